@@ -1,0 +1,189 @@
+"""What a policy's outputs mean: three action distributions with the same methods.
+
+`params` are the network's outputs and `act` is what is stored and scored; `to_env` turns `act` into what the
+environment's `step` takes. `sample` and `mode` accept tensors and numpy arrays (for acting, where torch's overhead is
+most of the time). The randomness comes from outside, as `noise`, drawn for a whole rollout at once.
+"""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import softplus
+
+Array = np.ndarray | Tensor
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One choice among n (Discrete: `sizes=(n,)`) or several independent ones (MultiDiscrete: `sizes=(n1, n2, ...)`).
+
+    params: logits `[..., sum(sizes)]`, finite: forbid an action by -1e9, not -inf, which makes the entropy NaN.
+    act: int64 `[...]` for one size, `[..., k]` for k of them.
+    """
+
+    sizes: tuple[int, ...]
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(self.sizes)
+
+    def log_prob(self, params: Tensor, act: Tensor) -> Tensor:
+        """log pi(act), `[...]`."""
+        if len(self.sizes) == 1:
+            return params.log_softmax(-1).gather(-1, act.unsqueeze(-1)).squeeze(-1)
+        return sum(d.log_prob(p, act[..., i]) for i, (d, p) in enumerate(self._heads(params)))
+
+    def entropy(self, params: Tensor) -> Tensor:
+        """In nats, `[...]`."""
+        if len(self.sizes) == 1:
+            log_pi = params.log_softmax(-1)
+            return -(log_pi.exp() * log_pi).sum(-1)
+        return sum(d.entropy(p) for d, p in self._heads(params))
+
+    def log_prob_entropy(self, params: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once, with one softmax."""
+        if len(self.sizes) == 1:
+            log_pi = params.log_softmax(-1)
+            return log_pi.gather(-1, act.unsqueeze(-1)).squeeze(-1), -(log_pi.exp() * log_pi).sum(-1)
+        heads = [d.log_prob_entropy(p, act[..., i]) for i, (d, p) in enumerate(self._heads(params))]
+        return sum(logp for logp, _ in heads), sum(entropy for _, entropy in heads)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard Gumbel, float32 `[*shape, num_outputs]`: argmax(logits + Gumbel) is a draw from their softmax."""
+        return rng.gumbel(size=(*shape, self.num_outputs)).astype(np.float32)
+
+    def sample(self, params: Array, noise: Array) -> Array:
+        return self.mode(params + noise)
+
+    def mode(self, params: Array) -> Array:
+        """The likeliest action."""
+        if len(self.sizes) == 1:
+            return params.argmax(-1)
+        stack = torch.stack if isinstance(params, Tensor) else np.stack
+        return stack([p.argmax(-1) for _, p in self._heads(params)], -1)
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        return act
+
+    def _heads(self, params: Array):
+        """(distribution, logits) of each of the choices."""
+        start = 0
+        for n in self.sizes:
+            yield Categorical((n,)), params[..., start:start + n]
+            start += n
+
+
+class DiagGaussian:
+    """Independent normals, clipped to the bounds only on their way to the environment.
+
+    params: (mean `[..., k]`, log_std `[k]` or `[..., k]`).
+    act: float32 `[..., k]`, unclipped, in units in which a dimension's bounds are -1 and 1; in the environment's own
+    units where a bound is infinite.
+    low, high: `[k]`, may be infinite.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike):
+        self.low, self.high = _float32_bounds(low, high)
+        bounded = np.isfinite(self.low) & np.isfinite(self.high)
+        low, high = np.where(bounded, self.low, -1), np.where(bounded, self.high, 1)
+        self._middle, self._half = high / 2 + low / 2, high / 2 - low / 2
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.low)
+
+    def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
+        """Log-density of `act`, `[...]`: in its units, before the clip, as the policy gradient wants it."""
+        return _normal_log_prob(params, act)
+
+    def entropy(self, params: tuple[Tensor, Tensor]) -> Tensor:
+        """In nats, `[...]`; it depends on log_std alone."""
+        mean, log_std = params
+        return (log_std.sum(-1) + mean.shape[-1] * 0.5 * math.log(2 * math.pi * math.e)).expand(mean.shape[:-1])
+
+    def log_prob_entropy(self, params: tuple[Tensor, Tensor], act: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once."""
+        return self.log_prob(params, act), self.entropy(params)
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard normal, float32 `[*shape, num_outputs]`."""
+        return rng.standard_normal((*shape, self.num_outputs), np.float32)
+
+    def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
+        return _shift_scale(params, noise)
+
+    def mode(self, params: tuple[Array, Array]) -> Array:
+        """The mean."""
+        return params[0]
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        """float32, each dimension in its own units and never outside its bounds."""
+        return np.clip(act * self._half + self._middle, self.low, self.high)
+
+
+class SquashedGaussian:
+    """Independent normals passed through tanh, which fills the bounds exactly (SAC).
+
+    params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
+    act: float32 `[..., k]`, the value *before* tanh: from the action itself it could not be had back near the bounds.
+    low, high: `[k]`; ValueError unless finite and low < high.
+
+    The entropy has no closed form: average -log_prob over samples.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike):
+        self.low, self.high = _float32_bounds(low, high)
+        self._middle, self._half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
+        if not (np.isfinite(self._half) & (self._half > 0)).all():
+            raise ValueError(f"a squashed Gaussian needs finite bounds, low < high, not low={low}, high={high}")
+        self._log_half = float(np.log(self._half.astype(np.float64)).sum())
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.low)
+
+    def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
+        """Exact log-density of the environment's action `to_env(act)`, in its units, `[...]`.
+
+        log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from |u| = 9 on.
+        """
+        log_slope = 2 * (math.log(2) - act - softplus(-2 * act)).sum(-1) + self._log_half
+        return _normal_log_prob(params, act) - log_slope
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard normal, float32 `[*shape, num_outputs]`."""
+        return rng.standard_normal((*shape, self.num_outputs), np.float32)
+
+    def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
+        return _shift_scale(params, noise)
+
+    def mode(self, params: tuple[Array, Array]) -> Array:
+        """The mean before tanh, the median of the action: what a deterministic policy does."""
+        return params[0]
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        """float32, each dimension in its own units and never outside its bounds."""
+        return np.clip(np.tanh(act) * self._half + self._middle, self.low, self.high)
+
+
+def _float32_bounds(low: ArrayLike, high: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The bounds in float32, rounded inwards: float32(0.1) is more than 0.1, and a strict environment refuses it."""
+    low, high = np.asarray(low), np.asarray(high)
+    low32, high32 = low.astype(np.float32), high.astype(np.float32)
+    up, down = np.nextafter(low32, np.float32(np.inf)), np.nextafter(high32, np.float32(-np.inf))
+    return np.where(low32 < low, up, low32), np.where(high32 > high, down, high32)
+
+
+def _shift_scale(params: tuple[Array, Array], noise: Array) -> Array:
+    mean, log_std = params
+    exp = torch.exp if isinstance(log_std, Tensor) else np.exp
+    return mean + exp(log_std) * noise
+
+
+def _normal_log_prob(params: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
+    mean, log_std = params
+    z = (x - mean) * torch.exp(-log_std)
+    return -(0.5 * z.square() + log_std).sum(-1) - mean.shape[-1] * 0.5 * math.log(2 * math.pi)

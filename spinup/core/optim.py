@@ -1,0 +1,105 @@
+"""Adam for small networks: one flat tensor, one fused call, and on request one compiled function for the whole step."""
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+
+
+class FlatAdam:
+    """Adam (Kingma & Ba 2015) over all of `params` as one flat tensor, the gradient clipped by its global norm.
+
+    One fused call serves the whole network: 22 µs instead of 195 for a 64x64 actor-critic. For small networks on one device, of
+    one dtype, all trainable; elsewhere use torch's own fused AdamW. The parameters become views of `flat`: load weights in place
+    (`load_state_dict` does), and never use the module's own `zero_grad`, which would cut the gradients loose.
+
+    With `compile`, `minimizer` turns loss, gradient, clipping and Adam into one compiled function (several seconds, once);
+    compiling less than the whole step does not pay at these sizes. The parameters then keep their own memory.
+
+    Args:
+        eps: 1e-5 as in the original PPO code; torch's 1e-8 takes larger steps where gradients are small.
+        max_grad_norm: the gradient is scaled down to this norm; infinity leaves it alone.
+    """
+
+    BETAS = (0.9, 0.999)
+
+    def __init__(self, params: Iterable[nn.Parameter], *, lr: float, max_grad_norm: float = float("inf"), eps: float = 1e-5, compile: bool = False):
+        self.params = list(params)
+        if not all(p.requires_grad and p.device == self.params[0].device and p.dtype == self.params[0].dtype for p in self.params):
+            raise ValueError("FlatAdam wants parameters of one device and dtype, all trainable")
+        self.lr, self.eps, self.max_grad_norm, self.compile = lr, eps, max_grad_norm, compile
+        self.sizes, self.shapes = [p.numel() for p in self.params], [p.shape for p in self.params]
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.params])
+        self.adam = torch.optim.Adam([self.flat], lr=lr, betas=self.BETAS, eps=eps, fused=True)
+        self.flat.grad = torch.zeros_like(self.flat)
+        if not compile:
+            for p, data, grad in zip(self.params, self.flat.split(self.sizes), self.flat.grad.split(self.sizes), strict=True):
+                p.data, p.grad = data.view_as(p), grad.view_as(p)
+        self.steps = 0
+        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)    # moments of the gradient
+        self.adam.state[self.flat] = {"step": torch.zeros((), device=self.flat.device), "exp_avg": self.first, "exp_avg_sq": self.second}
+
+    def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
+        """One gradient step on `loss(*batch) -> (scalar, stats)` as a function `(*batch, lr=None) -> stats`.
+
+        `stats` gains "loss" and "grad_norm" (before clipping). Every call must bring tensors of the same shapes.
+        """
+        return self._compiled(loss) if self.compile else self._eager(loss)
+
+    def _eager(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
+        def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:
+            self.flat.grad.zero_()
+            value, stats = loss(*batch)
+            value.backward()
+            stats["loss"], stats["grad_norm"] = value.detach(), self._clip()
+            self.adam.param_groups[0]["lr"] = self.lr if lr is None else lr
+            self.adam.step()
+            return stats
+        return minimize
+
+    def _clip(self) -> Tensor:
+        first = self.params[0]
+        if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
+            raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or to() on the module")
+        norm = self.flat.grad.norm()
+        if self.max_grad_norm != float("inf"):
+            self.flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+        return norm
+
+    def _compiled(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
+        import torch._dynamo.config
+        torch._dynamo.config.trace_autograd_ops = True                    # lets autograd.grad into the compiled graph
+
+        def step(rate: Tensor, correction: Tensor, *batch: Tensor) -> dict[str, Tensor]:
+            value, stats = loss(*batch)
+            gradients = torch.autograd.grad(value, self.params)
+            with torch.no_grad():
+                grad = torch.cat([g.reshape(-1) for g in gradients])
+                norm = grad.norm()
+                if self.max_grad_norm != float("inf"):
+                    grad = grad * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1)
+                self.first.lerp_(grad, 1 - self.BETAS[0])
+                self.second.lerp_(grad * grad, 1 - self.BETAS[1])
+                change = rate * self.first / ((self.second / correction).sqrt() + self.eps)
+                torch._foreach_sub_(self.params, [c.view(s) for c, s in zip(change.split(self.sizes), self.shapes, strict=True)])
+            return {**stats, "loss": value.detach(), "grad_norm": norm}
+
+        compiled = torch.compile(step, fullgraph=True, dynamic=False)
+
+        def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:
+            self.steps += 1
+            rate = (self.lr if lr is None else lr) / (1 - self.BETAS[0] ** self.steps)
+            return compiled(torch.tensor(rate, device=self.flat.device),
+                            torch.tensor(1 - self.BETAS[1] ** self.steps, device=self.flat.device), *batch)
+        return minimize
+
+    def state_dict(self) -> dict[str, Tensor | int]:
+        steps = self.steps if self.compile else int(self.adam.state[self.flat]["step"])
+        return {"steps": steps, "first": self.first.clone(), "second": self.second.clone()}
+
+    def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
+        self.steps = int(state["steps"])
+        self.adam.state[self.flat]["step"].fill_(self.steps)
+        self.first.copy_(state["first"])
+        self.second.copy_(state["second"])

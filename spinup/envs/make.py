@@ -1,0 +1,96 @@
+"""One function that makes a vectorised, seeded environment, by the fastest path that exists for it."""
+import importlib
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium
+from gymnasium import Env
+
+from spinup.envs.classic import CLASSIC
+from spinup.envs.gym import GymVectorEnv
+from spinup.envs.vector import VectorEnv
+from spinup.errors import UserError, nearest
+
+EnvSource = str | Callable[[], Env]
+
+# Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
+PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
+BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
+
+
+def make(env: EnvSource, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> VectorEnv:
+    """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
+
+    Args:
+        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), or a function
+            without arguments that makes a Gymnasium environment.
+        num_envs: number of copies.
+        seed: decides every random number in them.
+        kwargs: settings of the environment itself, as for `gymnasium.make`.
+
+    Classic control runs in our own numpy copies, all else in Gymnasium's environments, one after the other.
+    UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
+    """
+    if env in CLASSIC and not kwargs:
+        return CLASSIC[env](num_envs, seed)
+    return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
+
+
+def make_one(env: EnvSource, **kwargs: Any) -> Env:
+    """One plain Gymnasium environment, with its own time limit."""
+    if callable(env):
+        made = env(**kwargs)
+        if not isinstance(made, Env):
+            raise UserError(f"the function given as env returned a {type(made).__name__}; it must return a gymnasium.Env")
+        return made
+    env = find_id(env)
+    try:
+        quiet_mujoco()
+        return gymnasium.make(env, disable_env_checker=True, **kwargs)
+    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError, ImportError) as error:
+        if env.startswith(BOX2D):
+            raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
+        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}") from None
+    except gymnasium.error.Error as error:
+        raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
+    except TypeError as error:
+        if kwargs:
+            raise UserError(f"{env} does not take these settings: {error}") from None
+        raise
+
+
+def find_id(env: str) -> str:
+    """The full id of a registered environment; imports the package that registers it. UserError with the nearest name."""
+    package, _, name = env.rpartition(":")
+    for prefix, (module, extra) in PLUGINS.items():
+        if name.startswith(prefix) or (name.endswith("NoFrameskip-v4") and module == "ale_py"):
+            if find_spec(module) is None:
+                raise UserError(f"{name} needs {module}; type: pip install 'spinup-rl[{extra}]'")
+            importlib.import_module(module)
+    if package:
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, or write the id alone") from None
+    ids = list(gymnasium.registry)
+    if name in ids:
+        return name
+    versions = [i for i in ids if i.rpartition("-v")[0] == name]
+    if versions:
+        return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
+    raise UserError(f"there is no environment {env!r}.{nearest(name, [*ids, *[i.rpartition('-v')[0] for i in ids]])} `spinup envs` lists them all")
+
+
+def env_name(env: EnvSource) -> str:
+    """A name for folders and messages."""
+    return env if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__).replace("<", "").replace(">", "").split(".")[-1]
+
+
+@cache
+def quiet_mujoco() -> None:
+    """Send MuJoCo's warnings nowhere instead of into a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
+    if find_spec("mujoco") is not None:
+        import mujoco
+        mujoco.set_mju_user_warning(lambda message: None)

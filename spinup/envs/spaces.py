@@ -1,0 +1,105 @@
+"""From Gymnasium's spaces to what an algorithm sees: a vector or an image, and an action distribution; and spaces as JSON."""
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.networks import SMALLEST_IMAGE
+from spinup.errors import UserError
+
+ObsView = Callable[[Any], np.ndarray]
+
+
+def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
+    """Shape and type of what a network sees of one observation, and the function that makes it.
+
+    Box -> a float32 vector, or an image `[C, H, W]` of bytes; everything else -> a flat float32 vector, with numbers in one-hot form.
+    UserError where an observation has no fixed length.
+    """
+    if isinstance(space, spaces.Box):
+        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
+            return _image_view(space.shape)
+        size = int(np.prod(space.shape))
+        if len(space.shape) == 1:
+            return space.shape, np.dtype(np.float32), lambda obs: obs
+        return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
+    try:
+        size = spaces.flatdim(space)
+    except (NotImplementedError, ValueError):
+        raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that it returns a Box") from None
+    return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
+
+
+def _image_view(shape: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype, ObsView]:
+    if len(shape) == 2:
+        channels_first, turn = (1, *shape), (lambda obs: obs[None])
+    elif shape[-1] < shape[0]:                                            # [H, W, C], as cameras give it
+        channels_first, turn = (shape[2], *shape[:2]), (lambda obs: np.moveaxis(obs, -1, 0))
+    else:
+        channels_first, turn = shape, (lambda obs: obs)
+    if min(channels_first[1:]) >= SMALLEST_IMAGE:
+        return channels_first, np.dtype(np.uint8), turn
+    size = int(np.prod(shape))                                            # too small for the CNN: a vector in [0, 1]
+    return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size) / np.float32(255)
+
+
+def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
+    """The distribution that acts in `space`; UserError where none does."""
+    if isinstance(space, spaces.Discrete):
+        return Categorical((int(space.n),))
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
+        return Categorical(tuple(int(n) for n in space.nvec))
+    if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
+        return Categorical((2,) * space.shape[0])
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return DiagGaussian(space.low.ravel(), space.high.ravel())
+    raise UserError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box (real numbers) actions"
+                    ", and so must the environment or a wrapper around it")
+
+
+def to_native(space: Space, action: np.ndarray) -> Any:
+    """One action of ours as `env.step` of that space wants it: a start other than 0 is added, a flat vector gets its shape back."""
+    if isinstance(space, spaces.Discrete):
+        return int(action) + int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return action + space.start
+    return action if action.shape == space.shape else action.reshape(space.shape)
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    """A space as plain data, to be kept in `config.json`."""
+    match space:
+        case spaces.Box():
+            return {"kind": "Box", "low": space.low.tolist(), "high": space.high.tolist(), "dtype": str(space.dtype)}
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.n)}
+        case spaces.Dict():
+            return {"kind": "Dict", "spaces": {k: space_to_json(s) for k, s in space.spaces.items()}}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "spaces": [space_to_json(s) for s in space.spaces]}
+    raise UserError(f"a space of type {type(space).__name__} is not supported; wrap the environment so that it has a Box or Discrete space")
+
+
+def space_from_json(data: dict[str, Any]) -> Space:
+    """The inverse of `space_to_json`."""
+    match data["kind"]:
+        case "Box":
+            dtype = np.dtype(data["dtype"])
+            return spaces.Box(np.array(data["low"], dtype), np.array(data["high"], dtype), dtype=dtype.type)
+        case "Discrete":
+            return spaces.Discrete(data["n"], start=data["start"])
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(data["nvec"], start=data["start"])
+        case "MultiBinary":
+            return spaces.MultiBinary(data["n"])
+        case "Dict":
+            return spaces.Dict({k: space_from_json(s) for k, s in data["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([space_from_json(s) for s in data["spaces"]])
+    raise UserError(f"config.json names an unknown kind of space, {data['kind']!r}")

@@ -1,0 +1,92 @@
+"""What every vectorised environment here is: N copies that step together, restart within the step, and can be saved."""
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space
+
+
+class Step(NamedTuple):
+    """What one step of N copies returns."""
+
+    obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
+    reward: np.ndarray              # [N] float32, as the environment gives it
+    terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
+    truncated: np.ndarray           # [N] bool: only the clock ran out; the future was still worth something
+    final_obs: np.ndarray | None    # [N, *shape]; what the step led to, where it differs from `obs`; None if no episode ended
+
+
+class VectorEnv:
+    """N copies of one environment, with autoreset in the same step.
+
+    A subclass sets the spaces and `obs`, and implements `_reset` and `_step`; episode statistics are kept here, from raw rewards.
+
+    Attributes:
+        num_envs: N, the number of copies.
+        observation_space, action_space: those of *one* copy.
+        obs: the current observations `[N, *shape]`, which the next action answers.
+        finished: (return, length) of each episode that ended since `take_finished` was last called.
+        can_save: whether `state_dict` holds all that the future depends on.
+    """
+
+    num_envs: int
+    observation_space: Space
+    action_space: Space
+    can_save = True
+
+    def __init__(self, num_envs: int):
+        self.num_envs = num_envs
+        self.episode_return = np.zeros(num_envs)
+        self.episode_length = np.zeros(num_envs, np.int64)
+        self.finished: list[tuple[float, int]] = []
+
+    def reset(self) -> np.ndarray:
+        """Start N new episodes; returns and keeps `obs`."""
+        self.episode_return[:] = 0
+        self.episode_length[:] = 0
+        self.finished.clear()
+        self.obs = self._reset()
+        return self.obs
+
+    def step(self, action: np.ndarray) -> Step:
+        """Act in every copy: `action` is `[N]` integers (Discrete), `[N, k]` integers (MultiDiscrete) or `[N, *shape]` reals (Box)."""
+        result = self._step(action)
+        self.obs = result.obs
+        self.episode_return += result.reward
+        self.episode_length += 1
+        if result.final_obs is not None:
+            for i in np.flatnonzero(result.terminated | result.truncated):
+                self.finished.append((float(self.episode_return[i]), int(self.episode_length[i])))
+                self.episode_return[i] = self.episode_length[i] = 0
+        return result
+
+    def take_finished(self) -> list[tuple[float, int]]:
+        """(return, length) of the episodes that ended since the last call, in the order in which they ended."""
+        finished, self.finished = self.finished, []
+        return finished
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the future depends on, as plain arrays and numbers."""
+        return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(), "episode_length": self.episode_length.copy(),
+                "finished": [list(e) for e in self.finished], "copies": self._save()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.obs = np.array(state["obs"])
+        self.episode_return[:] = state["episode_return"]
+        self.episode_length[:] = state["episode_length"]
+        self.finished = [(float(r), int(n)) for r, n in state["finished"]]
+        self._load(state["copies"])
+
+    def close(self) -> None:
+        """Free what the copies hold."""
+
+    def _reset(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def _step(self, action: np.ndarray) -> Step:
+        raise NotImplementedError
+
+    def _save(self) -> Any:
+        raise NotImplementedError
+
+    def _load(self, state: Any) -> None:
+        raise NotImplementedError

@@ -1,0 +1,168 @@
+"""Action distributions against torch.distributions, their own samples and numerical integration."""
+import numpy as np
+import pytest
+import torch
+from torch import distributions as td
+
+from spinup.core.distributions import Categorical, DiagGaussian, SquashedGaussian
+
+LOW, HIGH = np.array([-1.0, 0.0, -3.0], np.float32), np.array([1.0, 2.5, 0.5], np.float32)
+
+
+def normal(shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+# Turned red by: `act[..., 0]` for every head; `params.softmax(-1).log()` without the minus in the entropy; heads that overlap.
+@pytest.mark.parametrize("sizes", [(4,), (2, 3, 5)])
+def test_categorical_scores_are_torchs(sizes):
+    dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)))
+    heads = [td.Categorical(logits=x) for x in logits.split(sizes, -1)]
+    acts = [torch.randint(n, (7, 2), generator=torch.Generator().manual_seed(n)) for n in sizes]
+    act = acts[0] if len(sizes) == 1 else torch.stack(acts, -1)
+    logp, entropy = sum(h.log_prob(a) for h, a in zip(heads, acts, strict=True)), sum(h.entropy() for h in heads)
+    assert dist.num_outputs == sum(sizes)
+    torch.testing.assert_close(dist.log_prob(logits, act), logp)
+    torch.testing.assert_close(dist.entropy(logits), entropy)
+    torch.testing.assert_close(dist.log_prob_entropy(logits, act), (logp, entropy))
+
+
+# Turned red by: `rng.standard_normal` for the Gumbel noise; one Gumbel shared by all heads.
+@pytest.mark.parametrize("sizes", [(4,), (2, 3)])
+def test_categorical_samples_follow_the_probabilities(sizes):
+    dist, draws = Categorical(sizes), 200_000
+    logits = normal(sum(sizes), 1, torch.float32).numpy()
+    act = dist.sample(logits, dist.noise(np.random.default_rng(0), (draws,)))
+    joint = np.ravel_multi_index(tuple(act.reshape(draws, -1).T), sizes)
+    every = np.stack(np.unravel_index(np.arange(np.prod(sizes)), sizes), -1)
+    every = torch.from_numpy(every if len(sizes) > 1 else every[:, 0])
+    p = dist.log_prob(torch.from_numpy(logits).expand(len(every), -1), every).exp().numpy()
+    frequency = np.bincount(joint, minlength=len(p)) / draws
+    np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws))
+
+
+# Turned red by: np.stack on axis 0; `argmin`.
+@pytest.mark.parametrize(("sizes", "shape"), [((4,), (7, 2)), ((2, 3, 5), (7, 2, 3))])
+def test_categorical_numpy_and_torch_agree(sizes, shape):
+    dist, logits = Categorical(sizes), normal((7, 2, sum(sizes)), 2, torch.float32)
+    noise = dist.noise(np.random.default_rng(1), (7, 2))
+    assert noise.dtype == np.float32 and noise.shape == logits.shape
+    for numpy_act, torch_act in [(dist.sample(logits.numpy(), noise), dist.sample(logits, torch.from_numpy(noise))),
+                                 (dist.mode(logits.numpy()), dist.mode(logits))]:
+        assert numpy_act.shape == shape and numpy_act.dtype == np.int64
+        np.testing.assert_array_equal(numpy_act, torch_act.numpy())
+        assert dist.to_env(numpy_act) is numpy_act
+    likelihoods = torch.stack([dist.log_prob(logits, dist.sample(logits, normal(logits.shape, s))) for s in range(20)])
+    assert (dist.log_prob(logits, dist.mode(logits)) >= likelihoods - 1e-6).all()
+
+
+def test_a_forbidden_action_is_never_drawn_and_leaves_finite_gradients():
+    dist, logits = Categorical((3,)), torch.tensor([[0.5, -1e9, 0.1]], requires_grad=True)
+    logp, entropy = dist.log_prob_entropy(logits, torch.tensor([0]))
+    (logp + entropy).sum().backward()
+    assert logits.grad.isfinite().all() and entropy.isfinite().all()
+    assert not (dist.sample(logits.detach().numpy(), dist.noise(np.random.default_rng(0), (1000,))) == 1).any()
+
+
+# Turned red by: `log_std` left out of the sum; `exp(log_std)` for `exp(-log_std)`; the entropy's constant not times k.
+@pytest.mark.parametrize("log_std_shape", [(3,), (7, 2, 3)])
+def test_gaussian_scores_are_torchs(log_std_shape):
+    dist, mean, act, log_std = DiagGaussian(LOW, HIGH), normal((7, 2, 3)), normal((7, 2, 3), 1), normal(log_std_shape, 2)
+    expected = td.Independent(td.Normal(mean, log_std.exp()), 1)
+    assert dist.num_outputs == 3
+    logp, entropy = dist.log_prob_entropy((mean, log_std), act)
+    torch.testing.assert_close(logp, expected.log_prob(act))
+    torch.testing.assert_close(entropy, expected.entropy())
+    torch.testing.assert_close(dist.log_prob((mean, log_std), act), logp)
+    torch.testing.assert_close(dist.entropy((mean, log_std)), entropy)
+
+
+# Turned red by: `log_std * noise`; `with torch.no_grad()` around the sample.
+@pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian])
+def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
+    dist, log_std = kind(LOW, HIGH), torch.tensor([-1.0, 0.0, 0.5], requires_grad=True)
+    mean = normal((5, 3), 0, torch.float32).requires_grad_()
+    noise = dist.noise(np.random.default_rng(3), (5,))
+    assert noise.dtype == np.float32 and noise.shape == (5, 3)
+    sample = dist.sample((mean, log_std), torch.from_numpy(noise))
+    numpy_params = mean.detach().numpy(), log_std.detach().numpy()
+    numpy_sample = dist.sample(numpy_params, noise)
+    assert numpy_sample.dtype == np.float32
+    np.testing.assert_allclose(numpy_sample, sample.detach().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(numpy_sample, td.Normal(mean, log_std.exp()).icdf(td.Normal(0, 1).cdf(
+        torch.from_numpy(noise))).detach().numpy(), atol=1e-4)
+    assert dist.mode((mean, log_std)) is mean and dist.mode(numpy_params) is numpy_params[0]
+    sample.sum().backward()
+    torch.testing.assert_close(mean.grad, torch.ones(5, 3))
+    torch.testing.assert_close(log_std.grad, (log_std.exp() * torch.from_numpy(noise).sum(0)).detach())
+
+
+@pytest.mark.parametrize("dist", [Categorical((3,)), DiagGaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH)])
+def test_noise_comes_from_the_generator_alone(dist):
+    first, second = (dist.noise(np.random.default_rng(5), (4, 2)) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+# Turned red by: `self.high[0]` for `self.high`; a half without the / 2; no clip; `_half` 1 in bounded dimensions.
+def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
+    inf = np.inf
+    dist = DiagGaussian([-2.0, 0.0, -inf, -inf, 1.0], [2.0, 10.0, inf, 3.0, inf])
+    act = np.array([[-1, -1, -50, -50, -50], [0, 0, 0, 0, 0], [0.5, 0.5, 0.5, 0.5, 0.5], [9, 9, 9, 9, 9]], np.float32)
+    env = dist.to_env(act)
+    assert env.dtype == np.float32
+    np.testing.assert_array_equal(env, [[-2, 0, -50, -50, 1], [0, 5, 0, 0, 1], [1, 7.5, 0.5, 0.5, 1], [2, 10, 9, 3, 9]])
+
+
+# Turned red by: `_float32_bounds` without the nextafter; no clip.
+@pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian])
+def test_to_env_never_leaves_the_bounds(kind):
+    rng = np.random.default_rng(0)
+    low = np.concatenate([[-0.1, 0.1, -0.3], rng.standard_normal(50)])    # float64, most of them not exact in float32
+    high = np.concatenate([[0.1, 0.3, -0.1], low[3:] + rng.exponential(size=50)])
+    env = kind(low, high).to_env(rng.standard_normal((2000, 53)).astype(np.float32) * 20)
+    assert env.dtype == np.float32
+    assert (env.astype(np.float64) >= low).all() and (env.astype(np.float64) <= high).all()
+    np.testing.assert_allclose(env.min(0), low, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(env.max(0), high, rtol=1e-5, atol=1e-6)
+
+
+# Turned red by: `_log_half` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
+def test_squashed_log_prob_is_the_change_of_variables():
+    dist, mean, log_std, u = SquashedGaussian(LOW, HIGH), normal((7, 3)), normal((7, 3), 1) - 1, normal((7, 3), 2)
+    half, middle = (torch.from_numpy(x).double() for x in ((HIGH - LOW) / 2, (HIGH + LOW) / 2))
+    transforms = [td.TanhTransform(), td.AffineTransform(middle, half)]
+    expected = td.Independent(td.TransformedDistribution(td.Normal(mean, log_std.exp()), transforms), 1)
+    torch.testing.assert_close(dist.log_prob((mean, log_std), u), expected.log_prob(middle + half * u.tanh()))
+
+
+# Turned red by: `torch.log(1 - act.tanh() ** 2)` for the slope.
+def test_squashed_log_prob_and_its_gradient_far_out():
+    dist, u = SquashedGaussian([-1.0], [1.0]), torch.tensor([[-40.0], [15.0]], requires_grad=True)
+    zero = torch.zeros(2, 1)
+    logp = dist.log_prob((zero, zero), u)
+    x = u.detach().double()
+    slope = 2 * torch.log(torch.tensor(2.0)) - 2 * x.abs()                # log(1 - tanh^2 u) for large |u|
+    torch.testing.assert_close(logp, (td.Normal(0.0, 1.0).log_prob(x) - slope)[:, 0].float())
+    logp.sum().backward()
+    torch.testing.assert_close(u.grad, torch.tensor([[40.0 - 2], [-15.0 + 2]]))
+
+
+# Turned red by: `_log_half` left out (mass 1.75); `sample` without its mean; `low` and `high` exchanged in to_env.
+def test_squashed_samples_follow_the_density_over_the_environments_actions():
+    low, high = -3.0, 0.5
+    dist, params = SquashedGaussian([low], [high]), (torch.tensor([0.4]), torch.tensor([-0.3]))
+    edges = np.linspace(low, high, 20_001)
+    a = torch.from_numpy((edges[1:] + edges[:-1]) / 2)[:, None]
+    density = dist.log_prob(params, torch.atanh((a - (high + low) / 2) / ((high - low) / 2))).exp().numpy()
+    bins = (density * (edges[1] - edges[0])).reshape(20, -1).sum(1)
+    np.testing.assert_allclose(bins.sum(), 1, atol=1e-6)
+    draws = 200_000
+    env = dist.to_env(dist.sample([x.numpy() for x in params], dist.noise(np.random.default_rng(0), (draws,))))
+    frequency = np.histogram(env, edges[::1000])[0] / draws
+    np.testing.assert_array_less(np.abs(frequency - bins), 4 * np.sqrt(bins * (1 - bins) / draws) + 1e-9)
+
+
+@pytest.mark.parametrize(("low", "high"), [([-1, -np.inf], [1, 1]), ([-1, -1], [1, np.inf]), ([1.0], [1.0])])
+def test_squashed_refuses_bounds_it_cannot_fill(low, high):
+    with pytest.raises(ValueError, match="finite bounds, low < high"):
+        SquashedGaussian(low, high)

@@ -1,0 +1,171 @@
+"""Returns and advantages against sums written from their definitions, one step at a time."""
+import numpy as np
+import pytest
+import torch
+
+from spinup.core.returns import discounted, gae, linear_recursion
+
+NAN = float("nan")
+
+
+def random_rollout(seed: int) -> dict[str, torch.Tensor]:
+    """A rollout of random size `[B, T]` with both endings, steps that do not count, and NaN wherever nothing may look."""
+    rng = np.random.default_rng(seed)
+    B, T = int(rng.integers(1, 5)), int(rng.integers(1, 41))
+    terminated, truncated = (rng.random((B, T)) < p for p in rng.choice([0, 0.1, 0.3], 2))   # may be both at once
+    mask = rng.random((B, T)) < rng.choice([0.5, 0.9, 1.0])
+    rewards, values, next_values = rng.standard_normal((3, B, T))
+    next_values[terminated] = NAN
+    for x in rewards, values, next_values:
+        x[~mask] = NAN
+    arrays = dict(rewards=rewards, values=values, next_values=next_values, terminated=terminated, truncated=truncated, mask=mask)
+    return {k: torch.from_numpy(v) for k, v in arrays.items()}
+
+
+def steps_from(t: int, row: dict[str, np.ndarray]) -> list[int]:
+    """The steps that count from t to the end of its episode, or of the row."""
+    steps = []
+    for s in range(t, len(row["rewards"])):
+        if row["mask"][s]:
+            steps.append(s)
+            if row["terminated"][s] or row["truncated"][s]:
+                break
+    return steps
+
+
+def by_definition(rollout: dict[str, torch.Tensor], per_step) -> np.ndarray:
+    """per_step(row, steps) for each step that counts, 0 elsewhere."""
+    out = np.zeros(rollout["rewards"].shape)
+    for b in range(len(out)):
+        row = {k: v[b].numpy() for k, v in rollout.items()}
+        for t in np.flatnonzero(row["mask"]):
+            out[b, t] = per_step(row, steps_from(t, row))
+    return out
+
+
+# Turned red by: the recursion cut by `terminated` only; `next_values` cut by `truncated` too; `lam` left out;
+# `select(decay, mask, 0.0)`; a pass left out (`k *= 4`).
+@pytest.mark.parametrize("seed", range(40))
+def test_gae_is_its_definition(seed):
+    rollout, gamma, lam = random_rollout(seed), 0.97, 0.9
+
+    def advantage(row, steps):
+        total = 0.0
+        for n, s in enumerate(steps):
+            future = 0.0 if row["terminated"][s] else gamma * row["next_values"][s]
+            total += (gamma * lam) ** n * (row["rewards"][s] + future - row["values"][s])
+        return total
+
+    adv, targets = gae(**rollout, gamma=gamma, lam=lam)
+    expected, mask = by_definition(rollout, advantage), rollout["mask"]
+    np.testing.assert_allclose(adv.numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(targets.numpy(), expected + torch.where(mask, rollout["values"], 0.0).numpy(), atol=1e-12)
+
+
+# Turned red by: `cut = truncated.bool()` (both endings at once then bootstrap); `last` taken as the last column whatever the mask;
+# gamma left out of the bootstrap.
+@pytest.mark.parametrize("bootstrapped", [True, False])
+@pytest.mark.parametrize("seed", range(40))
+def test_discounted_is_its_definition(seed, bootstrapped):
+    rollout, gamma = random_rollout(seed), 0.97
+
+    def reward_to_go(row, steps):
+        total = sum(gamma**n * row["rewards"][s] for n, s in enumerate(steps))
+        end = steps[-1]
+        return total + (gamma ** len(steps) * row["next_values"][end] if bootstrapped and not row["terminated"][end] else 0.0)
+
+    got = discounted(rollout["rewards"], rollout["terminated"], rollout["truncated"], gamma=gamma, mask=rollout["mask"],
+                     bootstrap=rollout["next_values"] if bootstrapped else None)
+    np.testing.assert_allclose(got.numpy(), by_definition(rollout, reward_to_go), atol=1e-12)
+
+
+@pytest.mark.parametrize(("terminated", "truncated", "expected"), [
+    (0, 0, [1 + 0.5 * 5, 5]),         # cut mid-episode: 1 + 0.5 * V
+    (0, 1, [1 + 0.5 * 5, 5]),         # the clock ran out: the same
+    (1, 0, [1 + 0.5 * 1, 1]),         # the task ended: nothing follows
+    (1, 1, [1 + 0.5 * 1, 1]),         # in the same step as the clock: it ended
+])
+def test_three_ways_to_stop_by_hand(terminated, truncated, expected):
+    rewards, values = torch.ones(1, 2), torch.tensor([[3.0, 7.0]])
+    next_values = torch.tensor([[7.0, 8.0]])
+    term, trunc = torch.tensor([[0.0, terminated]]), torch.tensor([[0.0, truncated]])
+    assert discounted(rewards, term, trunc, gamma=0.5, bootstrap=next_values).tolist() == [expected]
+    adv, targets = gae(rewards, values, next_values, term, trunc, gamma=0.5, lam=1.0)
+    assert targets.tolist() == [expected]
+    assert adv.tolist() == [[expected[0] - 3, expected[1] - 7]]
+
+
+# Turned red by: a decay of 0.999 gamma.
+def test_with_gamma_and_lam_1_and_no_values_advantages_are_returns():
+    rewards = torch.randint(-9, 10, (3, 50), generator=torch.Generator().manual_seed(0)).float()
+    zero = torch.zeros_like(rewards)
+    adv, targets = gae(rewards, zero, zero, zero, zero, gamma=1.0, lam=1.0)
+    assert torch.equal(adv, rewards.flip(1).cumsum(1).flip(1))             # whole numbers: no rounding
+    assert torch.equal(targets, adv)
+    assert torch.equal(discounted(rewards, zero, zero, gamma=1.0), adv)
+
+
+# Turned red by: the value at a truncation taken from the next column; `next_values` cut by `truncated`.
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+def test_true_values_leave_no_advantage_however_the_rollout_is_cut(lam):
+    gamma, length = 0.9, 12                              # reward t at step t, ends after 12 steps; V by the definition
+    V = np.array([sum(gamma ** (s - t) * s for s in range(t, length)) for t in range(length)] + [NAN])
+    step = np.array([0, 1, 2, 3, 4, 0, 1, 2, 9, 10, 11, 5, 6])           # truncated after 4 and 2, ends at 11, cut after 6
+    terminated, truncated = step == 11, np.isin(np.arange(13), [4, 7])
+    row = [torch.tensor(x)[None] for x in (step.astype(float), V[step], V[step + 1], terminated, truncated)]
+    adv, targets = gae(*row, gamma=gamma, lam=lam)
+    np.testing.assert_allclose(adv.numpy(), 0, atol=1e-12)
+    np.testing.assert_allclose(discounted(row[0], row[3], row[4], gamma=gamma, bootstrap=row[2]).numpy(), targets.numpy())
+
+
+def both(rollout):
+    """Everything this module makes of a rollout."""
+    returns = discounted(rollout["rewards"], rollout["terminated"], rollout["truncated"], gamma=0.9,
+                         bootstrap=rollout["next_values"], mask=rollout["mask"])
+    return *gae(**rollout, gamma=0.9, lam=0.8), returns
+
+
+# Turned red by: no `select(deltas, mask)`; decay 0 at masked steps; `last` as the last column.
+@pytest.mark.parametrize("seed", range(10))
+def test_steps_that_do_not_count_may_be_put_in_or_taken_out(seed):
+    rollout = {k: v[:1] for k, v in random_rollout(seed).items()}        # one row, so that it can be cut to what counts
+    dense = {k: v[:, rollout["mask"][0]] for k, v in rollout.items()}
+    padded = {k: torch.cat([v, torch.full((1, 7), k != "mask" if v.dtype == torch.bool else NAN, dtype=v.dtype)], 1)
+              for k, v in rollout.items()}                               # flags of padding are garbage too
+    for a, b, c in zip(both(dense), both(rollout), both(padded), strict=True):
+        torch.testing.assert_close(b[rollout["mask"]], a[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(c[padded["mask"]], a[0], rtol=0, atol=1e-12)
+        assert (b[~rollout["mask"]] == 0).all() and (c[~padded["mask"]] == 0).all()
+
+
+# Turned red by: `x.flatten()` before the recursion, so that rows run into each other.
+def test_row_order_changes_nothing():
+    rollout = {k: v.repeat(3, 1) for k, v in random_rollout(3).items()}
+    rollout["rewards"] = torch.randn(rollout["rewards"].shape, dtype=torch.float64)
+    order = torch.randperm(len(rollout["rewards"]))
+    for shuffled, kept in zip(both({k: v[order] for k, v in rollout.items()}), both(rollout), strict=True):
+        assert torch.equal(shuffled, kept[order])
+
+
+# Turned red by: `lam.mean()` in place of lam.
+def test_lam_may_depend_on_the_row():
+    rollout = {k: v for k, v in random_rollout(4).items()}
+    lam = torch.linspace(0.1, 1.0, len(rollout["rewards"]), dtype=torch.float64)
+    adv, _ = gae(**rollout, gamma=0.9, lam=lam[:, None])
+    for b in range(len(lam)):
+        row = {k: v[b:b + 1] for k, v in rollout.items()}
+        torch.testing.assert_close(adv[b:b + 1], gae(**row, gamma=0.9, lam=lam[b].item())[0])
+
+
+# Turned red by: `while 2 * k < T`; `x = b` (the caller's tensor is then changed).
+@pytest.mark.parametrize("T", [1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 100])
+def test_linear_recursion_is_the_loop(T):
+    generator = torch.Generator().manual_seed(T)
+    b, a = torch.randn(2, 3, T, generator=generator, dtype=torch.float64)
+    kept = b.clone(), a.clone()
+    x, columns = torch.zeros(3, dtype=torch.float64), []
+    for t in reversed(range(T)):
+        x = b[:, t] + a[:, t] * x
+        columns.append(x)
+    torch.testing.assert_close(linear_recursion(b, a), torch.stack(columns[::-1], 1))
+    assert torch.equal(b, kept[0]) and torch.equal(a, kept[1])
