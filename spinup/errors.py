@@ -3,7 +3,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """Something the user typed or owns is wrong; the message is one sentence that says what to type instead."""
 
 

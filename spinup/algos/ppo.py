@@ -31,6 +31,8 @@ from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit, Widths
 from spinup.runs.run import Result, Run
 
+ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):

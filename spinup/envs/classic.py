@@ -1,8 +1,9 @@
-"""Gymnasium's five classic control tasks in numpy: N copies in one array, restarted within the step that ends an episode.
+"""Gymnasium's five classic control tasks in numpy: N copies in one array, restarted in the step that ends an episode.
 
-The physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`), and a test steps each
-beside the original. Only the arithmetic differs, in the last bit: Acrobot's constants are multiplied out, numpy's cosine is not
-libm's (both cars), and MountainCarContinuous rounds its first position, and each action out of range, to float32 one step earlier.
+Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`), and a test steps
+each beside the original. Where they differ it is by rounding: Acrobot's constants are multiplied out, numpy's cosine
+need not be libm's (both cars), and MountainCarContinuous keeps its first position and a clipped force in float32, which
+Gymnasium keeps in float64.
 """
 from typing import Any
 
@@ -17,7 +18,8 @@ class _Classic(VectorEnv):
     """What the five share: the clock, the restart and saving. A subclass is its spaces, its `limit` and its physics.
 
     Attributes:
-        limit: steps after which an episode is truncated. A step that also terminates is both, as in Gymnasium's `TimeLimit`.
+        limit: steps after which an episode is truncated, also where the last one terminates, as Gymnasium's `TimeLimit`
+            does: then both are true.
         state: `[d, N]`, one row per quantity; set by `reset`. The physics changes it in place.
     """
 
@@ -54,7 +56,7 @@ class _Classic(VectorEnv):
         load_rng(self.rng, state["rng"])
 
     def _observe(self, state: np.ndarray) -> np.ndarray:
-        """What copies in `state`, `[d, n]`, show: a new array `[n, *shape]` float32. Unless said otherwise, the state itself."""
+        """What copies in `state`, `[d, n]`, show: a new array `[n, *shape]` float32; by default the state itself."""
         return state.T.astype(np.float32, order="C")
 
     def _spaces(self) -> tuple[Space, Space]:
@@ -66,7 +68,7 @@ class _Classic(VectorEnv):
         raise NotImplementedError
 
     def _move(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Advance `state` by one step; returns reward `[N]` float32 and terminated `[N]` bool, neither written to again."""
+        """Advance `state` by one step; returns reward `[N]` float32 and terminated `[N]` bool, not changed later."""
         raise NotImplementedError
 
 
@@ -109,10 +111,10 @@ class CartPole(_Classic):
 
 
 class Acrobot(_Classic):
-    """Acrobot-v1: swing the lower of two hanging links above the bar with a torque of -1, 0 or 1 N m between them; -1 a step until then.
+    """Acrobot-v1: swing the lower of two hanging links up with a torque of -1, 0 or 1 N m between them; -1 a step.
 
-    State: the angle of the first link from hanging (rad), of the second from the first, their angular velocities. Observation: cosine
-    and sine of either angle, the velocities.
+    State: the angle of the first link from hanging (rad), of the second from the first, their angular velocities.
+    Observation: cosine and sine of either angle, the velocities.
     """
 
     limit = 500
@@ -126,11 +128,11 @@ class Acrobot(_Classic):
 
     def _observe(self, state):
         (cos1, cos2), (sin1, sin2) = np.cos(state[:2]), np.sin(state[:2])
-        return np.array((cos1, sin1, cos2, sin2, *state[2:]), np.float32).T
+        return np.array((cos1, sin1, cos2, sin2, *state[2:]), np.float32).T.copy()
 
     @staticmethod
     def _rate(state, torque):
-        """Time derivative of the state; links of 1 m, 1 kg and inertia 1, their mass in the middle (Sutton and Barto's book)."""
+        """Time derivative of the state (Sutton and Barto's book): links of 1 m and 1 kg, centred in the middle, inertia 1."""
         angle1, angle2, spin1, spin2 = state
         cos, half_sin = np.cos(angle2), 0.5 * np.sin(angle2)
         inertia, coupling = 3.5 + cos, 1.25 + 0.5 * cos
@@ -151,7 +153,7 @@ class Acrobot(_Classic):
         k4 = self._rate(state + 0.2 * k3, torque)
         state += 0.2 / 6 * (k1 + 2.0 * (k2 + k3) + k4)
         angles, spins = state[:2], state[2:]
-        angles -= 2 * np.pi * np.rint(angles / (2 * np.pi))           # unlike `%`, leaves angles within +-pi as they are
+        angles -= 2 * np.pi * np.rint(angles / (2 * np.pi))           # `%` would also round angles that are within +-pi
         _clip(spins, -self.max_spin, self.max_spin, out=spins)
         terminated = -np.cos(angles[0]) - np.cos(angles[0] + angles[1]) > 1.0
         return terminated - self.ones, terminated
@@ -167,7 +169,8 @@ class MountainCar(_Classic):
     goal, power = 0.5, 0.001
 
     def _spaces(self):
-        return Box(np.array([-1.2, -0.07], np.float32), np.array([0.6, 0.07], np.float32), dtype=np.float32), Discrete(3)
+        low, high = np.array([[-1.2, -0.07], [0.6, 0.07]], np.float32)
+        return Box(low, high, dtype=np.float32), Discrete(3)
 
     def _start(self, count):
         state = np.zeros((2, count))
@@ -185,12 +188,12 @@ class MountainCar(_Classic):
         _clip(speed, -0.07, 0.07, out=speed)
         x += speed
         _clip(x, -1.2, 0.6, out=x)
-        np.maximum(speed, 0, out=speed, where=x == x.dtype.type(-1.2))  # the wall on the left takes all speed
+        np.maximum(speed, 0, out=speed, where=x == -1.2)            # the wall on the left takes all speed
         return (x >= self.goal) & (speed >= 0)
 
 
 class MountainCarContinuous(MountainCar):
-    """MountainCarContinuous-v0: as MountainCar with a force in [-1, 1]; 100 at the goal, less a tenth of each action squared.
+    """MountainCarContinuous-v0: as MountainCar with a force in [-1, 1]; 100 at the goal, less 0.1 action^2 each step.
 
     As in Gymnasium the state is float32, and an action out of range is clipped for the car but not for its price.
     """
@@ -212,9 +215,10 @@ class MountainCarContinuous(MountainCar):
 
 
 class Pendulum(_Classic):
-    """Pendulum-v1: swing a pendulum up and hold it there with a torque in [-2, 2] N m; each step costs its distance from that. Never ends.
+    """Pendulum-v1: swing a pendulum up and hold it with a torque in [-2, 2] N m; a step costs its distance from there.
 
-    State: angle from upright (rad, not wrapped), angular velocity. Observation: cosine and sine of the angle, the velocity.
+    State: angle from upright (rad, not wrapped), angular velocity. Observation: the angle's cosine and sine, the velocity.
+    No episode terminates.
     """
 
     limit = 200
@@ -227,14 +231,14 @@ class Pendulum(_Classic):
 
     def _observe(self, state):
         angle, spin = state
-        return np.array((np.cos(angle), np.sin(angle), spin), np.float32).T
+        return np.array((np.cos(angle), np.sin(angle), spin), np.float32).T.copy()
 
     def _move(self, action):
         angle, spin = self.state
         torque = _clip(action[:, 0], -2.0, 2.0)
         off = (angle + np.pi) % (2 * np.pi) - np.pi                   # within +-pi
         cost = off * off + 0.1 * (spin * spin) + 0.001 * (torque * torque)
-        spin += (15.0 * np.sin(angle) + 3.0 * torque) * 0.05          # 3 g / 2 l and 3 / m l^2 with g = 10, m = l = 1; 0.05 s
+        spin += (15.0 * np.sin(angle) + 3.0 * torque) * 0.05          # 3 g / 2 l, 3 / m l^2: 10 m/s^2, 1 m, 1 kg; 0.05 s
         _clip(spin, -8.0, 8.0, out=spin)
         angle += spin * 0.05
         return (-cost).astype(np.float32), np.zeros(self.num_envs, bool)

@@ -94,3 +94,11 @@ def quiet_mujoco() -> None:
     if find_spec("mujoco") is not None:
         import mujoco
         mujoco.set_mju_user_warning(lambda message: None)
+
+
+def registered() -> list[str]:
+    """The ids that can be made here, those of installed extras included, sorted."""
+    for module, _ in PLUGINS.values():
+        if find_spec(module) is not None:
+            importlib.import_module(module)
+    return sorted(i for i in gymnasium.registry if not i.startswith(("phys2d/", "tabular/", "GymV")))

@@ -1,4 +1,4 @@
-"""A random generator as plain strings and numbers, so that a checkpoint that holds only such can hold it."""
+"""A random generator's state as strings and numbers of 64 bits, which every file format holds."""
 from operator import index
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def save_rng(rng: np.random.Generator) -> dict[str, Any]:
-    """State of a generator made by `np.random.default_rng`. Its two 128-bit integers become strings: no tensor file holds them.
+    """State of a generator made by `np.random.default_rng`, its two 128-bit integers as strings.
 
     Raises TypeError for generators whose state is an array (MT19937, Philox).
     """

@@ -7,8 +7,8 @@ from spinup.core.normaliser import Normaliser, ReturnScaler
 
 
 def data(n, shape, seed=0):
-    scale, shift = np.arange(1, 1 + np.prod(shape)).reshape(shape), 3.0
-    return torch.from_numpy((np.random.default_rng(seed).standard_normal((n, *shape)) * scale + shift).astype(np.float32))
+    noise = np.random.default_rng(seed).standard_normal((n, *shape))
+    return torch.from_numpy((noise * np.arange(1, 1 + np.prod(shape)).reshape(shape) + 3).astype(np.float32))
 
 
 # Turned red by: no `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, a moving average.
@@ -28,7 +28,7 @@ def test_statistics_are_numpys_on_all_the_data(shape, cuts):
     assert (out.abs() == 2).any()
 
 
-# Turned red by: `x.float()` in update, or float32 buffers.
+# Turned red by: `x.float()` in update.
 def test_a_large_mean_does_not_eat_the_variance():
     x, normaliser = 1000 + 0.1 * data(4000, (1,)), Normaliser((1,))
     for piece in x.chunk(400):
@@ -36,12 +36,13 @@ def test_a_large_mean_does_not_eat_the_variance():
     np.testing.assert_allclose(normaliser.var.numpy(), x.numpy().astype(np.float64).var(0), rtol=1e-9)
 
 
+# Turned red by: `var` 0 at the start.
 def test_before_any_data_it_only_clips():
     x = torch.tensor([[0.1, -0.2], [50.0, -50.0]])
     assert torch.equal(Normaliser((2,), clip=10.0)(x), x.clamp(-10, 10))
 
 
-# Turned red by: `np.sqrt(var)` in numpy_view (the last bit); no dtype=np.float32 in the subtraction.
+# Turned red by: division by the deviation in the view; no dtype=np.float32 in the subtraction.
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
     normaliser = Normaliser((3,), clip=2.0)
@@ -52,7 +53,7 @@ def test_the_numpy_view_is_forward_to_the_last_bit(dtype):
     np.testing.assert_array_equal(out, normaliser(torch.from_numpy(x)).numpy())
 
 
-# Turned red by: `self.mean` read inside the view's function.
+# Turned red by: `self.mean` read within the view's function.
 def test_a_view_stays_as_it_was_made():
     normaliser, x = Normaliser((3,)), data(10, (3,))
     normaliser.update(x)
@@ -63,7 +64,7 @@ def test_a_view_stays_as_it_was_made():
     assert not np.array_equal(normaliser.numpy_view()(x.numpy()), before)
 
 
-# Turned red by: `self.update(x)` in forward when training.
+# Turned red by: `self.update(x)` in forward.
 @pytest.mark.parametrize("training", [True, False])
 def test_looking_does_not_change_the_statistics(training):
     normaliser = Normaliser((3,)).train(training)
@@ -90,8 +91,8 @@ def rewards_and_ends(N=3, T=40, seed=0):
     return [torch.from_numpy(x) for x in ((5 + rng.standard_normal((N, T))).astype(np.float32), terminated, truncated)]
 
 
-# Turned red by: the end of step t cutting step t itself (no roll); truncation that does not reset; `returns` not kept between rollouts;
-# its discount left out; the mean subtracted.
+# Turned red by: no roll; truncation that does not reset; `returns` not carried from rollout to rollout, or not
+# discounted; the mean subtracted.
 @pytest.mark.parametrize("cuts", [[], [1], [13, 14, 30]])
 def test_rewards_are_divided_by_the_deviation_of_the_running_return(cuts):
     gamma, (rewards, terminated, truncated) = 0.9, rewards_and_ends()
@@ -119,7 +120,7 @@ def test_return_scaler_round_trips_through_its_state():
     assert torch.equal(*(s.update_and_scale(*rewards_and_ends(seed=2)) for s in (saved, loaded)))
 
 
-# Turned red by: gamma * 0 * NaN, were ends multiplied into a stored infinity; here: no clamp.
+# Turned red by: no clamp.
 def test_clip():
     rewards = torch.zeros(1, 1000)
     rewards[0, 500] = 1e6

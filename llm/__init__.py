@@ -1,0 +1,1 @@
+"""Language-model reinforcement learning with the functions of `spinup`; its methods are not written yet."""

@@ -1,0 +1,5 @@
+"""`python -m spinup` is the same command as `spinup`."""
+from spinup.cli import main
+
+if __name__ == "__main__":
+    main()
