@@ -67,14 +67,14 @@ def speed(algo: str, env: str, *, against: str = "sb3", compile: bool = False, t
     if find_spec("stable_baselines3") is None:
         raise UserError("this benchmark needs stable-baselines3; type: pip install 'spinup-rl[bench]'")
 
-    print(f"{algo} on {env}: {settings['total_steps']:,} steps, {rounds} pairs, one thread each{', compiled' if compile else ''}", flush=True)
+    print(f"{algo} on {env}: {settings['total_steps']:,} steps, {rounds} {'pair' if rounds == 1 else 'pairs'}, one thread each{', compiled' if compile else ''}", flush=True)
     job = {"algo": algo, "env": env, "settings": settings, "compile": compile}
-    limit = child("spinup.bench.speed", "limit", job)["steps_per_second"]
+    limit = child("spinup.bench.speed", "limit", job, environment=ONE_THREAD)["steps_per_second"]
     print(f"the environment alone: {limit:,.0f} steps/s", flush=True)
     ours, theirs = [], []
     for seed in range(1, rounds + 1):
         for name, runs in (("spinup", ours), ("sb3", theirs)):
-            runs.append(found := child("spinup.bench.speed", name, {**job, "seed": seed}))
+            runs.append(found := child("spinup.bench.speed", name, {**job, "seed": seed}, environment=ONE_THREAD))
             compiling = f" + {found['compile_seconds']:.1f} s of compiling" if found["compile_seconds"] else ""
             print(f"pair {seed}  {name:<6} {found['steps_per_second']:>8,.0f} steps/s   {found['seconds']:.1f} s{compiling}   "
                   f"R100 {show(found['return'])} ({found['episodes']} episodes)", flush=True)
@@ -127,12 +127,18 @@ def show(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
-def child(module: str, *arguments: Any) -> dict[str, Any]:
-    """What a fresh Python process, `python -m module arguments`, prints last, as JSON. RuntimeError with its words where it fails."""
+def child(module: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a fresh Python process, `python -m module FOLDER arguments`, prints last, as JSON; FOLDER is its own and goes with it.
+
+    UserError or RuntimeError with its words where it fails.
+    """
     words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
     with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        own = {"PYTHONIOENCODING": "utf-8", "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))}      # or only the first run would compile
         done = subprocess.run([sys.executable, "-m", module, folder, *words], capture_output=True, text=True, encoding="utf-8",
-                              env={**os.environ, **ONE_THREAD, "PYTHONIOENCODING": "utf-8", "TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))})
+                              env={**os.environ, **own, **(environment or {})})
+    if done.returncode == 2 and done.stderr.strip():
+        raise UserError(done.stderr.strip().splitlines()[-1].removeprefix("spinup: "))
     if done.returncode:
         raise RuntimeError(f"the benchmark's process {' '.join([module, *words])} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -141,7 +147,7 @@ def child(module: str, *arguments: Any) -> dict[str, Any]:
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Train as a user would: what is not in the settings is as it comes, files and display (in a pipe: plain lines) included."""
     import torch
-    import torch.utils.tensorboard  # noqa: F401                          an import, and so before the clock
+    from torch.utils.tensorboard import SummaryWriter  # noqa: F401, I001
 
     from spinup.runs.files import read_json
     from spinup.runs.log import read_progress

@@ -2,8 +2,7 @@
 
 Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`), and a test steps
 each beside the original. Where they differ it is by rounding: Acrobot's constants are multiplied out, numpy's cosine
-need not be libm's (both cars), and MountainCarContinuous keeps its first position and a clipped force in float32, which
-Gymnasium keeps in float64.
+need not be libm's (both cars), and Gymnasium rounds the state of MountainCarContinuous to float32 after each step.
 """
 from typing import Any
 
@@ -132,7 +131,7 @@ class Acrobot(_Classic):
 
     @staticmethod
     def _rate(state, torque):
-        """Time derivative of the state (Sutton and Barto's book): links of 1 m and 1 kg, centred in the middle, inertia 1."""
+        """Time derivative of the state (Sutton and Barto's book); links of 1 m, 1 kg, inertia 1, centred halfway."""
         angle1, angle2, spin1, spin2 = state
         cos, half_sin = np.cos(angle2), 0.5 * np.sin(angle2)
         inertia, coupling = 3.5 + cos, 1.25 + 0.5 * cos
@@ -183,19 +182,18 @@ class MountainCar(_Classic):
     def _roll(self, push):
         """Accelerate by `push` and the slope; returns who has reached the goal, `[N]` bool."""
         x, speed = self.state
-        slope = 0.0025 * np.cos(3 * x, dtype=np.float64)
-        speed += push - slope.astype(x.dtype)
+        speed += push - 0.0025 * np.cos(3.0 * x)
         _clip(speed, -0.07, 0.07, out=speed)
         x += speed
         _clip(x, -1.2, 0.6, out=x)
-        np.maximum(speed, 0, out=speed, where=x == -1.2)            # the wall on the left takes all speed
-        return (x >= self.goal) & (speed >= 0)
+        np.maximum(speed, 0.0, out=speed, where=x == -1.2)            # the wall on the left takes all speed
+        return (x >= self.goal) & (speed >= 0.0)
 
 
 class MountainCarContinuous(MountainCar):
     """MountainCarContinuous-v0: as MountainCar with a force in [-1, 1]; 100 at the goal, less 0.1 action^2 each step.
 
-    As in Gymnasium the state is float32, and an action out of range is clipped for the car but not for its price.
+    As in Gymnasium, an action out of range is clipped for the car but not for its price.
     """
 
     limit = 999
@@ -204,20 +202,16 @@ class MountainCarContinuous(MountainCar):
     def _spaces(self):
         return super()._spaces()[0], _box(1)
 
-    def _start(self, count):
-        return super()._start(count).astype(np.float32)
-
     def _move(self, action):
-        force = action[:, 0]
+        force = action[:, 0].astype(np.float64)
         terminated = self._roll(_clip(force, -1.0, 1.0) * self.power)
-        reward = 100.0 * terminated - 0.1 * np.square(force, dtype=np.float64)
-        return reward.astype(np.float32), terminated
+        return (100.0 * terminated - 0.1 * (force * force)).astype(np.float32), terminated
 
 
 class Pendulum(_Classic):
     """Pendulum-v1: swing a pendulum up and hold it with a torque in [-2, 2] N m; a step costs its distance from there.
 
-    State: angle from upright (rad, not wrapped), angular velocity. Observation: the angle's cosine and sine, the velocity.
+    State: angle from upright (rad, not wrapped), angular velocity. Observation: cosine and sine of it, the velocity.
     No episode terminates.
     """
 
@@ -238,7 +232,7 @@ class Pendulum(_Classic):
         torque = _clip(action[:, 0], -2.0, 2.0)
         off = (angle + np.pi) % (2 * np.pi) - np.pi                   # within +-pi
         cost = off * off + 0.1 * (spin * spin) + 0.001 * (torque * torque)
-        spin += (15.0 * np.sin(angle) + 3.0 * torque) * 0.05          # 3 g / 2 l, 3 / m l^2: 10 m/s^2, 1 m, 1 kg; 0.05 s
+        spin += (15.0 * np.sin(angle) + 3.0 * torque) * 0.05          # 3 g / 2 l, 3 / m l^2; 10 m/s^2, 1 m, 1 kg, .05 s
         _clip(spin, -8.0, 8.0, out=spin)
         angle += spin * 0.05
         return (-cost).astype(np.float32), np.zeros(self.num_envs, bool)

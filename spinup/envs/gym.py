@@ -121,7 +121,7 @@ def load_layer(layer: Env, saved: dict[str, Any]) -> None:
             load_rng(current, value)
         elif kind == "mujoco":
             _load_mujoco(layer.model, current, value)
-        elif isinstance(current, np.ndarray) and hasattr(value, "shape") and current.shape == tuple(value.shape) and current.ndim:
+        elif isinstance(current, np.ndarray) and current.ndim and current.shape == np.shape(value):
             current[...] = np.asarray(value)
         else:
             setattr(layer, name, _restored(value))
@@ -129,10 +129,14 @@ def load_layer(layer: Env, saved: dict[str, Any]) -> None:
 
 def _plain(value: Any, name: str) -> Any:
     """A copy of plain data; Unsaveable, with its name, where it is not."""
-    if value is None or isinstance(value, bool | int | float | str) and not isinstance(value, np.generic):
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):               # these compute as Python's own numbers do
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "biuf":
         return np.array(value)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SU":
+        return value.astype(str).tolist()
     if isinstance(value, list | tuple):
         items = [_plain(v, name) for v in value]
         return items if isinstance(value, list) else tuple(items)

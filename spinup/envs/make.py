@@ -90,10 +90,12 @@ def env_name(env: EnvSource) -> str:
 
 @cache
 def quiet_mujoco() -> None:
-    """Send MuJoCo's warnings nowhere instead of into a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
+    """Keep MuJoCo's warnings out of a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
     if find_spec("mujoco") is not None:
         import mujoco
-        mujoco.set_mju_user_warning(lambda message: None)
+        log = mujoco.MjLogConfig.get()
+        log.logto_file = False
+        log.set()
 
 
 def registered() -> list[str]:

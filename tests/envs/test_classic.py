@@ -11,9 +11,12 @@ from spinup.envs.vector import Step
 # Towards the goal is where this plane says, so that episodes end in either way.
 PUSH = {"CartPole-v1": [0.1, 0.2, 1, 0.5], "Acrobot-v1": [0, 0, 0, 0, -1, 1], "MountainCar-v0": [0, 1],
         "MountainCarContinuous-v0": [0, 1], "Pendulum-v1": [0, 0, 1]}
-# How far rounding may take one step of ours from Gymnasium's. Acrobot is chaotic: a last bit would grow until the two part.
-# So those named here go on from our state after every step. The others are equal to the bit through whole episodes.
-ROUNDING = {"Acrobot-v1": 1e-12, "MountainCar-v0": 1e-15, "MountainCarContinuous-v0": 2e-7}
+# How far rounding may take one step of ours from Gymnasium's. Acrobot is chaotic: a last bit would grow without end.
+# So those named here go on from our state after every step; the others are equal to the bit through whole episodes.
+ROUNDING = {"Acrobot-v1": 1e-12, "MountainCar-v0": 1e-15, "MountainCarContinuous-v0": 1e-7}
+# As far as states reach, to either side.
+WIDE = {"CartPole-v1": [3, 5, 0.3, 5], "Acrobot-v1": [np.pi, np.pi, 4 * np.pi, 9 * np.pi],
+        "MountainCar-v0": [1.2, 0.07], "MountainCarContinuous-v0": [1.2, 0.07], "Pendulum-v1": [20, 8]}
 each = pytest.mark.parametrize("id", CLASSIC)
 
 
@@ -59,6 +62,8 @@ def same(a: list[Step], b: list[Step]) -> bool:
 
 @each
 def test_ten_thousand_steps_beside_gymnasium(id):
+    # Red when: CartPole's `/ 1.1` is `/ 1.0`; 0.001 torque^2 costs nothing; the left wall leaves the speed; `force`
+    # is not clipped, or its price is; `limit - 1` is `limit`; `obs.copy()` is `obs`; angles go unwrapped (rounding grows).
     ours, games = CLASSIC[id](3, seed=7), [gymnasium.make(id) for _ in range(3)]
     assert (ours.observation_space, ours.action_space) == (games[0].observation_space, games[0].action_space)
     slack, rng = ROUNDING.get(id, 0.0), np.random.default_rng(0)
@@ -91,7 +96,25 @@ def test_ten_thousand_steps_beside_gymnasium(id):
     assert len(endings) == (1 if id == "Pendulum-v1" else 2)              # or the run proves less than it says
 
 
+@each
+def test_one_step_from_anywhere_is_gymnasiums(id):
+    # Red when Acrobot's spins are not clipped, or Pendulum's angle is wrapped but once: episodes begun as they should be
+    # do not reach that far.
+    ours, game, rng = CLASSIC[id](1000, seed=0), gymnasium.make(id), np.random.default_rng(0)
+    ours.reset()
+    ours.state[:] = before = rng.uniform(-1, 1, ours.state.shape) * np.array(WIDE[id])[:, None]
+    action = act(rng, id, ours)
+    step = ours.step(action)
+    for i in range(1000):
+        begin(game, before[:, i])
+        obs, reward, terminated, _, _ = game.step(action[i])
+        seen = step.obs[i] if step.final_obs is None else step.final_obs[i]
+        np.testing.assert_allclose(seen, obs, rtol=2e-7, atol=1e-7)
+        assert (step.reward[i], step.terminated[i]) == (np.float32(reward), terminated)
+
+
 def test_falling_on_the_last_step_is_both_endings_as_in_gymnasium():
+    # Red when `truncated` is `& ~terminated`.
     ours, game = CLASSIC["CartPole-v1"](1, seed=0), gymnasium.make("CartPole-v1")
     ours.reset()
     ours.state[:, 0] = [2.39, 5.0, 0.0, 0.0]                              # off the track in one step
@@ -103,6 +126,7 @@ def test_falling_on_the_last_step_is_both_endings_as_in_gymnasium():
 
 @each
 def test_episodes_begin_all_over_gymnasiums_bounds(id):
+    # Red when -0.05 is -0.04; `(4, count)` is `(4, 1) * np.ones(count)`; a car's `np.zeros` is `np.ones`.
     ours, game = CLASSIC[id](4096, seed=3), gymnasium.make(id)
     ours.reset()
     begin(game, ours.state[:, 0])
@@ -119,6 +143,7 @@ def test_episodes_begin_all_over_gymnasiums_bounds(id):
 
 @each
 def test_the_seed_decides_everything(id):
+    # Red when `default_rng(seed)` is `default_rng()` or `default_rng(0)`; or `rng` is numpy's global generator.
     ours, twin, other = (CLASSIC[id](3, seed) for seed in (5, 5, 6))
     for env in (ours, twin, other):
         env.reset()
@@ -129,6 +154,7 @@ def test_the_seed_decides_everything(id):
 
 @each
 def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
+    # Red when `_save` does not copy `state`; `_load` leaves out `load_rng`, or draws a new state.
     ours, fresh = CLASSIC[id](3, seed=1), CLASSIC[id](3, seed=2)
     ours.reset()
     run(id, ours, 130)
@@ -140,6 +166,7 @@ def test_saving_and_loading_goes_on_as_if_nothing_had_happened(id):
 
 
 def test_a_saved_generator_is_strings_and_small_numbers():
+    # Red when `load_rng` sets only `state["state"]`; `str(index(...))` is `index(...)`, or `str(...)`.
     rng, other = np.random.default_rng(1), np.random.default_rng(2)
     rng.integers(9, dtype=np.int32)                                       # half a draw is left over and is saved too
     saved = save_rng(rng)
@@ -153,6 +180,7 @@ def test_a_saved_generator_is_strings_and_small_numbers():
 
 @each
 def test_one_copy(id):
+    # Red when an observation, or who terminated, is squeezed.
     env = CLASSIC[id](1, seed=0)
     assert env.reset().shape == (1, *env.observation_space.shape)
     steps = run(id, env, 1000)
@@ -164,6 +192,7 @@ def test_one_copy(id):
 
 @each
 def test_what_was_returned_is_never_written_to_again(id):
+    # Red when `_observe` fills one array again and again, or Pendulum's reward does; `order="C"` is "K"; `.T` has no copy.
     env = CLASSIC[id](3, seed=0)
     first = env.reset()
     kept, copies, rng = [first], [first.copy()], np.random.default_rng(0)
@@ -172,4 +201,4 @@ def test_what_was_returned_is_never_written_to_again(id):
         kept += parts
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
-    assert all(part.flags.c_contiguous for part in kept)                  # as when loaded: layout decides how sums round
+    assert all(part.flags.c_contiguous for part in kept)                  # as if loaded: layout decides how sums round

@@ -1,0 +1,160 @@
+"""The networks, and that the actor that acts and the learner that scores are the same function."""
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, NumpyMLP, mlp
+from spinup.core.optim import FlatAdam
+
+DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
+                 "box": DiagGaussian([-1.0, 0.0], [2.0, np.inf])}
+each_distribution = pytest.mark.parametrize("dist", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+
+
+def observations(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """64 of them as an environment gives them: bytes, or numbers in different units."""
+    rng = np.random.default_rng(seed)
+    if len(shape) == 3:
+        return rng.integers(0, 256, (64, *shape), np.uint8)
+    return (rng.standard_normal((64, *shape)) * 10.0 ** np.arange(shape[0]) + 5).astype(np.float32)
+
+
+def learn(policy: ActorCritic, minimize, obs: np.ndarray, act: torch.Tensor) -> None:
+    """One update as an algorithm makes it, of weights and statistics; it moves the log-probabilities."""
+    minimize(policy.normalise(torch.from_numpy(obs)), act)
+    if policy.normaliser is not None:
+        policy.normaliser.update(torch.from_numpy(obs))
+
+
+def sample(policy: ActorCritic, obs: np.ndarray, seed: int) -> torch.Tensor:
+    noise = policy.dist.noise(np.random.default_rng(seed), (len(obs),))
+    return torch.from_numpy(policy.dist.sample(policy.actor()(obs), noise))
+
+
+def compare(policy: ActorCritic, obs: np.ndarray, act: torch.Tensor) -> torch.Tensor:
+    """log pi(act|obs); asserts that the distribution that the actor draws from gives the same as the learner."""
+    params = policy.actor()(obs)
+    as_tensors = tuple(map(torch.from_numpy, params)) if isinstance(params, tuple) else torch.from_numpy(params)
+    acted = policy.dist.log_prob(as_tensors, act)
+    with torch.no_grad():
+        scored, _, _ = policy.evaluate(policy.normalise(torch.from_numpy(obs)), act)
+    torch.testing.assert_close(acted, scored, rtol=0, atol=1e-5)
+    return scored
+
+
+# Turned red by: `actor` without the normaliser, or with log_std left at its first value; NumpyMLP on copies of the
+# weights; relu for tanh; FlatAdam that fills `flat` with anything but the weights.
+@pytest.mark.parametrize("normalise", [False, True])
+@each_distribution
+def test_actor_and_learner_agree_through_updates(dist, normalise):
+    torch.manual_seed(0)
+    policy = ActorCritic((3,), dist, normalise=normalise)
+    obs = observations((3,))
+    minimize = FlatAdam(policy.parameters(), lr=1e-2).minimizer(
+        lambda x, act: ((policy.evaluate(x, act)[0] + policy.value(x)).mean(), {}))
+    act, seen = sample(policy, obs, seed=0), []
+    for update in range(4):
+        seen.append(compare(policy, obs, act))
+        learn(policy, minimize, obs, sample(policy, obs, seed=update))
+    assert (seen[0] - seen[-1]).abs().max() > 0.1                         # something was learned in between
+
+
+# Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("sizes", [[3, 2], [3, 8, 2], [3, 8, 16, 2]])
+def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, activation):
+    torch.manual_seed(0)
+    net = mlp(sizes, activation=activation)
+    minimize = FlatAdam(net.parameters(), lr=0.1).minimizer(lambda x: (net(x).square().mean(), {}))
+    fast, x = NumpyMLP(net), np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
+    before = fast(x)
+    for _ in range(3):
+        np.testing.assert_allclose(fast(x), net(torch.from_numpy(x)).detach().numpy(), rtol=0, atol=1e-6)
+        assert fast(x).dtype == np.float32
+        minimize(torch.from_numpy(x))
+    assert np.abs(fast(x) - before).max() > 0.1
+
+
+# Turned red by: the check left out, or one that looks at the set of layers and not at their order.
+@pytest.mark.parametrize("layers", [
+    [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
+    [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
+    [nn.Linear(3, 3), nn.Tanh(), nn.Tanh(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)]])
+def test_numpy_mlp_refuses_what_it_does_not_know(layers):
+    with pytest.raises(TypeError, match="NumpyMLP knows"):
+        NumpyMLP(nn.Sequential(*layers))
+
+
+def gain(layer: nn.Linear | nn.Conv2d) -> float:
+    """The gain of an orthogonal layer with zero bias; asserts that it is one."""
+    weight = layer.weight.detach().flatten(1)
+    gram = weight @ weight.T if len(weight) <= weight.shape[1] else weight.T @ weight
+    torch.testing.assert_close(gram, gram[0, 0] * torch.eye(len(gram)), rtol=0, atol=1e-5)
+    assert layer.bias is not None and not layer.bias.any()
+    return float(gram[0, 0].sqrt())
+
+
+def layers(module: nn.Module) -> list[nn.Module]:
+    return [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+
+
+# Turned red by: torch's own initialisation; the gains of policy and value swapped; a forgotten convolution.
+def test_gains():
+    vector, image = (ActorCritic(shape, Categorical((4,))) for shape in [(3,), (1, 36, 36)])
+    assert [gain(m) for m in layers(vector.pi)] == pytest.approx([2**0.5, 2**0.5, 0.01], abs=1e-6)
+    assert [gain(m) for m in layers(vector.v)] == pytest.approx([2**0.5, 2**0.5, 1], abs=1e-5)
+    assert [gain(m) for m in layers(image.body)] == pytest.approx([2**0.5] * 4, abs=1e-5)
+    assert [gain(m) for m in [*layers(image.pi), *layers(image.v)]] == pytest.approx([0.01, 1], abs=1e-5)
+
+
+# Turned red by: no division by 255; a `view` that mixes lead axes; a width worked out for one size only.
+@pytest.mark.parametrize("shape", [(1, SMALLEST_IMAGE, SMALLEST_IMAGE), (3, 36, 50), (4, 84, 84)])
+def test_cnn_takes_any_lead_axes_and_size(shape):
+    torch.manual_seed(0)
+    net = NatureCNN(shape)
+    images = torch.from_numpy(observations(shape)[:6])
+    features = net(images)
+    assert features.shape == (6, 512) and features.abs().max() < 50       # of unit size: bytes have become 0 to 1
+    torch.testing.assert_close(net(images.view(2, 3, *shape)), features.view(2, 3, 512))
+    torch.testing.assert_close(net(images[4]), features[4], rtol=1e-4, atol=1e-5)
+
+
+# Turned red by: no check (torch then complains of a kernel larger than its input), or a check of one side.
+@pytest.mark.parametrize("shape", [(3, 35, 84), (3, 84, 35)])
+def test_images_too_small_are_refused_by_their_size(shape):
+    with pytest.raises(ValueError, match=f"{shape[1]} x {shape[2]} is too small.*{SMALLEST_IMAGE}"):
+        NatureCNN(shape)
+
+
+def test_observations_of_two_axes_are_refused():
+    with pytest.raises(ValueError, match="neither vectors nor images"):
+        ActorCritic((3, 3), Categorical((2,)))
+
+
+# Turned red by: `_torch_actor` without the body's division, or made of copies; FlatAdam that changes channels-last weights.
+@each_distribution
+def test_image_policy_acts_and_scores_the_same_through_updates(dist):
+    torch.manual_seed(0)
+    policy = ActorCritic((2, 36, 40), dist, normalise=True)
+    assert policy.normaliser is None                                      # bytes are of one unit already
+    obs = observations((2, 36, 40))
+    act = sample(policy, obs, seed=0)
+    before = compare(policy, obs, act)
+    minimize = FlatAdam(policy.parameters(), lr=1e-3).minimizer(lambda x, act: (policy.evaluate(x, act)[0].mean(), {}))
+    torch.testing.assert_close(compare(policy, obs, act), before)         # made flat, it computes what it did
+    for update in range(2):
+        learn(policy, minimize, obs, sample(policy, obs, seed=update))
+    assert (compare(policy, obs, act) - before).abs().max() > 1e-3
+
+
+# Turned red by: value and policy on different features, or `squeeze` of the wrong axis at [N, T] of one copy.
+@pytest.mark.parametrize("shape", [(3,), (1, 36, 36)])
+def test_evaluate_and_value_agree_for_any_lead_axes(shape):
+    policy = ActorCritic(shape, Categorical((4,)))
+    obs = torch.from_numpy(observations(shape)[:6]).view(1, 6, *shape)
+    logp, entropy, value = policy.evaluate(obs, torch.zeros(1, 6, dtype=torch.int64))
+    assert logp.shape == entropy.shape == value.shape == (1, 6)
+    torch.testing.assert_close(policy.value(obs), value)
+    torch.testing.assert_close(policy.value(obs[0, 0]), value[0, 0], rtol=1e-4, atol=1e-5)
