@@ -10,11 +10,11 @@ from typing import Any
 from spinup.cli import ALGORITHMS
 from spinup.envs.spaces import space_from_json
 from spinup.errors import UserError, nearest
-from spinup.runs.config import check_names, comments, settings
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.config import check_names, comments, read_toml, settings
+from spinup.runs.files import load_checkpoint
 from spinup.runs.policy import Policy, describe
 from spinup.runs.presets import choose_preset
-from spinup.runs.run import Result, config_from_json, find_run
+from spinup.runs.run import Result, config_from_json, find_run, read_run
 
 
 def algorithm(name: str) -> ModuleType:
@@ -24,20 +24,26 @@ def algorithm(name: str) -> ModuleType:
     return importlib.import_module(ALGORITHMS[name])
 
 
+def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto", file: str | Path | None = None) -> tuple[Any, str]:
+    """The Config that layers make, the later over the earlier: default, preset, TOML file, given; and the name of the preset in it."""
+    env = given.get("env") or (read_toml(Path(file), module.Config).get("env") if file else None) or module.Config.env
+    name, values = choose_preset(module, env, preset)
+    return settings(module.Config, values, file, {**given, "env": env}), name
+
+
 def _trainer(name: str) -> Callable[..., Result]:
     module = algorithm(name)
 
-    def train(env: str | Callable = "CartPole-v1", *, preset: str = "auto", config: str | Path | None = None,
+    def train(env: str | Callable | None = None, *, preset: str = "auto", config: str | Path | None = None,
               resume: str | Path | None = None, **given: Any) -> Result:
         check_names(given, [f.name for f in fields(module.Config)], f"{name} has no setting")
-        chosen = choose_preset(module, env, preset)[1]
-        return module.train(settings(module.Config, chosen, config, {"env": env, **given}), resume)
+        return module.train(configure(module, given if env is None else {"env": env, **given}, preset, config)[0], resume)
 
     help_of = comments(module.Config)
     lines = [f"    {f.name} = {f.default!r}: {help_of[f.name]}" for f in fields(module.Config) if f.name != "env"]
     train.__name__ = train.__qualname__ = name
     train.__doc__ = "\n".join([
-        inspect.getdoc(module).splitlines()[0], "", "Args:", f"    env: {help_of['env']}",
+        inspect.getdoc(module).splitlines()[0], "", "Args:", f"    env: {help_of['env']}; without one, that of the file, or {module.Config.env}",
         "    preset: auto (that of the environment), none, or a name from `spinup algos`", "    config: a TOML file of settings",
         "    resume: the folder of a run of the same settings to go on with", *lines, "", "Settings count in this order, the later over the earlier: "
         "default, preset, file, arguments.", "Returns a Result with `policy`, `progress`, `directory`, `status` and `returns`."])
@@ -54,7 +60,7 @@ def load(directory: str | Path, device: str = "cpu") -> Policy:
     UserError where there is no checkpoint, or it is damaged or does not belong to its config.json.
     """
     directory = find_run(Path(directory))
-    data = read_json(directory / "config.json")
+    data = read_run(directory)
     module = algorithm(data["algorithm"])
     state = load_checkpoint(directory / "checkpoint.pt")
     cfg = config_from_json(module.Config, data["config"])

@@ -26,7 +26,7 @@ Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
   spinup doctor                                   what works on this machine
-  spinup bench speed|time-to ALGORITHM            speed beside stable-baselines3; seconds to a return
+  spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; seconds to a return; returns of a preset
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
 """
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     try:
         code = run(argv)
     except UserError as error:
-        print(f"spinup: {error}", file=sys.stderr)
+        print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
         code = 130
@@ -127,14 +127,10 @@ def truth(field: str, text: str) -> bool:
 
 def configure(name: str, argv: list[str]) -> tuple[Any, str]:
     """The Config that the command line asks for, and the name of the preset in it."""
-    from spinup.api import algorithm
-    from spinup.runs.config import BaseConfig, read_toml, settings
-    from spinup.runs.presets import choose_preset
+    from spinup import api
     given = vars(config_parser(name).parse(argv))
-    module, file, choice = algorithm(name), given.pop("config", None), given.pop("preset", "auto")
-    env = given.get("env") or (read_toml(Path(file), module.Config).get("env") if file else None) or BaseConfig.env
-    preset, values = choose_preset(module, env, choice)
-    return settings(module.Config, values, file, {**given, "env": env}), preset
+    file, preset = given.pop("config", None), given.pop("preset", "auto")
+    return api.configure(api.algorithm(name), given, preset, file)
 
 
 def train(name: str, argv: list[str]) -> int:
@@ -152,13 +148,16 @@ def resume(argv: list[str]) -> int:
     from spinup.api import algorithm
     from spinup.runs.files import read_json
     from spinup.runs.policy import describe
-    from spinup.runs.run import config_from_json, find_run
+    from spinup.runs.run import config_from_json, find_run, read_run
     directory = find_run(Path(parser.parse(argv).directory))
     if (directory / "result.json").exists() and (done := read_json(directory / "result.json"))["status"] == "finished":
         print(f"{describe(directory)} is finished: {done['steps']:,} steps; `spinup watch {describe(directory)}` shows it")
         return 0
-    data = read_json(directory / "config.json")
-    module = algorithm(data["algorithm"])
+    data = read_run(directory)
+    module, env = algorithm(data["algorithm"]), data["config"].get("env")
+    if isinstance(env, dict):
+        raise UserError(f"the environment of {describe(directory)} is a Python function, {env['callable']}; from Python, with the same settings: "
+                        f"spinup.{data['algorithm']}({env['callable']}, resume={describe(directory)!r})")
     result = module.train(config_from_json(module.Config, data["config"]), resume=directory)
     return 0 if result.status == "finished" else 130
 
@@ -188,14 +187,15 @@ def plot(argv: list[str]) -> int:
     from rich.table import Table
 
     from spinup.runs import plots
+    from spinup.runs.display import number
     found = directories(args.directories)
     pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value, out=args.out)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    rows = plots.summary(found)
+    rows = plots.summary(found, args.group)
     for column in rows[0]:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
-        table.add_row(*(str(v) for v in row.values()))
+        table.add_row(*(v if isinstance(v, str) else number(v) for v in row.values()))
     Console().print(table)
     print("\n".join(str(p) for p in pictures))
     return 0
@@ -204,10 +204,9 @@ def plot(argv: list[str]) -> int:
 def trained(directory: str) -> tuple[Any, str, Path]:
     """Policy, environment id and folder of a run."""
     from spinup.api import load
-    from spinup.runs.files import read_json
-    from spinup.runs.run import find_run
+    from spinup.runs.run import find_run, read_run
     found = find_run(Path(directory))
-    env = read_json(found / "config.json")["config"]["env"]
+    env = read_run(found)["config"]["env"]
     if not isinstance(env, str):
         raise UserError(f"the environment of {found} is a Python function, {env['callable']}; from Python: spinup.load({str(found)!r}).act(obs)")
     return load(found), env, found
@@ -330,20 +329,25 @@ def doctor(argv: list[str]) -> int:
 
 def bench(argv: list[str]) -> int:
     parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is missed.")
-    parser.add_argument("what", choices=["speed", "time-to"], help="speed beside a peer, or seconds to a return")
-    parser.add_argument("algorithm", choices=["ppo"], help="ppo")
+    parser.add_argument("what", choices=["speed", "time-to", "returns"], help="speed beside a peer, seconds to a return, or the returns of a preset")
+    parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="CartPole-v1 or HalfCheetah-v5. [CartPole-v1]")
     parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
     parser.add_argument("--compile", action="store_true", default=False, help="compile our update step; its seconds are stated apart")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N", help="steps of each run")
     parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
     parser.add_argument("--return", dest="target", type=float, default=475.0, metavar="R", help="mean of the last 20 episodes to reach. [475]")
-    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S", help="of the runs to a return. [1 2 3]")
+    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S", help="of the runs. [1 2 3]")
+    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time, for returns. [1]")
+    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="the folder of the runs, for returns. [runs]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
     args = parser.parse(argv)
     if args.what == "speed":
         from spinup.bench.speed import speed
         return speed(args.algorithm, args.env, against=args.against, compile=args.compile, total_steps=args.total_steps, rounds=args.rounds, out=args.out)
+    if args.what == "returns":
+        from spinup.bench.returns import returns
+        return returns(args.algorithm, args.env, seeds=args.seeds, workers=args.workers, log_dir=args.log_dir, out=args.out)
     from spinup.bench.time_to import time_to
     return time_to(args.algorithm, args.env, target=args.target, seeds=args.seeds, out=args.out)
 

@@ -1,8 +1,9 @@
-"""Seconds of training until the last twenty episodes return what was asked, with the environment's preset and everything on.
+"""Seconds of training until the last twenty episodes return what was asked, with the environment's preset.
 
-The run is what a user starts, `spinup ALGO --env ENV --seed S`, in a fresh process. There, the episodes that end are looked at as the
-training takes them, once an update; when the mean of the last twenty first reaches the target, the run is stopped as Ctrl-C would stop it.
-Its seconds are then in result.json: they are counted up to its last checkpoint, which is later than the moment by that checkpoint.
+The run is what a user starts, `spinup ALGO --env ENV --seed S`, in a fresh process, with everything on. There, the
+episodes that end are looked at as the training takes them, once an update; when the mean of the last twenty first
+reaches the target, the run is stopped as Ctrl-C would stop it. Its seconds are those of its result.json, which counts
+to the end of that update and its checkpoint.
 """
 import json
 import math
@@ -21,8 +22,9 @@ GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # medi
 
 
 def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path | None = None) -> int:
-    """Train once a seed until the mean of the last 20 training episodes reaches `target`; the last line printed is JSON, as in `out`.
+    """Train once a seed until the mean of the last 20 training episodes reaches `target`, and print seconds and steps.
 
+    The last line is JSON, which `out` receives too.
     Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
     """
     check_out(out)
@@ -31,19 +33,23 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     runs = []
     for seed in seeds:
         runs.append(run := child("spinup.bench.time_to", str(target), [algo, "--env", env, "--seed", str(seed)]))
-        print(f"seed {seed}  {run['seconds']:.2f} s   {run['steps']:,} steps{'' if run['reached'] else '   not reached: the run is at its end'}", flush=True)
+        missed = "" if run["reached"] else "   not reached"
+        print(f"seed {seed}  {run['seconds']:.2f} s   {run['steps']:,} steps{missed}", flush=True)
     middle = median(run["seconds"] if run["reached"] else math.inf for run in runs)
     met = middle <= goal if goal else all(run["reached"] for run in runs)
     print(f"median {middle:.2f} s{f', goal {goal} s: ' + ('met' if met else 'missed') if goal else ''}")
-    result = {"benchmark": "time-to", "algorithm": algo, "env": env, "target": target, "window": WINDOW, "seeds": seeds,
-              "seconds": [run["seconds"] if run["reached"] else None for run in runs], "steps": [run["steps"] if run["reached"] else None for run in runs],
-              "median_seconds": middle if math.isfinite(middle) else None, "settings": runs[0]["settings"], "versions": runs[0]["versions"],
-              "goal": goal, "met": met}
-    return finish(result, out)
+    seconds, steps = ([run[key] if run["reached"] else None for run in runs] for key in ("seconds", "steps"))
+    return finish({"benchmark": "time-to", "algorithm": algo, "env": env, "target": target, "window": WINDOW,
+                   "seeds": seeds, "seconds": seconds, "steps": steps,
+                   "median_seconds": middle if math.isfinite(middle) else None, "settings": runs[0]["settings"],
+                   "versions": runs[0]["versions"], "goal": goal, "met": met}, out)
 
 
 def stop_at(target: float) -> list[bool]:
-    """From now on, stop a training in this process once the mean of WINDOW episodes in a row is `target`; the list then has an entry."""
+    """From now on, stop a training in this process once WINDOW episodes in a row have the mean `target`.
+
+    Returns a list that then has an entry.
+    """
     reached: list[bool] = []
     recent: deque[float] = deque(maxlen=WINDOW)
     take = VectorEnv.take_finished
@@ -54,7 +60,7 @@ def stop_at(target: float) -> list[bool]:
             recent.append(episode_return)
             if not reached and len(recent) == WINDOW and sum(recent) / WINDOW >= target:
                 reached.append(True)
-                signal.raise_signal(signal.SIGINT)                        # a second one would end the run without its checkpoint
+                signal.raise_signal(signal.SIGINT)                        # once: a second would end the run unsaved
         return finished
 
     VectorEnv.take_finished = take_and_look
@@ -74,7 +80,8 @@ def run_until(folder: str, target: float, argv: list[str]) -> dict[str, Any]:
     directory = next(Path(folder, "bench").iterdir())
     result, config = read_json(directory / "result.json"), read_json(directory / "config.json")
     settings = {k: v for k, v in config["config"].items() if k not in ("seed", "log_dir", "exp_name")}
-    return {"reached": bool(reached), "seconds": result["seconds"], "steps": result["steps"], "settings": settings, "versions": config["versions"]}
+    return {"reached": bool(reached), "seconds": result["seconds"], "steps": result["steps"], "settings": settings,
+            "versions": config["versions"]}
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class _Classic(VectorEnv):
         return {"state": self.state.copy(), "rng": save_rng(self.rng)}
 
     def _load(self, state: dict[str, Any]) -> None:
-        self.state = np.array(state["state"])
+        self.state = np.asarray(state["state"]).copy()
         load_rng(self.rng, state["rng"])
 
     def _observe(self, state: np.ndarray) -> np.ndarray:

@@ -1,5 +1,6 @@
 """One function that makes a vectorised, seeded environment, by the fastest path that exists for it."""
 import importlib
+import os
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -47,9 +48,10 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         return made
     env = find_id(env)
     try:
-        quiet_mujoco()
+        if "mujoco" in str(gymnasium.spec(env).entry_point):
+            quiet_mujoco()
         return gymnasium.make(env, disable_env_checker=True, **kwargs)
-    except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError, ImportError) as error:
+    except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
         raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}") from None
@@ -91,11 +93,13 @@ def env_name(env: EnvSource) -> str:
 @cache
 def quiet_mujoco() -> None:
     """Keep MuJoCo's warnings out of a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
-    if find_spec("mujoco") is not None:
+    try:
         import mujoco
-        log = mujoco.MjLogConfig.get()
-        log.logto_file = False
-        log.set()
+    except AttributeError:                                                # what it raises where MUJOCO_GL names a missing library
+        raise UserError(f"MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}; unset MUJOCO_GL or set it to egl or osmesa") from None
+    log = mujoco.MjLogConfig.get()
+    log.logto_file = False
+    log.set()
 
 
 def registered() -> list[str]:

@@ -99,7 +99,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
         case "MultiBinary":
             return spaces.MultiBinary(data["n"])
         case "Dict":
-            return spaces.Dict({k: space_from_json(s) for k, s in data["spaces"].items()})
+            return spaces.Dict([(k, space_from_json(s)) for k, s in data["spaces"].items()])     # a dict would be sorted
         case "Tuple":
             return spaces.Tuple([space_from_json(s) for s in data["spaces"]])
     raise UserError(f"config.json names an unknown kind of space, {data['kind']!r}")

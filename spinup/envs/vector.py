@@ -11,7 +11,7 @@ class Step(NamedTuple):
     obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
     reward: np.ndarray              # [N] float32, as the environment gives it
     terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
-    truncated: np.ndarray           # [N] bool: only the clock ran out; the future was still worth something
+    truncated: np.ndarray           # [N] bool: the clock ran out; unless also terminated, the future was still worth something
     final_obs: np.ndarray | None    # [N, *shape]; what the step led to, where it differs from `obs`; None if no episode ended
 
 
@@ -54,9 +54,9 @@ class VectorEnv:
         self.episode_return += result.reward
         self.episode_length += 1
         if result.final_obs is not None:
-            for i in np.flatnonzero(result.terminated | result.truncated):
-                self.finished.append((float(self.episode_return[i]), int(self.episode_length[i])))
-                self.episode_return[i] = self.episode_length[i] = 0
+            ended = result.terminated | result.truncated
+            self.finished += zip(self.episode_return[ended].tolist(), self.episode_length[ended].tolist(), strict=True)
+            self.episode_return[ended] = self.episode_length[ended] = 0
         return result
 
     def take_finished(self) -> list[tuple[float, int]]:
@@ -70,7 +70,7 @@ class VectorEnv:
                 "finished": [list(e) for e in self.finished], "copies": self._save()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.obs = np.array(state["obs"])
+        self.obs = np.asarray(state["obs"]).copy()
         self.episode_return[:] = state["episode_return"]
         self.episode_length[:] = state["episode_length"]
         self.finished = [(float(r), int(n)) for r, n in state["finished"]]

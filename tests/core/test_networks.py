@@ -81,7 +81,8 @@ def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, activation):
 @pytest.mark.parametrize("layers", [
     [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
-    [nn.Linear(3, 3), nn.Tanh(), nn.Tanh(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)]])
+    [nn.Linear(3, 3), nn.Tanh(), nn.Tanh(), nn.Linear(3, 2)],
+    [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)]])
 def test_numpy_mlp_refuses_what_it_does_not_know(layers):
     with pytest.raises(TypeError, match="NumpyMLP knows"):
         NumpyMLP(nn.Sequential(*layers))
@@ -133,7 +134,8 @@ def test_observations_of_two_axes_are_refused():
         ActorCritic((3, 3), Categorical((2,)))
 
 
-# Turned red by: `_torch_actor` without the body's division, or made of copies; FlatAdam that changes channels-last weights.
+# Turned red by: `_torch_actor` without the body's division, or made of copies; FlatAdam that mixes up weights
+# whose memory is channels-last.
 @each_distribution
 def test_image_policy_acts_and_scores_the_same_through_updates(dist):
     torch.manual_seed(0)

@@ -33,6 +33,10 @@ def flat_adam(net: nn.Module, **settings):
     return optimizer, optimizer.minimizer(loss_of(net))
 
 
+def numbers(stats: dict[str, Tensor]) -> dict[str, float]:
+    return {k: v.item() for k, v in stats.items()}
+
+
 def distance(a: nn.Module, b: nn.Module) -> float:
     return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
 
@@ -52,7 +56,7 @@ def test_it_is_adam_with_a_clipped_gradient():
         error.backward()
         norm = nn.utils.clip_grad_norm_(theirs.parameters(), CLIP)
         adam.step()
-        assert {k: float(v) for k, v in stats.items()} == pytest.approx(
+        assert numbers(stats) == pytest.approx(
             {"error": error.item(), "loss": error.item(), "grad_norm": norm.item()}, rel=1e-4)
         assert distance(ours, theirs) < 1e-6
         clipped.append(norm > CLIP)
@@ -67,7 +71,7 @@ def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
     for step in range(6):
         lr = LR / (1 + step)
         ours, theirs = compiled_step(*batch(step), lr=lr), eager_step(*batch(step), lr=lr)
-        assert {k: float(v) for k, v in ours.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-3)
+        assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-3)
         assert distance(eager, compiled) < 1e-5
 
     resumed = copy.deepcopy(compiled)                                     # compiled -> eager

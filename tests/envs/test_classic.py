@@ -63,7 +63,7 @@ def same(a: list[Step], b: list[Step]) -> bool:
 @each
 def test_ten_thousand_steps_beside_gymnasium(id):
     # Red when: CartPole's `/ 1.1` is `/ 1.0`; 0.001 torque^2 costs nothing; the left wall leaves the speed; `force`
-    # is not clipped, or its price is; `limit - 1` is `limit`; `obs.copy()` is `obs`; angles go unwrapped (rounding grows).
+    # is not clipped, or its price is; `limit - 1` is `limit`; `obs.copy()` is `obs`; angles go unwrapped.
     ours, games = CLASSIC[id](3, seed=7), [gymnasium.make(id) for _ in range(3)]
     assert (ours.observation_space, ours.action_space) == (games[0].observation_space, games[0].action_space)
     slack, rng = ROUNDING.get(id, 0.0), np.random.default_rng(0)
@@ -98,8 +98,8 @@ def test_ten_thousand_steps_beside_gymnasium(id):
 
 @each
 def test_one_step_from_anywhere_is_gymnasiums(id):
-    # Red when Acrobot's spins are not clipped, or Pendulum's angle is wrapped but once: episodes begun as they should be
-    # do not reach that far.
+    # Red when Acrobot's spins are not clipped, or Pendulum's angle is wrapped but once: proper episodes do not get
+    # that far.
     ours, game, rng = CLASSIC[id](1000, seed=0), gymnasium.make(id), np.random.default_rng(0)
     ours.reset()
     ours.state[:] = before = rng.uniform(-1, 1, ours.state.shape) * np.array(WIDE[id])[:, None]
@@ -192,7 +192,7 @@ def test_one_copy(id):
 
 @each
 def test_what_was_returned_is_never_written_to_again(id):
-    # Red when `_observe` fills one array again and again, or Pendulum's reward does; `order="C"` is "K"; `.T` has no copy.
+    # Red when `_observe` or Pendulum's reward fills the same array each time; `order="C"` is "K"; `.T` has no copy.
     env = CLASSIC[id](3, seed=0)
     first = env.reset()
     kept, copies, rng = [first], [first.copy()], np.random.default_rng(0)

@@ -1,0 +1,241 @@
+"""PPO's two functions against numbers worked by hand, and what a training makes of them."""
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from torch import Tensor
+
+from spinup.algos import ppo
+from spinup.algos.ppo import clipped_surrogate, value_loss
+from spinup.algos.vpg import policy_gradient
+from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.masked import aggregate
+from spinup.core.networks import ActorCritic
+from spinup.core.optim import FlatAdam
+from spinup.errors import UserError
+
+CLIP, NAN = (0.2, 0.2), float("nan")
+DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
+                 "box": DiagGaussian([-1, 0], [1, 4])}
+each_distribution = pytest.mark.parametrize("dist", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
+
+
+def double(*x: float) -> Tensor:
+    return torch.tensor(x, dtype=torch.float64)
+
+
+def random_batch(dist, shape: tuple[int, ...], seed: int = 0) -> tuple[ActorCritic, Tensor, Tensor, Tensor]:
+    """A policy in float64, observations `[*shape, 3]`, actions drawn from it, and advantages, `[*shape]`."""
+    torch.manual_seed(seed)
+    policy = ActorCritic((3,), dist, hidden=(8,)).double()
+    torch.nn.init.orthogonal_(policy.pi[-1].weight)                       # at its gain of 0.01 all actions are alike
+    obs = torch.randn(*shape, 3, dtype=torch.float64)
+    with torch.no_grad():
+        act = dist.sample(policy.params(obs), torch.from_numpy(dist.noise(np.random.default_rng(seed), shape)))
+    return policy, obs, act, torch.randn(shape, dtype=torch.float64)
+
+
+def gradient(loss: Tensor, policy: ActorCritic) -> Tensor:
+    grads = torch.autograd.grad(loss, list(policy.parameters()), allow_unused=True)
+    return torch.cat([g.flatten() for g in grads if g is not None])
+
+
+# Turned red by: the loss's sign; a ratio of (logp_old - logp); an advantage squared or absolute.
+@each_distribution
+def test_where_the_ratio_is_1_the_gradient_is_the_policy_gradient(dist):
+    policy, obs, act, adv = random_batch(dist, (4, 5))
+    logp = policy.evaluate(obs, act)[0]
+    loss, stats = clipped_surrogate(logp, logp.detach(), adv, CLIP)
+    ours = gradient(aggregate(loss), policy)
+    torch.testing.assert_close(ours, gradient(aggregate(policy_gradient(policy.evaluate(obs, act)[0], adv)[0]), policy))
+    assert ours.abs().max() > 0.01
+    assert stats["kl"] == stats["clip_fraction"] == 0
+
+
+# ratio, advantage, clip, loss, its derivative by logp, which is -ratio x advantage or, clipped, 0
+BY_HAND = [
+    (1.0, 2, (0.2, 0.2), -2.0, -2.0), (1.0, -2, (0.2, 0.2), 2.0, 2.0),
+    (1.1, 2, (0.2, 0.2), -2.2, -2.2), (0.9, -2, (0.2, 0.2), 1.8, 1.8),
+    (1.5, 2, (0.2, 0.2), -2.4, 0.0), (0.5, -2, (0.2, 0.2), 1.6, 0.0),     # has improved enough: 1.2 x 2, 0.8 x 2
+    (0.5, 2, (0.2, 0.2), -1.0, -1.0), (1.5, -2, (0.2, 0.2), 3.0, 3.0),    # went the wrong way: called back from there
+    (1.25, 1, (0.2, 0.28), -1.25, -1.25), (1.25, 1, (0.28, 0.2), -1.2, 0.0),
+    (0.75, -1, (0.2, 0.28), 0.8, 0.0), (0.75, -1, (0.28, 0.2), 0.75, 0.75),
+    (3.0, 0, (0.2, 0.2), 0.0, 0.0)]
+
+
+# Turned red by: minimum for maximum; the clipped ratio alone (wrong ways are then never called back); clip[0] on both
+# sides, or the two swapped; clip_fraction that counts every ratio out of range.
+@pytest.mark.parametrize("ratio, adv, clip, loss, slope", BY_HAND)
+def test_the_clip_takes_the_gradient_where_it_should(ratio, adv, clip, loss, slope):
+    logp = double(ratio).log().requires_grad_()
+    got, stats = clipped_surrogate(logp, double(0), double(adv), clip)
+    got.sum().backward()
+    assert got.item() == pytest.approx(loss) and logp.grad.item() == pytest.approx(slope)
+    assert stats["clip_fraction"] == (slope == 0 and adv != 0)
+
+
+# Turned red by: a clip or a ratio taken out of the graph; a detached maximum.
+def test_its_gradient_is_that_of_finite_differences():
+    generator = torch.Generator().manual_seed(0)
+    logp_old, adv = torch.randn(2, 6, 5, generator=generator, dtype=torch.float64)
+    log_ratio = 2 * torch.rand(6, 5, generator=generator, dtype=torch.float64) - 1
+    edges = double(0.7, 1.3).log()
+    assert (log_ratio[..., None] - edges).abs().min() > 1e-3              # no corner within the differences' reach
+    assert ((log_ratio < edges[0]) & (adv < 0)).any() and ((log_ratio > edges[1]) & (adv > 0)).any()
+    assert torch.autograd.gradcheck(lambda logp: clipped_surrogate(logp, logp_old, adv, (0.3, 0.3))[0],
+                                    (logp_old + log_ratio).requires_grad_())
+
+
+# Turned red by: k1 (can be negative); ratio and log ratio of opposite sign.
+def test_kl_is_ratio_minus_1_minus_log_ratio():
+    logp, logp_old = torch.randn(2, 100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for mask in None, torch.arange(100) % 3 > 0:
+        _, stats = clipped_surrogate(logp, logp_old, logp, CLIP, mask)
+        log_ratio = (logp - logp_old)[slice(None) if mask is None else mask]
+        torch.testing.assert_close(stats["kl"], (log_ratio.exp() - 1 - log_ratio).mean())
+    for one, other in zip(logp, logp_old, strict=True):
+        assert clipped_surrogate(one, other, one, CLIP)[1]["kl"] >= 0
+
+
+# value, its old self, target, clip, loss, derivative
+VALUES = [
+    (1.0, 0.5, 2.0, 0.0, 0.5, -1.0),                                      # no clip: (1 - 2)^2 / 2
+    (1.0, 0.5, 2.0, 0.2, 0.845, 0.0),                                     # 0.7 is as far as it may go: (0.7 - 2)^2 / 2
+    (1.0, 0.9, 2.0, 0.2, 0.5, -1.0),                                      # within the clip
+    (1.0, 0.5, 0.0, 0.2, 0.5, 1.0),                                       # went the wrong way: called back from there
+    (0.0, 0.5, -1.0, 0.2, 0.845, 0.0), (0.0, 0.5, 1.0, 0.2, 0.5, -1.0)]
+
+
+# Turned red by: minimum for maximum; the clip around the target; no half.
+@pytest.mark.parametrize("value, old, target, clip, loss, slope", VALUES)
+def test_value_loss_by_hand(value, old, target, clip, loss, slope):
+    v = double(value).requires_grad_()
+    got = value_loss(v, double(old), double(target), clip)
+    got.sum().backward()
+    assert got.item() == pytest.approx(loss) and v.grad.item() == pytest.approx(slope)
+
+
+# Turned red by: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
+@pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
+def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
+    policy, obs, act, adv = random_batch(Categorical((4,)), (6,))
+    noise = 0.3 * torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def loss(logp, noise, adv, mask=None):
+        if surrogate == "vpg":
+            return policy_gradient(logp, adv, mask)
+        return clipped_surrogate(logp, (logp + noise).detach(), adv, CLIP, mask)
+
+    per_step, stats = loss(policy.evaluate(obs, act)[0], noise, adv)
+    expected = gradient(aggregate(per_step), policy)
+    mask = torch.tensor([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]])
+
+    def padded(x: Tensor) -> Tensor:
+        return torch.full((2, 5), NAN, dtype=x.dtype).masked_scatter(mask > 0, x)
+
+    logp = padded(policy.evaluate(obs, act)[0])
+    per_step, masked_stats = loss(logp, padded(noise), padded(adv), mask)
+    torch.testing.assert_close(gradient(aggregate(per_step, mask), policy), expected)
+    assert {k: v.item() for k, v in masked_stats.items()} == pytest.approx({k: v.item() for k, v in stats.items()})
+
+
+# Turned red by: the sign of either loss, or of FlatAdam's step.
+@each_distribution
+@pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
+def test_one_step_makes_good_actions_likelier_and_bad_ones_less(surrogate, dist):
+    for sign in 1, -1:
+        policy, obs, act, _ = random_batch(dist, (1,))
+        adv, before = double(sign), policy.evaluate(obs, act)[0].detach()
+
+        def loss(obs, act, logp_old, adv, policy=policy):
+            logp = policy.evaluate(obs, act)[0]
+            if surrogate == "vpg":
+                return policy_gradient(logp, adv)[0].sum(), {}
+            return clipped_surrogate(logp, logp_old, adv, CLIP)[0].sum(), {}
+
+        parameters = [p for p in policy.parameters() if all(p is not q for q in policy.v.parameters())]
+        FlatAdam(parameters, lr=1e-3).minimizer(loss)(obs, act, before, adv)
+        assert (policy.evaluate(obs, act)[0] - before) * sign > 1e-4
+
+
+class Noise(gymnasium.Env):
+    """Observations without meaning, in the wrong units, of short episodes with random rewards."""
+
+    def __init__(self, observation_space, action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), self.np_random.standard_normal(), self.np_random.random() < 0.1, False, {}
+
+    def observe(self):
+        if self.observation_space.dtype == np.uint8:
+            return self.np_random.integers(0, 256, self.observation_space.shape, np.uint8)
+        return self.np_random.normal([5, -50, 0], [1, 10, 0.1]).astype(np.float32)
+
+
+VECTOR, IMAGE = Box(-np.inf, np.inf, (3,)), Box(0, 255, (36, 36, 1), np.uint8)
+NOISE = {"discrete": (VECTOR, Discrete(3)), "multidiscrete": (VECTOR, MultiDiscrete([2, 3])),
+         "box": (VECTOR, Box(-1, 3, (2,))), "image": (IMAGE, Discrete(3))}
+
+
+def train(tmp_path, env, **settings):
+    small = {"num_envs": 2, "rollout_steps": 16, "total_steps": 4 * 32, "epochs": 2, "minibatches": 2}
+    quiet = {"log_dir": tmp_path.as_posix(), "quiet": True, "tensorboard": False}
+    return ppo.train(ppo.Config(env=env, **quiet, **{**small, **settings}))
+
+
+# Turned red by: the batch scored after the normaliser's update, or with other observations than those acted on; `lr`
+# applied before the first minibatch; a minibatch whose actions and observations are shuffled apart.
+@pytest.mark.parametrize("spaces", NOISE.values(), ids=NOISE)
+def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
+    ratios, kls = [], []
+
+    def recorded(logp, logp_old, *rest):
+        loss, stats = clipped_surrogate(logp, logp_old, *rest)
+        ratios.append(((logp - logp_old).exp() - 1).abs().max().item())
+        kls.append(stats["kl"].item())
+        return loss, stats
+
+    monkeypatch.setattr(ppo, "clipped_surrogate", recorded)
+    train(tmp_path, lambda: Noise(*spaces), normalise_obs=True, lr=1e-3)
+    assert len(ratios) == 4 * 4                                           # updates x minibatches of all epochs
+    assert max(ratios[::4]) < 1e-5 and max(kls[::4]) < 1e-6
+    assert min(max(ratios[i + 1:i + 4]) for i in range(0, 16, 4)) > 1e-4  # and then it moves
+
+
+# Turned red by: an lr that is not handed to the step; an epoch that goes on.
+def test_annealing_and_target_kl(tmp_path):
+    def env():
+        return Noise(*NOISE["discrete"])
+
+    progress = train(tmp_path, env, lr=1e-3).progress
+    assert progress["learning_rate"] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4]) and progress["epochs"] == [2] * 4
+    constant = train(tmp_path, env, lr=1e-3, anneal=False, target_kl=1e-9).progress
+    assert constant["learning_rate"] == pytest.approx([1e-3] * 4) and constant["epochs"] == [1] * 4
+
+
+# Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.
+def test_scaled_rewards_do_not_depend_on_their_unit(tmp_path):
+    class Dear(Noise):
+        def step(self, action):
+            obs, reward, *rest = super().step(action)
+            return obs, 1000 * reward, *rest
+
+    losses = [train(tmp_path, lambda kind=kind: kind(*NOISE["discrete"]), normalise_reward=True).progress["value_loss"]
+              for kind in (Noise, Dear)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2)
+
+
+@pytest.mark.parametrize("settings, advice", [
+    ({"minibatches": 3}, "--minibatches 3 does not divide a batch of --num-envs 2 x --rollout-steps 16 = 32 steps"),
+    ({"minibatches": 32}, "choose --minibatches below 32"),
+    ({"total_steps": 31}, "--total-steps 31 is less than one batch of 32 steps")])
+def test_batches_that_cannot_be_cut_are_refused(settings, advice, tmp_path):
+    with pytest.raises(UserError, match=advice):
+        train(tmp_path, "CartPole-v1", **settings)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,82 @@
+"""VPG's two functions against numbers worked by hand. What it shares with PPO stands in test_ppo and test_suite."""
+import pytest
+import torch
+
+from spinup.algos import vpg
+from spinup.algos.vpg import policy_gradient, value_loss
+from spinup.core.distributions import Categorical
+from spinup.errors import UserError
+
+
+# Turned red by: the sign; no advantage.
+def test_policy_gradient_by_hand():
+    logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    loss, stats = policy_gradient(logp, torch.tensor([2.0, -1.0, 0.0]))
+    loss.sum().backward()
+    assert loss.tolist() == [2.0, -2.0, 0.0] and logp.grad.tolist() == [-2.0, 1.0, 0.0]
+    assert stats["logp"].item() == pytest.approx(-3.5 / 3) and not stats["logp"].requires_grad
+
+
+def test_value_loss_by_hand():
+    value = torch.tensor([1.0, -1.0], requires_grad=True)
+    loss = value_loss(value, torch.tensor([3.0, -1.5]))
+    loss.sum().backward()
+    assert loss.tolist() == [2.0, 0.125] and value.grad.tolist() == [-2.0, 0.5]
+
+
+# The policy gradient theorem, exactly: all actions of one state, weighted by their probability. The rewards need not be
+# centred for it. Turned red by: the sign; any weight but A.
+def test_it_is_the_gradient_of_the_expected_reward():
+    dist, reward = Categorical((4,)), torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    logits = torch.tensor([0.1, 0.5, -1.0, 0.3], dtype=torch.float64, requires_grad=True)
+    probability = logits.softmax(0)
+    expected, = torch.autograd.grad(-(probability * reward).sum(), logits, retain_graph=True)
+    logp = dist.log_prob(logits.expand(4, 4), torch.arange(4))
+    loss, _ = policy_gradient(logp, reward)
+    got, = torch.autograd.grad((probability.detach() * loss).sum(), logits)
+    torch.testing.assert_close(got, expected)
+
+
+def train(tmp_path, **settings):
+    return vpg.train(vpg.Config(num_envs=2, rollout_steps=8, total_steps=48, quiet=True, tensorboard=False,
+                                log_dir=tmp_path.as_posix(), **settings))
+
+
+# Turned red by: several steps of the policy on a batch, which is what VPG may not do; a critic trained only once.
+def test_one_step_for_the_policy_and_many_for_the_value_function(tmp_path, monkeypatch):
+    calls = {"policy_gradient": 0, "value_loss": 0}
+
+    def count(name, original):
+        def counted(*args):
+            calls[name] += 1
+            return original(*args)
+        monkeypatch.setattr(vpg, name, counted)
+
+    count("policy_gradient", policy_gradient)
+    count("value_loss", value_loss)
+    train(tmp_path, value_epochs=7)
+    assert calls == {"policy_gradient": 3, "value_loss": 21}
+
+
+# Turned red by: advantages that are not whitened: the step then depends on the unit of the rewards.
+def test_the_step_does_not_depend_on_the_unit_of_the_rewards(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(vpg, "policy_gradient", lambda logp, adv: (seen.append(adv), policy_gradient(logp, adv))[1])
+    train(tmp_path)
+    assert len(seen) == 3
+    for adv in seen:
+        assert adv.mean().abs() < 1e-5 and adv.std(correction=0) == pytest.approx(1, abs=1e-4)
+
+
+def test_masked_steps_are_not_in_the_loss():
+    nan, mask = float("nan"), torch.tensor([1, 0])
+    loss, stats = policy_gradient(torch.tensor([-1.0, nan]), torch.tensor([2.0, nan]), mask)
+    assert loss.tolist() == [2.0, 0.0] and stats["logp"] == -1
+
+
+@pytest.mark.parametrize("settings, advice", [
+    ({"num_envs": 1, "rollout_steps": 1}, "a batch of one step cannot be whitened"),
+    ({"total_steps": 1000}, "--total-steps 1000 is less than one batch of 1024 steps")])
+def test_batches_that_cannot_be_used_are_refused(settings, advice):
+    with pytest.raises(UserError, match=advice):
+        vpg.Config(**settings)

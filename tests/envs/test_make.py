@@ -1,0 +1,180 @@
+"""How an environment is named, found, made and seeded, and what it says where that cannot be done."""
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+from spinup.envs import make
+from spinup.envs.classic import CLASSIC
+from spinup.envs.make import env_name, find_id, registered
+from spinup.envs.spaces import action_distribution
+from spinup.errors import UserError
+
+
+class Ears(gymnasium.Env):
+    """Hears what `step` is given; shows a number from its own generator."""
+
+    observation_space = Box(-1, 1, (1,))
+
+    def __init__(self, action_space=None, size: float = 1.0, ends: bool = False):
+        self.action_space, self.size, self.ends, self.heard = action_space or Discrete(2), size, ends, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        self.heard.append(action)
+        return self.observe(), 0.0, self.ends, False, {}
+
+    def observe(self):
+        return (self.size * self.np_random.uniform(-1, 1, 1)).astype(np.float32)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A copy of Gymnasium's registry, so that what a test registers goes with it."""
+    monkeypatch.setattr("gymnasium.envs.registration.registry", dict(gymnasium.registry))
+    monkeypatch.setattr("gymnasium.registry", sys.modules["gymnasium.envs.registration"].registry)
+
+
+# Turned red by: the package not imported, or the package left in the id that is looked up.
+def test_package_and_id(tmp_path, monkeypatch, registry):
+    (tmp_path / "my_maze").mkdir()
+    (tmp_path / "my_maze" / "__init__.py").write_text(
+        "import gymnasium\n"
+        "class Maze(gymnasium.Env):\n"
+        "    observation_space, action_space = gymnasium.spaces.Box(7, 9, (1,)), gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return self.observation_space.low, {}\n"
+        "gymnasium.register('Maze-v0', entry_point=Maze)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_maze", raising=False)
+    assert make("my_maze:Maze-v0").reset() == 7
+    with pytest.raises(UserError, match="'my_mace', which cannot be imported"):
+        make("my_mace:Maze-v0")
+    with pytest.raises(UserError, match=r"no environment 'my_maze:Mace-v0'\. Did you mean 'Maze-v0'\?"):
+        make("my_maze:Mace-v0")
+
+
+# Turned red by: kwargs not handed on; each copy the same object.
+def test_a_function_makes_the_environment():
+    env = make(lambda size=1.0: Ears(size=size), 3, 0, size=0.0)
+    assert len({id(e) for e in env.envs}) == 3
+    np.testing.assert_array_equal(env.reset(), np.zeros((3, 1)))
+    with pytest.raises(UserError, match=r"int; it must return a gymnasium\.Env"):
+        make(lambda: 3)
+
+
+def play(env, steps: int = 20) -> np.ndarray:
+    """The observations of some steps; zero is an action in all environments here."""
+    space = env.action_space
+    action = np.zeros((env.num_envs, *space.shape), space.dtype)
+    return np.array([env.reset(), *(env.step(action).obs for _ in range(steps))])
+
+
+# Turned red by: copies seeded with `seed`, or with seed + i (copy 1 of run 0 is then copy 0 of run 1); no seed at all.
+@pytest.mark.parametrize("source", [*CLASSIC, "FrozenLake-v1", "Hopper-v5", Ears])
+def test_seeds(source):
+    first, again, other = (play(make(source, 3, seed)) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    if source != "FrozenLake-v1":                                         # where all begin in the same corner
+        starts = [first[0, 0], first[0, 1], first[0, 2], *other[0]]
+        assert len(np.unique(starts, axis=0)) == 6
+    assert (first != other).any()
+    assert (first[:, 0] != first[:, 1]).any()
+
+
+# Turned red by: a seed at every restart, with which all episodes are the same.
+def test_only_the_first_episode_is_seeded():
+    assert len(np.unique(play(make(Ears, 1, 0, ends=True)))) == 21
+
+
+# Turned red by: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.
+def test_an_id_without_version_is_the_newest(registry):
+    assert find_id("HalfCheetah") == "HalfCheetah-v5"
+    for version in (5, 9, 10):
+        gymnasium.register(f"Thing-v{version}", entry_point=Ears)
+    assert find_id("Thing") == "Thing-v10"
+    assert find_id("Thing-v9") == "Thing-v9"
+    assert make("CartPole").observation_space == make("CartPole-v1").observation_space
+
+
+@pytest.mark.parametrize("typed, meant", [
+    ("HalfCheeta-v5", "HalfCheetah-v5"), ("halfcheetah-v5", "HalfCheetah-v5"), ("Hoper", "Hopper"),
+    ("CartPole-v7", "CartPole-v1")])
+def test_misspelt_ids_are_answered_with_the_nearest(typed, meant):
+    with pytest.raises(UserError, match=f"no environment '{typed}'. Did you mean '{meant}"):
+        make(typed)
+
+
+# Turned red by: the import tried before the package is looked for; a line that the shell would expand: unquoted [ ].
+@pytest.mark.parametrize("typed, module, extra", [
+    ("ALE/Pong-v5", "ale_py", "atari"), ("BreakoutNoFrameskip-v4", "ale_py", "atari"),
+    ("MiniGrid-Empty-5x5-v0", "minigrid", "grid"), ("BabyAI-GoToObj-v0", "minigrid", "grid")])
+def test_a_missing_extra_is_answered_with_its_pip_line(typed, module, extra, monkeypatch):
+    made_in = importlib.import_module("spinup.envs.make")                 # the name `spinup.envs.make` is the function
+    monkeypatch.setattr(made_in, "find_spec", lambda name: None if name == module else ModuleSpec(name, None))
+    with pytest.raises(UserError) as error:
+        make(typed)
+    assert str(error.value) == f"{typed} needs {module}; type: pip install 'spinup-rl[{extra}]'"
+
+
+def test_missing_box2d_is_answered_with_its_pip_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)                       # what import finds where it is not installed
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
+    for name in [m for m in sys.modules if m.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(UserError, match=r"LunarLander-v3 needs Box2D; type: pip install 'spinup-rl\[box2d\]'"):
+        make("LunarLander-v3")
+
+
+# Turned red by: kwargs left out, or classic control that ignores them.
+def test_settings_reach_the_environment():
+    assert make("Pendulum-v1", g=3.0).envs[0].unwrapped.g == 3.0
+    with pytest.raises(UserError, match="Pendulum-v1 does not take these settings.*gravity"):
+        make("Pendulum-v1", gravity=3.0)
+
+
+# What an algorithm's action becomes on its way: (space, actions of two copies, what `step` hears).
+UNEVEN = Box(np.array([-2, 0, -np.inf], np.float32), np.array([2, 10, np.inf], np.float32))
+TABLE = Box(np.array([[0, 0], [0, -4]], np.float32), np.array([[1, 2], [3, 4]], np.float32))
+ON_THE_WAY = {
+    "discrete": (Discrete(3), [0, 2], [0, 2]),
+    "discrete from 5": (Discrete(3, start=5), [0, 2], [5, 7]),
+    "multidiscrete": (MultiDiscrete([3, 2]), [[0, 1], [2, 0]], [[0, 1], [2, 0]]),
+    "multidiscrete from 10, 20": (MultiDiscrete([3, 2], start=[10, 20]), [[0, 1], [2, 0]], [[10, 21], [12, 20]]),
+    "multibinary": (MultiBinary(2), [[0, 1], [1, 1]], [[0, 1], [1, 1]]),
+    # 0 is the middle of a dimension and +-1 its bounds; what is beyond is clipped; without bounds nothing is done
+    "uneven box": (UNEVEN, [[0, 0, 0], [0.5, -1, 7]], [[0, 5, 0], [1, 0, 7]]),
+    "clipped box": (UNEVEN, [[3, 3, 3], [-3, -3, -3]], [[2, 10, 3], [-2, 0, -3]]),
+    "box of two axes": (TABLE, [[-1, -1, -1, -1], [1, 0, 9, 0.5]], [[[0, 0], [0, -4]], [[1, 1], [3, 2]]])}
+
+
+# Turned red by: `to_env` with low[0] and high[0] for all; no clip; `start` not added; a shape not given back.
+@pytest.mark.parametrize("space, actions, heard", ON_THE_WAY.values(), ids=ON_THE_WAY)
+def test_what_step_hears(space, actions, heard):
+    env = make(lambda: Ears(space), 2)
+    env.reset()
+    dist = action_distribution(space, "ppo")
+    env.step(dist.to_env(np.array(actions, np.float32 if isinstance(space, Box) else np.int64)))
+    for copy, action in zip(env.envs, heard, strict=True):
+        assert space.contains(copy.heard[0]), copy.heard[0]
+        np.testing.assert_array_equal(copy.heard[0], action)
+
+
+# Turned red by: quiet_mujoco left out: MuJoCo then writes a warning about Humanoid's model beside the user's files.
+def test_mujoco_leaves_no_log_where_the_user_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make("Humanoid-v5").reset()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_and_lists():
+    assert env_name("Hopper-v5") == "Hopper-v5"
+    assert env_name(Ears) == "Ears" and env_name(lambda: Ears()) == "lambda"
+    assert {"CartPole-v1", "Humanoid-v5"} <= set(registered())

@@ -1,0 +1,184 @@
+"""SAME_STEP: no stored transition crosses the border between two episodes, neither here nor in an algorithm."""
+import itertools
+
+import numpy as np
+import pytest
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete
+
+from spinup.algos import ppo, vpg
+from spinup.core.networks import ActorCritic
+from spinup.envs import VectorEnv, make
+
+
+class Counter(Env):
+    """Episodes of three steps whose rewards are 0, 1, 2. An observation, 10 x episode + step, tells where it is from.
+
+    Episodes 1, 3, ... end by the task, 2, 4, ... by the clock. Copy i starts in step i of its first, so that no two of
+    three are in phase.
+    """
+
+    observation_space, action_space = Box(-np.inf, np.inf, (1,)), Discrete(2)
+
+    def __init__(self, start: int):
+        self.episode, self.t, self.start = 0, 0, start
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        self.t, self.start = self.start, 0
+        return self.observe(), {}
+
+    def step(self, action):
+        reward, self.t = self.t, self.t + 1
+        over = self.t == 3
+        return self.observe(), reward, over and self.episode % 2 == 1, over and self.episode % 2 == 0, {}
+
+    def observe(self) -> np.ndarray:
+        return np.array([10 * self.episode + self.t], np.float32)
+
+
+OF = {vpg: {}, ppo: {"minibatches": 1}}        # settings for very small batches
+each_algorithm = pytest.mark.parametrize("algorithm", OF, ids=lambda a: a.__name__.rpartition(".")[2])
+
+
+def counters():
+    """A function that makes them in turn, from a fresh count."""
+    starts = itertools.count()
+    return lambda: Counter(next(starts) % 3)
+
+
+def truth(copy: int, steps: int) -> list[tuple[float, float, float, bool, bool]]:
+    """The transitions (s, r, s', terminated, truncated) of a copy, written down from what Counter says of itself."""
+    found, episode, t = [], 1, copy
+    while len(found) < steps:
+        s, last = 10 * episode + t, t == 2
+        found.append((s, t, s + 1, last and episode % 2 == 1, last and episode % 2 == 0))
+        episode, t = (episode + 1, 0) if last else (episode, t + 1)
+    return found
+
+
+def columns(num_envs: int, start: int, steps: int) -> list[np.ndarray]:
+    """Those transitions from step `start` on, as five arrays [N, T]."""
+    rows = [list(zip(*truth(i, start + steps)[start:], strict=True)) for i in range(num_envs)]
+    return [np.array(column, float) for column in zip(*rows, strict=True)]
+
+
+# Turned red by: `final_obs` taken after the restart, or None; its rows left empty where the episode goes on; an
+# observation array that is written to again.
+@pytest.mark.parametrize("num_envs", [1, 2, 3])
+def test_what_is_stored_never_crosses_the_border(num_envs):
+    env = make(counters(), num_envs)
+    obs, stored = env.reset(), []
+    assert env.obs is obs
+    for _ in range(20):
+        step = env.step(np.zeros(num_envs, np.int64))
+        ended = step.terminated | step.truncated
+        assert (step.final_obs is not None) == ended.any()
+        led_to = step.obs if step.final_obs is None else step.final_obs
+        stored.append((obs, step.reward, led_to, step.terminated, step.truncated))
+        assert env.obs is step.obs and step.obs.dtype == np.float32 and step.reward.dtype == np.float32
+        np.testing.assert_array_equal(led_to[~ended], step.obs[~ended])
+        np.testing.assert_array_equal(step.obs[ended] % 10, 0)            # the restart shows, and can be acted on
+        obs = step.obs
+    for mine, true in zip(zip(*stored, strict=True), columns(num_envs, 0, 20), strict=True):
+        np.testing.assert_array_equal(np.stack([np.ravel(x) for x in mine], 1), true)
+
+
+# Turned red by: the return of one episode running on into the next; finished episodes in another order; not forgotten
+# once taken; kept over a reset.
+def test_finished_episodes_are_told_once_with_their_return_and_length():
+    env = make(counters(), 3)
+    env.reset()
+    for _ in range(4):
+        env.step(np.zeros(3, np.int64))
+    # copy 2 ends after 1 step, 1 after 2, 0 after 3, and copy 2 again after 4
+    assert env.take_finished() == [(2.0, 1), (3.0, 2), (3.0, 3), (3.0, 3)]
+    assert env.take_finished() == []
+    env.step(np.zeros(3, np.int64))
+    env.reset()
+    assert env.take_finished() == [] and not env.episode_return.any() and not env.episode_length.any()
+
+
+# Turned red by: an open episode's return or length, or what finished, not saved.
+def test_the_books_of_open_episodes_are_saved():
+    env = make(counters(), 3)
+    env.reset()
+    for _ in range(2):
+        env.step(np.zeros(3, np.int64))
+    other: VectorEnv = make(counters(), 3)
+    other.reset()
+    other.load_state_dict(env.state_dict())
+    for e in env, other:
+        e.step(np.zeros(3, np.int64))
+    assert env.take_finished() == other.take_finished() == [(2.0, 1), (3.0, 2), (3.0, 3)]
+    np.testing.assert_array_equal(env.obs, other.obs)
+
+
+# The advantages of 4 steps of copies 0, 1, 2 with gamma = lam = 0.5 and V(obs) = obs, worked by hand.
+# Copy 0: 10 11 12 | 20 : deltas 0 + 5.5 - 10 = -4.5, 1 + 6 - 11 = -4, 2 - 12 = -10 (terminated), 0 + 10.5 - 20 = -9.5
+#         A = -4.5 + (-4 - 2.5) / 4, -4 - 10 / 4, -10, and -9.5 where the rollout cuts the episode
+# Copy 1: 11 12 | 20 21 : deltas -4, -10 (terminated), -9.5, 1 + 11 - 21 = -9
+# Copy 2: 12 | 20 21 22 : deltas -10 (terminated), -9.5, -9, 2 + 11.5 - 22 = -8.5 (truncated: the value of 23 counts)
+BY_HAND = [[-6.125, -6.5, -10, -9.5], [-6.5, -10, -11.75, -9], [-10, -12.28125, -11.125, -8.5]]
+
+
+def record_gae(algorithm, monkeypatch) -> list[tuple]:
+    """Have the algorithm train with V(obs) = obs[0]; returns the arguments and advantages of each call of gae."""
+    calls, original, net_value, net_evaluate = [], algorithm.gae, ActorCritic.value, ActorCritic.evaluate
+
+    def value(self, obs):
+        return obs[..., 0] + 0 * net_value(self, obs)                     # a critic in training needs a gradient
+
+    def evaluate(self, obs, act):
+        return *net_evaluate(self, obs, act)[:2], value(self, obs)
+
+    def gae(*arrays, **settings):
+        result = original(*arrays, **settings)
+        calls.append(([x.numpy().copy() for x in arrays], result[0].numpy().copy()))
+        return result
+
+    monkeypatch.setattr(ActorCritic, "value", value)
+    monkeypatch.setattr(ActorCritic, "evaluate", evaluate)
+    monkeypatch.setattr(algorithm, "gae", gae)
+    return calls
+
+
+def train(algorithm, tmp_path, **settings) -> None:
+    algorithm.train(algorithm.Config(env=counters(), gamma=0.5, lam=0.5, log_dir=tmp_path.as_posix(), quiet=True,
+                                     tensorboard=False, **settings, **OF[algorithm]))
+
+
+# Turned red by: next_values that are values moved by one (a truncation then sees the restart); final_at as (t, i); the
+# last column from `values`; terminated and truncated swapped, or merged; rewards of the step before.
+@pytest.mark.parametrize("num_envs", [1, 2, 3])
+@each_algorithm
+def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp_path, monkeypatch):
+    calls = record_gae(algorithm, monkeypatch)
+    train(algorithm, tmp_path, num_envs=num_envs, rollout_steps=4, total_steps=5 * 4 * num_envs)
+    assert len(calls) == 5                                                # with cuts at steps 4, 8, ...: in all phases
+    for k, ((rewards, values, next_values, terminated, truncated), _) in enumerate(calls):
+        s, r, led_to, over, cut = columns(num_envs, 4 * k, 4)
+        np.testing.assert_array_equal(values, s)
+        np.testing.assert_array_equal(rewards, r)
+        np.testing.assert_array_equal(terminated, over)
+        np.testing.assert_array_equal(truncated, cut)
+        np.testing.assert_array_equal(np.where(over, 0, next_values), np.where(over, 0, led_to))
+    np.testing.assert_allclose(calls[0][1], BY_HAND[:num_envs], rtol=0, atol=1e-5)
+
+
+# Turned red by: final observations, or the last ones, that are not normalised; statistics that change within a rollout
+# (the update before the evaluation); normalised twice.
+@each_algorithm
+def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorithm, tmp_path, monkeypatch):
+    calls = record_gae(algorithm, monkeypatch)
+    train(algorithm, tmp_path, num_envs=3, rollout_steps=4, total_steps=60, normalise_obs=True)
+    seen = np.zeros((3, 0))
+    for k, ((_, values, next_values, _, _), _) in enumerate(calls):
+        s, _, led_to, over, _ = columns(3, 4 * k, 4)
+        mean, deviation = (seen.mean(), seen.std()) if k else (0, 1)      # of the rollouts before
+        both = np.stack([s, led_to])
+        expected = np.clip((both - mean) / deviation, -10, 10)
+        np.testing.assert_allclose(values, expected[0], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(np.where(over, 0, next_values), np.where(over, 0, expected[1]), rtol=0, atol=1e-4)
+        seen = np.concatenate([seen, s], 1)
+    assert len(calls) == 5
