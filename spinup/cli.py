@@ -57,6 +57,8 @@ class Parser(argparse.ArgumentParser):
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else argv
+    if "" not in sys.path:                                                # the user's folder, where --env module:Id-v0 may be
+        sys.path.append("")
     try:
         code = run(argv)
     except UserError as error:

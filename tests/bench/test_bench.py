@@ -68,7 +68,7 @@ def test_the_peer_gets_the_same_settings(env, tmp_path, monkeypatch):
     assert model.n_epochs == s["epochs"]
     assert model.batch_size * s["minibatches"] == batch
     assert (model.gamma, model.gae_lambda, model.ent_coef, model.max_grad_norm) == (0.99, 0.95, s["entropy_coef"], 0.5)
-    assert model.vf_coef == 0.25                                          # of the squared error; ours 0.5 of its half
+    assert model.vf_coef == 0.5
     assert model.clip_range(1.0) == model.clip_range_vf(1.0) == 0.2
     assert model.lr_schedule(1.0) == s["lr"] and model.lr_schedule(0.5) == s["lr"] / 2
     assert model.policy.optimizer.defaults["eps"] == 1e-5

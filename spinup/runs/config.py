@@ -1,0 +1,166 @@
+"""Settings: a dataclass per algorithm, whose fields say their range and, in their comments, their reason.
+
+The command line, its help, the docs and `config.json` are all made from these dataclasses.
+"""
+import inspect
+import math
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from spinup.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values a number may take, both ends included unless `open_low`."""
+
+    low: float
+    high: float = math.inf
+    open_low: bool = False
+
+    def holds(self, x: float) -> bool:
+        return math.isfinite(x) and (self.low < x if self.open_low else self.low <= x) and x <= self.high
+
+    def __str__(self) -> str:
+        above = f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        if self.high == math.inf:
+            return above
+        return f"above {self.low:g} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Seed = Annotated[int, Range(0, 2**63 - 1)]                                # what torch takes
+Positive = Annotated[float, Range(0, open_low=True)]
+NonNegative = Annotated[float, Range(0)]
+Unit = Annotated[float, Range(0, 1)]
+LogStd = Annotated[float, Range(-5, 2)]        # of an action whose range is -1 to 1
+Widths = tuple[Count, ...]
+
+
+@dataclass(kw_only=True)
+class BaseConfig:
+    """What every run has. UserError, on creation, for a value of the wrong type or out of its range."""
+
+    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function that makes an environment
+    seed: Seed = 1                       # decides every random number; the same seed on the same machine gives the same run
+    total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
+    num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
+    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto takes a GPU for images only: small networks are faster on the CPU
+    threads: Natural = 0                 # threads of torch; 0 chooses: one for 64-wide networks, two for wide ones and images
+    compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
+    log_dir: str = "runs"                # the folder that holds the experiments
+    exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
+    checkpoint_steps: Natural = 0        # steps between checkpoints; 0 means a twentieth of the run
+    tensorboard: bool = True             # write TensorBoard events beside progress.csv
+    wandb: bool = False                  # send the same rows to Weights & Biases, where it is installed
+    quiet: bool = False                  # print nothing while training
+
+    def __post_init__(self):
+        hints = get_type_hints(type(self), include_extras=True)
+        for field in fields(self):
+            setattr(self, field.name, checked(field.name, hints[field.name], getattr(self, field.name)))
+
+
+def checked(name: str, hint: Any, value: Any) -> Any:
+    """`value` as `hint` wants it (an int where a float is wanted becomes one); UserError with the range where it does not fit."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        value = checked(name, args[0], value)
+        for limit in args[1:]:
+            if not limit.holds(value):
+                raise UserError(f"{flag(name)} must be {limit}, not {value}")
+        return value
+    if origin is Literal:
+        if value not in args:
+            raise UserError(f"{flag(name)} must be one of {', '.join(map(str, args))}, not {value!r}.{nearest(str(value), map(str, args))}")
+        return value
+    if origin in (Union, UnionType):
+        if value is None and type(None) in args:
+            return None
+        return value if Callable in args and callable(value) else checked(name, next(a for a in args if a is not type(None)), value)
+    if origin is tuple:
+        if not isinstance(value, list | tuple) or not value:
+            raise UserError(f"{flag(name)} must be numbers such as 64,64, not {value!r}")
+        return tuple(checked(name, args[0], v) for v in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        kind = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, str(hint))
+        raise UserError(f"{flag(name)} must be {kind}, not {value!r}")
+    if hint is float and not math.isfinite(value):
+        raise UserError(f"{flag(name)} must be a finite number, not {value}")
+    return value
+
+
+def parse(name: str, hint: Any, text: str) -> Any:
+    """The value that `text`, from the command line, stands for: 1e6 and 100_000 are whole numbers, 64,64 a tuple, none nothing."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return checked(name, hint, parse(name, args[0], text))
+    if origin in (Union, UnionType):
+        if type(None) in args and text.lower() == "none":
+            return None
+        return parse(name, next(a for a in args if a is not type(None)), text)
+    if origin is tuple:
+        return tuple(parse(name, args[0], part) for part in text.strip("()[]").split(",") if part.strip())
+    if hint in (int, float):
+        try:
+            number = int(text) if re.fullmatch(r"[+-]?[\d_]+", text.strip()) else float(text)
+        except ValueError:
+            raise UserError(f"{flag(name)} must be {'a whole number' if hint is int else 'a number'}, not {text!r}") from None
+        return checked(name, hint, number)
+    return checked(name, hint, text)
+
+
+def flag(name: str) -> str:
+    """The command-line spelling of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def comments(config: type[BaseConfig]) -> dict[str, str]:
+    """The comment of each field, from the source."""
+    found = {}
+    for cls in reversed(config.__mro__[:-1]):
+        for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M):
+            found[name] = text.strip()
+    return found
+
+
+def defaults(config: type[BaseConfig]) -> dict[str, Any]:
+    """The default of each field."""
+    return {f.name: f.default for f in fields(config) if f.default is not MISSING}
+
+
+def settings(config: type[BaseConfig], preset: dict[str, Any], file: str | None, given: dict[str, Any]) -> BaseConfig:
+    """A Config from its layers, the later over the earlier: defaults, preset, TOML file, flags or Python arguments."""
+    from_file = read_toml(Path(file), config) if file else {}
+    return config(**{**preset, **from_file, **given})
+
+
+def read_toml(path: Path, config: type[BaseConfig]) -> dict[str, Any]:
+    """Settings from a TOML file; keys may be written with - or _. UserError for an unreadable file or an unknown key."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror.lower()}; give a readable TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path} is not TOML: {error}") from None
+    data = {k.replace("-", "_"): v for k, v in data.items()}
+    known = [f.name for f in fields(config)]
+    check_names(data, known, f"{path}: there is no setting")
+    return data
+
+
+def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:
+    """UserError for the first name that is not known, with the nearest one."""
+    for name in given:
+        if name not in known:
+            raise UserError(f"{sentence} {name!r}.{nearest(name, known)}")

@@ -1,0 +1,78 @@
+"""What a run shows while it works: a live table on a terminal, plain lines in a pipe."""
+import math
+import sys
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+PLAIN_LINES = 10        # in a pipe, a run prints about this many lines
+
+
+def duration(seconds: float) -> str:
+    """`7 s`, `3 min 20 s`, `1 h 05 min`."""
+    s = round(seconds)
+    if s < 60:
+        return f"{s} s"
+    return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
+
+
+def number(x: float) -> str:
+    """Four significant digits at most; thousands set apart."""
+    if isinstance(x, float) and math.isnan(x):
+        return "-"
+    if isinstance(x, int) or float(x).is_integer() and abs(x) < 1e15:
+        return f"{x:,.0f}"
+    return f"{x:,.1f}" if abs(x) >= 100 else f"{x:.4g}"
+
+
+class Display:
+    """Shows rows as they come. `total` is the number of steps of the run."""
+
+    def __init__(self, title: str, total: int, quiet: bool):
+        self.title, self.total, self.quiet = title, total, quiet
+        self.console = Console()
+        self.live = None
+        self.lines = 0
+        if not quiet:
+            self.say(title)
+            if self.console.is_terminal and not self.console.is_jupyter:
+                self.live = Live(console=self.console, auto_refresh=False, transient=False)
+                self.live.start()
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        if not self.quiet:
+            self.console.print(Text(text), soft_wrap=True)
+            sys.stdout.flush()
+
+    def row(self, row: dict[str, float]) -> None:
+        """Show the newest row."""
+        if self.quiet:
+            return
+        steps, left = row["steps"], (self.total - row["steps"]) / max(row["steps_per_second"], 1e-9)
+        if self.live is not None:
+            self.live.update(self._table(row, left), refresh=True)
+        elif steps * PLAIN_LINES >= self.total * self.lines:
+            self.lines = steps * PLAIN_LINES // self.total + 1
+            self.say(f"{steps:>11,} / {self.total:,} steps   return {number(row['return_mean_100']):>8}   "
+                     f"{row['steps_per_second']:>8,.0f} steps/s   {duration(left)} left")
+
+    def _table(self, row: dict[str, float], left: float) -> Group:
+        table = Table(box=None, show_header=False, padding=(0, 2))
+        items = [(k, number(v)) for k, v in row.items() if k not in ("epoch", "steps")]
+        half = (len(items) + 1) // 2
+        for i in range(half):
+            right = items[half + i] if half + i < len(items) else ("", "")
+            table.add_row(Text(items[i][0], "dim"), Text(items[i][1], "bold"), Text(right[0], "dim"), Text(right[1], "bold"))
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(ProgressBar(total=self.total, completed=row["steps"], width=40), f"{row['steps']:,} / {self.total:,} steps",
+                    Text(f"{duration(left)} left", "dim"))
+        return Group(table, bar)
+
+    def close(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None

@@ -1,0 +1,77 @@
+"""Files that are written whole or not at all, and checkpoints made of plain tensors and numbers."""
+import io
+import json
+import os
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from spinup.errors import UserError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Put `data` at `path` so that a reader, or a power cut, sees the old file or the new one and nothing between."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    if os.name == "posix":                                                # the rename itself lives in the folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+
+def write_json(path: Path, data: dict[str, Any]) -> None:
+    write_whole(path, (json.dumps(data, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """UserError where `path` is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} holds no {path.name}; give the folder of a run, such as runs/NAME/NAME_s1") from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it or start a new run") from None
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write nested dicts and lists of tensors, arrays and numbers; `load_checkpoint` gives tensors for the arrays."""
+    buffer = io.BytesIO()
+    torch.save(plain(state), buffer)
+    write_whole(path, buffer.getvalue())
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """UserError where the file is missing, cut short, or holds anything but plain tensors and numbers."""
+    try:
+        with warnings.catch_warnings(action="ignore"):                    # what is wrong is said below, in one sentence
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its config.json") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        if "weights_only" in str(error) or "Unsupported" in str(error):
+            raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run code; use a checkpoint of a run") from None
+        raise UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run") from None
+    if not isinstance(state, dict) or "algorithm" not in state:
+        raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
+    return state
+
+
+def plain(x: Any) -> Any:
+    """The same data with tensors, cloned out of any larger storage, where arrays or numpy numbers were."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().cpu().clone()
+    if isinstance(x, np.ndarray | np.generic):
+        return torch.from_numpy(np.array(x))
+    if isinstance(x, dict):
+        return {k: plain(v) for k, v in x.items()}
+    if isinstance(x, list | tuple):
+        return type(x)(plain(v) for v in x)
+    return x

@@ -1,0 +1,89 @@
+"""Where the rows of a run go: `progress.csv`, TensorBoard, Weights & Biases."""
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import UserError
+
+Row = dict[str, float | int]
+
+
+class Log:
+    """Appends rows, which all have the keys of the first; can be cut back to an earlier `position`.
+
+    Args:
+        position: what `position()` returned when the checkpoint was written, or None for a new log.
+    """
+
+    def __init__(self, directory: Path, *, tensorboard: bool, wandb: bool, config: dict[str, Any], position: dict[str, int] | None):
+        self.directory, self.path, self.columns = directory, directory / "progress.csv", None
+        if position is None:                                              # also where a run died before its first checkpoint
+            position = {}
+        for file in [self.path, *self._events()]:
+            if file.exists():
+                os.truncate(file, position.get(file.name, 0))
+        if self.path.exists() and self.path.stat().st_size:
+            with open(self.path, newline="") as file:
+                self.columns = next(csv.reader(file))
+        self.events = self.wandb = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+            self.events = SummaryWriter(str(directory))
+        if wandb:
+            import wandb as module
+            self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config, resume="allow", id=directory.name)
+
+    def _events(self) -> list[Path]:
+        return sorted(self.directory.glob("events.out.tfevents.*"))
+
+    def write(self, row: Row) -> None:
+        """Append a row; its keys must be those of the first."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        if self.columns is None:
+            self.columns = list(row)
+            writer.writerow(self.columns)
+        if list(row) != self.columns:
+            raise ValueError(f"the keys of a row changed: {sorted(set(row) ^ set(self.columns))}")
+        writer.writerow([repr(v) if isinstance(v, float) else v for v in row.values()])
+        with open(self.path, "a", newline="") as file:                    # one write, so that a reader never sees half a row
+            file.write(text.getvalue())
+        for name, value in row.items():
+            if self.events is not None and name != "steps":
+                self.events.add_scalar(name, value, row["steps"])
+        if self.wandb is not None:
+            self.wandb.log(row, step=row["steps"])
+
+    def position(self) -> dict[str, int]:
+        """The length of each file, to be kept in a checkpoint."""
+        if self.events is not None:
+            self.events.flush()
+        return {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
+
+    def close(self) -> None:
+        if self.events is not None:
+            self.events.close()
+        if self.wandb is not None:
+            self.wandb.finish()
+
+
+def check_wandb(wanted: bool) -> None:
+    """UserError where Weights & Biases is asked for and not installed."""
+    from importlib.util import find_spec
+    if wanted and find_spec("wandb") is None:
+        raise UserError("--wandb needs Weights & Biases; type: pip install wandb")
+
+
+def read_progress(directory: Path) -> dict[str, list[float]]:
+    """The columns of a run's `progress.csv`. UserError where there is none."""
+    path = Path(directory) / "progress.csv"
+    try:
+        with open(path, newline="") as file:
+            rows = list(csv.reader(file))
+    except OSError:
+        raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as runs/NAME/NAME_s1") from None
+    if len(rows) < 2:
+        return {}
+    return {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])] for i, name in enumerate(rows[0])}

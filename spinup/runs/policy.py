@@ -1,0 +1,48 @@
+"""A trained policy as a person uses it: an observation in, an action out."""
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from torch import nn
+
+from spinup.envs.spaces import observation_view, to_native
+
+
+class Policy:
+    """What was learned, with its normaliser frozen, ready for `env.step`.
+
+    Args:
+        module: the algorithm's network; it has `dist` and `actor()`, like `spinup.core.networks.ActorCritic`.
+        observation_space, action_space: of one environment.
+        seed: decides the sampled actions.
+    """
+
+    def __init__(self, module: nn.Module, observation_space: Space, action_space: Space, seed: int = 0):
+        self.module, self.observation_space, self.action_space = module, observation_space, action_space
+        self.shape, self.dtype, self.view = observation_view(observation_space)
+        self.rng = np.random.default_rng(seed)
+        self.outputs = module.actor()
+
+    def act(self, obs: Any, deterministic: bool = True) -> Any:
+        """The action for one observation as the environment gives it, for the environment's `step`.
+
+        deterministic: the likeliest action; otherwise one drawn as in training.
+        """
+        batch = np.asarray(self.view(obs), self.dtype)[None]
+        return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
+
+    def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:
+        """Actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` takes them."""
+        params, dist = self.outputs(obs), self.module.dist
+        act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
+        return dist.to_env(act)
+
+
+def describe(directory: Path) -> str:
+    """How a folder is written in advice: relative to where the user stands, if it is below."""
+    path = Path(directory)
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

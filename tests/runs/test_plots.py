@@ -1,0 +1,181 @@
+"""Pictures of runs: which runs, which numbers, which words. The figures are looked into before they become files."""
+import csv
+import json
+import math
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from spinup.errors import UserError
+from spinup.runs import plots
+from spinup.runs.plots import draw_curve, plot, summary
+
+
+def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100):
+    """A run whose rows have these values of return_mean_100, and return_mean one higher."""
+    folder.mkdir(parents=True)
+    seed = int(folder.name.rpartition("_s")[2])
+    (folder / "config.json").write_text(json.dumps({"algorithm": algorithm, "config": {"env": env, "seed": seed}}))
+    with open(folder / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["steps", "return_mean", "return_mean_100", "kl", "wall_seconds"])
+        writer.writerows([(i + 1) * steps, r + 1, r, 0.01, i + 1] for i, r in enumerate(returns))
+    return folder
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that were rendered, in order."""
+    seen, render = [], plots._render
+    monkeypatch.setattr(plots, "_render", lambda figure, kind: seen.append(figure) or render(figure, kind))
+    return seen
+
+
+def words(axes) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def points(line) -> list[tuple[float, float]]:
+    return [tuple(p) for p in line.get_xydata()]
+
+
+def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
+    run = write_run(tmp_path / "a_s3", [math.nan, 10.0, math.nan, 30.0])
+    assert draw_curve(run) == run / "curve.png"
+    (axes,) = figures[0].axes
+    light, strong = axes.lines
+    assert points(strong) == [(200, 10), (400, 30)] and points(light) == [(200, 11), (400, 31)]
+    assert strong.get_linewidth() > light.get_linewidth()
+    assert axes.get_title("left") == "ppo on CartPole-v1, seed 3"
+    with Image.open(run / "curve.png") as picture:
+        assert picture.format == "PNG" and picture.width == 1080
+    assert sorted(f.name for f in run.iterdir()) == ["config.json", "curve.png", "progress.csv"]
+
+
+@pytest.mark.parametrize("returns", [[], [math.nan] * 3], ids=["no rows", "no episodes"])
+def test_curve_of_a_run_without_episodes_says_so(tmp_path, figures, returns):
+    draw_curve(write_run(tmp_path / "a_s1", returns))
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["no numbers yet"]
+
+
+def test_one_row_can_be_seen(tmp_path, figures):
+    draw_curve(write_run(tmp_path / "a_s1", [5.0]))
+    assert all(line.get_marker() == "." for line in figures[0].axes[0].lines)
+
+
+def test_seeds_become_a_mean_with_a_band_and_two_stay_themselves(tmp_path, figures):
+    for seed, level in enumerate([10.0, 20.0, 60.0]):
+        write_run(tmp_path / "three" / f"three_s{seed}", [level, level + 100])
+    for seed in (1, 2):
+        write_run(tmp_path / "two" / f"two_s{seed}", [float(seed)] * 3)
+    assert plot([tmp_path]) == [tmp_path / "plot.png", tmp_path / "plot.svg"]
+    (axes,) = figures[0].axes
+    assert words(axes) == ["three (n=3)", "two (n=2)"]
+    mean, *each = axes.lines
+    assert points(mean)[0] == (100, 30) and points(mean)[-1] == (200, 130)
+    assert [points(line) for line in each] == [[(100, s), (200, s), (300, s)] for s in (1, 2)]
+    assert len({line.get_color() for line in each}) == 1 and each[0].get_linewidth() < mean.get_linewidth()
+    (band,) = axes.collections
+    at_start = [y for x, y in band.get_paths()[0].vertices if x == 100]
+    assert 10 <= min(at_start) < 30 < max(at_start) <= 60
+    assert ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
+    with Image.open(tmp_path / "plot.png") as picture:
+        assert picture.format == "PNG"
+
+
+# Turned red by: averaging whoever is left, so that the curve jumps where a seed stops.
+def test_a_mean_ends_with_the_first_seed_and_the_others_go_on_alone(tmp_path, figures):
+    for seed, rows in enumerate([2, 4, 4]):
+        write_run(tmp_path / "a" / f"a_s{seed}", [10.0 * (seed + 1)] * rows)
+    plot([tmp_path])
+    mean, *rest = figures[0].axes[0].lines
+    assert points(mean)[-1] == (200, 20)
+    assert [points(line) for line in rest] == [[(200, y), (300, y), (400, y)] for y in (20, 30)]
+
+
+def test_environments_never_share_an_axis_and_an_algorithm_keeps_its_colour(tmp_path, figures):
+    write_run(tmp_path / "a" / "a_s1", [1.0, 2.0], env="CartPole-v1", algorithm="ppo")
+    write_run(tmp_path / "b" / "b_s1", [1.0, 2.0], env="Hopper-v5", algorithm="dqn")
+    write_run(tmp_path / "c" / "c_s1", [1.0, 2.0], env="Hopper-v5", algorithm="ppo")
+    plot([tmp_path], group="algorithm")
+    one, two = figures[0].axes
+    assert [one.get_title("left"), two.get_title("left")] == ["CartPole-v1", "Hopper-v5"]
+    assert words(one) == ["ppo (n=1)"] and words(two) == ["dqn (n=1)", "ppo (n=1)"]
+    assert one.lines[0].get_color() == two.lines[1].get_color() != two.lines[0].get_color()
+
+
+def test_runs_are_told_apart_beyond_the_eight_colours_and_come_in_the_order_of_their_numbers(tmp_path, figures):
+    for seed in range(1, 13):
+        write_run(tmp_path / "a" / f"a_s{seed}", [1.0, 2.0])
+    plot([tmp_path, tmp_path / "a"], group="run")             # found twice, drawn once
+    (axes,) = figures[0].axes
+    assert words(axes) == [f"a_s{seed} (n=1)" for seed in range(1, 13)]
+    looks = [(line.get_color(), line.get_linestyle()) for line in axes.lines]
+    assert len(set(looks)) == 12 and looks[8] == (looks[0][0], "--")
+    assert axes.get_window_extent().x1 < axes.get_legend().get_window_extent().x0       # too many to lie on the curves
+
+
+def test_equal_names_are_told_apart_by_the_folder_around_them(tmp_path, figures):
+    for place in ("old", "new"):
+        write_run(tmp_path / place / "a" / "a_s1", [1.0, 2.0])
+    plot([tmp_path / "old", tmp_path / "new"])
+    assert words(figures[0].axes[0]) == ["old/a (n=1)", "new/a (n=1)"]
+
+
+def test_time_column_and_smoothing(tmp_path, figures):
+    run = write_run(tmp_path / "a" / "a_s1", [0.0, 3.0, 6.0, 3.0])
+    plot([run], x="time", value="return_mean", smooth=3, out=tmp_path / "b.svg")
+    (axes,) = figures[0].axes
+    assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4: no zeros from outside
+    assert axes.get_xlabel() == "wall time (s)"
+    assert axes.get_ylabel() == "mean return of an epoch's episodes, over 3 rows"
+    assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
+
+
+def test_the_same_runs_give_the_same_files(tmp_path):
+    for seed in range(3):
+        write_run(tmp_path / "a" / f"a_s{seed}", [float(seed), 2.0])
+    first = [path.read_bytes() for path in plot([tmp_path])]
+    assert [path.read_bytes() for path in plot([tmp_path])] == first
+
+
+def test_summary_is_what_was_drawn(tmp_path):
+    for seed, level in enumerate([10.0, 20.0, 60.0]):
+        write_run(tmp_path / "three" / f"three_s{seed}", [level, level + 100, math.nan][:3 if seed else 2])
+    write_run(tmp_path / "two" / "two_s1", [7.0], env="Hopper-v5")
+    write_run(tmp_path / "two" / "two_s2", [math.nan], env="Hopper-v5")
+    three, two = summary([tmp_path])
+    assert {k: three[k] for k in ("experiment", "env", "n", "steps", "return_mean_100")} == {
+        "experiment": "three", "env": "CartPole-v1", "n": 3, "steps": 200, "return_mean_100": 130.0}
+    assert 110 <= three["low"] < 130 < three["high"] <= 160
+    assert (two["n"], two["return_mean_100"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
+
+
+@pytest.mark.parametrize(("given", "sentence"), [
+    ({"value": "return_mean_10"}, "no run has a column 'return_mean_10'. Did you mean 'return_mean_100'?"),
+    ({"group": "seed"}, "--group must be one of experiment, run, algorithm"),
+    ({"x": "epoch"}, "--x must be step or time"),
+    ({"smooth": 0}, "--smooth must be at least 1"),
+    ({"out": "a.pdf"}, "ends in .png or .svg"),
+    ({"out": "missing/a.png"}, "ends in .png or .svg")])
+def test_mistakes_are_answered_with_what_to_type(tmp_path, given, sentence):
+    write_run(tmp_path / "a" / "a_s1", [1.0])
+    given = {k: tmp_path / v if k == "out" else v for k, v in given.items()}
+    with pytest.raises(UserError) as error:
+        plot([tmp_path], **given)
+    assert sentence in str(error.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("use", [plot, summary])
+def test_folders_without_runs_are_named(tmp_path, use):
+    write_run(tmp_path / "good" / "good_s1", [1.0])
+    write_run(tmp_path / "empty" / "empty_s1", [])
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "progress.csv").write_text("a,b\n1,2\n")      # of another library
+    for name in ("empty", "foreign", "missing"):
+        with pytest.raises(UserError, match=f"{name} holds no run with a row"):
+            use([tmp_path / "good", tmp_path / name])
+    assert use([tmp_path])

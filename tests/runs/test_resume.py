@@ -1,0 +1,340 @@
+"""A run that is killed, interrupted or fails goes on as if nothing had happened, or says what it cannot give back."""
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from spinup import load, ppo
+from spinup.envs import VectorEnv
+from spinup.errors import UserError
+from spinup.runs.files import load_checkpoint, read_json
+
+RUN = Path("runs/x/x_s1")
+FLAGS = ["--preset", "none", "--exp-name", "x"]
+MUJOCO = ["--num-envs", 2, "--rollout-steps", 64, "--total-steps", 6144, "--checkpoint-steps", 384, "--epochs", 2, "--normalise-obs",
+          "--normalise-reward", "--tensorboard", "false"]
+# Small batches: rows stand for two updates, checkpoints for fifteen, so that every other one falls into the middle of a row.
+SMALL = ["--num-envs", 2, "--rollout-steps", 8, "--total-steps", 6400, "--checkpoint-steps", 240]
+KILLED = {                                                                # algorithm, environment, flags, kills
+    "vpg-CartPole": ("vpg", "CartPole-v1", SMALL, 2),
+    "ppo-CartPole": ("ppo", "CartPole-v1", [*SMALL, "--epochs", 2, "--minibatches", 2, "--normalise-obs", "--normalise-reward"], 4),
+    "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO[:6], "--checkpoint-steps", 64, *MUJOCO[8:]], 4),
+    "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 4),
+    "ppo-Hopper": ("ppo", "Hopper-v5", MUJOCO, 4),
+    "ppo-Ant": ("ppo", "Ant-v5", MUJOCO, 4),
+}
+WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
+
+
+def rows(directory: Path) -> int:
+    """Lines of progress.csv, its head included."""
+    try:
+        return (directory / "progress.csv").read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def wait_for(condition, process) -> None:
+    while not condition():
+        assert process.poll() is None, "it ended before its time: " + process.files[1].read_text()
+        time.sleep(0.002)
+
+
+# Turns red (each tried): run.py `"rng": save_rng(self.rng)` -> of a new generator; not loading the torch generator; `save` without
+# its `_load` (all of MuJoCo); log.py not truncating; networks' normaliser or the optimiser left out of `keep`; VectorEnv saving no
+# episode_length; gym.py restoring no derived arrays of MuJoCo (Hopper, Ant); `recent` or `pending` not saved (CartPole).
+@pytest.mark.parametrize("name", KILLED)
+def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, start, cli, curve, tmp_path):
+    algorithm, env, flags, kills = KILLED[name]
+    words = [algorithm, "--env", env, *FLAGS, *flags]
+    directory, chance = tmp_path / RUN, random.Random(name)
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    process, last = start(*words), 0
+    for i in range(kills):
+        # Somewhere in its share of the first 70 %; then from no time to about a row's, to be at any line of the loop.
+        target = round(len(expected) * 0.7 * (i + chance.random()) / kills)
+        wait_for(lambda aim=max(2, target, last): rows(directory) >= aim, process)       # with a row, there is a training
+        time.sleep(chance.random() * 0.03)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        at = load_checkpoint(directory / "checkpoint.pt")["steps"] if (directory / "checkpoint.pt").exists() else None
+        process = start("resume", RUN)
+        said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
+        wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
+        last = rows(directory)
+    done = process.end()
+    assert done.code == 0 and "Traceback" not in done.err
+    assert curve(directory) == expected
+    assert read_json(directory / "result.json")["status"] == "finished"
+    lengths = {row[expected[0].index("length_mean")] for row in expected[1:]} - {"nan"}
+    assert lengths == {WHOLE_EPISODES[name]} if name in WHOLE_EPISODES else len(lengths) > 5
+    if "--tensorboard" not in flags:
+        check_events(directory, expected)
+
+
+def check_events(directory: Path, expected: list[list[str]]) -> None:
+    """TensorBoard shows each row once, whatever was killed."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    assert len(list(directory.glob("events.out.tfevents.*"))) > 2         # one of each process
+    events = EventAccumulator(str(directory))
+    events.Reload()
+    names = [n for n in expected[0] if n != "steps"]
+    assert set(names) <= set(events.Tags()["scalars"])
+    for name in names:
+        column = [(int(row[expected[0].index("steps")]), float(row[expected[0].index(name)])) for row in expected[1:]]
+        shown = events.Scalars(name)
+        assert [e.step for e in shown] == [step for step, _ in column]
+        np.testing.assert_allclose([e.value for e in shown], [value for _, value in column], rtol=1e-6)
+
+
+# Dies in place of the n-th renaming of a checkpoint, when its temporary file is complete.
+DIE_BEFORE_RENAME = """
+import os, signal, sys
+from spinup.cli import main
+from spinup.runs import files
+rename, left = os.replace, [int(sys.argv[1])]
+def replace(source, target):
+    left[0] -= os.path.basename(target) == "checkpoint.pt"
+    if left[0] == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+files.os.replace = replace
+main(sys.argv[2:])
+"""
+
+
+@pytest.fixture
+def stepped(monkeypatch) -> list[int]:
+    """One entry for each environment step done in this process: its number of copies."""
+    done, step = [], VectorEnv.step
+
+    def count(env, action):
+        done.append(env.num_envs)
+        return step(env, action)
+
+    monkeypatch.setattr(VectorEnv, "step", count)
+    return done
+
+
+# Turns red (tried): files.py writing to `path` itself, without the temporary file; `resume` starting from 0 (the count of steps).
+@pytest.mark.parametrize("nth", [1, 4])
+def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, curve, stepped, tmp_path):
+    words = ["ppo", *FLAGS, "--num-envs", 4, "--rollout-steps", 32, "--total-steps", 6144, "--checkpoint-steps", 1024, "--quiet"]
+    assert cli(*words, "--log-dir", "whole").code == 0
+    assert sum(stepped) == 6144
+    assert start(nth, *words, python=(sys.executable, "-c", DIE_BEFORE_RENAME)).end().code == -signal.SIGKILL
+    directory = tmp_path / RUN
+    assert (directory / ".checkpoint.pt.tmp").exists()
+    if nth == 1:
+        assert not (directory / "checkpoint.pt").exists()
+    else:
+        assert load_checkpoint(directory / "checkpoint.pt")["steps"] == (nth - 1) * 1024
+    stepped.clear()
+    assert cli("resume", RUN).code == 0
+    assert sum(stepped) == 6144 - (nth - 1) * 1024                        # no more is done again than was lost
+    assert curve(directory) == curve(tmp_path / "whole/x/x_s1")
+    assert not (directory / ".checkpoint.pt.tmp").exists()
+    stepped.clear()
+    finished = cli("resume", RUN)
+    assert finished.code == 0 and "is finished: 6,144 steps" in finished.out and not stepped
+
+
+# Turns red (tried): `_interrupt` raising KeyboardInterrupt at once; not saving when interrupted.
+def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, tmp_path):
+    words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO[:6], "--checkpoint-steps", 100_000, *MUJOCO[8:]]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    process, directory = start(*words), tmp_path / RUN
+    wait_for(lambda: rows(directory) > 10, process)
+    process.send_signal(signal.SIGINT)
+    done = process.end()
+    assert done.code == 130 and "Traceback" not in done.err
+    assert done.out.endswith(f"to go on, type:\n  spinup resume {RUN}\n")
+    result, checkpoint = read_json(directory / "result.json"), load_checkpoint(directory / "checkpoint.pt")
+    assert result["status"] == "interrupted" and 10 * 128 <= result["steps"] == checkpoint["steps"] < 6144
+    resumed = cli("resume", RUN)
+    assert resumed.code == 0 and f"going on at step {result['steps']:,}\n" in resumed.out
+    assert curve(directory) == curve(tmp_path / "whole/x/x_s1")           # the extra checkpoint has changed nothing
+    assert read_json(directory / "result.json")["status"] == "finished"
+
+
+# Turns red (tried): `save` loading the policy from before the last update; gym.py without the derived arrays of MuJoCo.
+@pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", "Ant-v5"])
+def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):
+    for cadence in (1, 300, 10**9):
+        assert cli("ppo", "--env", env, *FLAGS, *MUJOCO[:5], 2048, "--checkpoint-steps", cadence, *MUJOCO[8:], "--log-dir", cadence, "--quiet").code == 0
+    assert curve(tmp_path / "1/x/x_s1") == curve(tmp_path / "300/x/x_s1") == curve(tmp_path / "1000000000/x/x_s1")
+
+
+class User(gymnasium.Env):
+    """A user's environment of 50 steps an episode. `happens` is called with the number of its steps, all episodes counted."""
+
+    observation_space, action_space = Box(-1, 1, (3,)), Discrete(2)
+    reward = 1.0
+
+    def __init__(self):
+        self.age = self.clock = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.age += 1
+        self.clock += 1
+        self.happens()
+        return self.observe(), self.reward * float(self.np_random.random()), False, self.clock == 50, {}
+
+    def observe(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+    def happens(self) -> None:
+        """Nothing, in this one."""
+
+
+class Keeper(User):
+    """Holds something from its 200th step on that nobody can save."""
+
+    def happens(self):
+        if self.age == 200:
+            self.thing = object()
+
+
+class NaNReward(User):
+    def happens(self):
+        self.reward = np.nan if self.age > 150 else 1.0
+
+
+class InfiniteReward(User):
+    def happens(self):
+        self.reward = np.inf if self.age > 150 else 1.0
+
+
+class NaNObservation(User):
+    def observe(self):
+        return super().observe() * np.float32(np.nan if self.age == 150 else 1)
+
+
+class Broken(User):
+    def happens(self):
+        if self.age == 150:
+            raise ZeroDivisionError("the user's own mistake")
+
+
+for kind in (User, Keeper, NaNReward, InfiniteReward, NaNObservation, Broken):
+    gymnasium.register(f"{kind.__name__}-v0", kind)
+
+TINY = [*FLAGS, "--num-envs", 2, "--rollout-steps", 32, "--total-steps", 1280, "--checkpoint-steps", 128]      # 20 updates of 64 steps
+
+
+def interrupt_at(number: int, monkeypatch) -> None:
+    """Press Ctrl-C in the `number`-th step of the environments."""
+    step, left = VectorEnv.step, [number]
+
+    def press(env, action):
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+        return step(env, action)
+
+    monkeypatch.setattr(VectorEnv, "step", press)
+
+
+# Turns red (tried): no sentence in `updates` where the checkpoint holds no environments (Keeper, which can be saved again at its start).
+@pytest.mark.parametrize(("env", "why"), [("LunarLander-v3", "LunarLander.world is a b2World"), ("Keeper-v0", "Keeper.thing is a object")])
+def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_so(env, why, cli, curve, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        interrupt_at(400, patch)
+        first = cli("ppo", "--env", env, *TINY)
+    assert first.code == 130
+    assert first.out.count(f"{env} cannot be saved ({why}): a resumed run begins new episodes") == 1
+    assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["env"] is None
+    resumed = cli("resume", RUN)
+    assert resumed.code == 0 and "; its environments could not be saved, so it goes on with new episodes\n" in resumed.out
+    steps = [int(row[1]) for row in curve(tmp_path / RUN)[1:]]
+    assert steps == list(range(64, 1281, 64))
+
+
+def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
+    step = VectorEnv.step
+
+    def press_twice(env, action):
+        if len(stepped) == 100:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return step(env, action)
+
+    monkeypatch.setattr(VectorEnv, "step", press_twice)
+    before = signal.getsignal(signal.SIGINT)
+    assert cli("ppo", "--env", "User-v0", *TINY).code == 130
+    assert len(stepped) == 100 and signal.getsignal(signal.SIGINT) is before
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "interrupted"
+    assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["steps"] == 128
+    monkeypatch.undo()
+    os.chdir(tmp_path)
+
+
+# Turns red (tried): `check_finite` after `save`'s cadence; without it altogether; its message without `steps_each`.
+@pytest.mark.parametrize(("env", "what"), [
+    ("NaNReward-v0", "rewards became NaN"), ("InfiniteReward-v0", "rewards became infinite"), ("NaNObservation-v0", "values became NaN")])
+def test_a_number_that_is_not_finite_stops_the_run_and_is_named(env, what, cli, tmp_path):
+    done = cli("ppo", "--env", env, *TINY)
+    assert done.code == 1
+    assert done.err.startswith(f"spinup: {what} between steps 256 and 320;") and done.err.count("\n") == 1     # 150 x 2 copies
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "failed"
+    state = load_checkpoint(tmp_path / RUN / "checkpoint.pt")
+    assert state["steps"] == 256
+    assert all(p.isfinite().all() for p in state["parts"]["policy"].values())
+    assert load(RUN).act(np.zeros(3, np.float32)) in (0, 1)
+
+
+BROKEN = '''
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Broken(CartPoleEnv):
+    age = 0
+
+    def step(self, action):
+        self.age += 1
+        if self.age == 150:
+            raise ZeroDivisionError("the user's own mistake")
+        return super().step(action)
+
+gymnasium.register("Broken-v7", Broken)
+'''
+
+
+# Turns red (tried): cli.py without `sys.path.append("")`, for the console script; `except Exception` in `main`.
+def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
+    (tmp_path / "mine.py").write_text(BROKEN)
+    console = (str(Path(sys.executable).with_name("spinup")),)
+    done = start("ppo", "--env", "mine:Broken-v7", *TINY, python=console).end()
+    assert done.code == 1
+    assert done.err.startswith("Traceback") and done.err.endswith("ZeroDivisionError: the user's own mistake\n")
+    assert 'mine.py", line 11, in step' in done.err
+    result = read_json(tmp_path / RUN / "result.json")
+    assert result["status"] == "failed" and result["steps"] == 256
+    assert torch.load(tmp_path / RUN / "checkpoint.pt", weights_only=True)["steps"] == 256
+
+
+def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = {"env": "User-v0", "num_envs": 2, "rollout_steps": 32, "total_steps": 256, "preset": "none", "quiet": True, "tensorboard": False}
+    with pytest.raises(UserError, match="nowhere holds no run"):
+        ppo(**tiny, resume="nowhere")
+    assert list(tmp_path.iterdir()) == []
+    first = ppo(**tiny)
+    again = ppo(**tiny, resume=first.directory)                           # finished: nothing is left to do
+    assert again.status == "finished" and again.returns == first.returns and again.directory.samefile(first.directory)
+    with pytest.raises(UserError, match=r"checkpoint.pt does not fit these settings .* spinup resume runs"):
+        ppo(**tiny, hidden=(8, 8), resume=first.directory)
