@@ -1,2 +1,2 @@
-from setuptools import setup
-setup()
+import setuptools
+setuptools.setup()

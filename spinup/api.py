@@ -10,7 +10,7 @@ from typing import Any
 from spinup.cli import ALGORITHMS
 from spinup.envs.spaces import space_from_json
 from spinup.errors import UserError, nearest
-from spinup.runs.config import check_names, comments, read_toml, settings
+from spinup.runs.config import check_names, comments, read_toml
 from spinup.runs.files import load_checkpoint
 from spinup.runs.policy import Policy, describe
 from spinup.runs.presets import choose_preset
@@ -24,11 +24,16 @@ def algorithm(name: str) -> ModuleType:
     return importlib.import_module(ALGORITHMS[name])
 
 
-def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto", file: str | Path | None = None) -> tuple[Any, str]:
-    """The Config that layers make, the later over the earlier: default, preset, TOML file, given; and the name of the preset in it."""
-    env = given.get("env") or (read_toml(Path(file), module.Config).get("env") if file else None) or module.Config.env
+def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto",
+              file: str | Path | None = None) -> tuple[Any, str]:
+    """The Config that layers make, and the name of the preset in it.
+
+    The layers, the later over the earlier: default, preset, TOML file, given.
+    """
+    from_file = read_toml(Path(file), module.Config) if file else {}
+    env = given.get("env") or from_file.get("env") or module.Config.env
     name, values = choose_preset(module, env, preset)
-    return settings(module.Config, values, file, {**given, "env": env}), name
+    return module.Config(**{**values, **from_file, **given, "env": env}), name
 
 
 def _trainer(name: str) -> Callable[..., Result]:
@@ -37,16 +42,20 @@ def _trainer(name: str) -> Callable[..., Result]:
     def train(env: str | Callable | None = None, *, preset: str = "auto", config: str | Path | None = None,
               resume: str | Path | None = None, **given: Any) -> Result:
         check_names(given, [f.name for f in fields(module.Config)], f"{name} has no setting")
-        return module.train(configure(module, given if env is None else {"env": env, **given}, preset, config)[0], resume)
+        cfg, _ = configure(module, given if env is None else {"env": env, **given}, preset, config)
+        return module.train(cfg, resume)
 
     help_of = comments(module.Config)
     lines = [f"    {f.name} = {f.default!r}: {help_of[f.name]}" for f in fields(module.Config) if f.name != "env"]
     train.__name__ = train.__qualname__ = name
     train.__doc__ = "\n".join([
-        inspect.getdoc(module).splitlines()[0], "", "Args:", f"    env: {help_of['env']}; without one, that of the file, or {module.Config.env}",
-        "    preset: auto (that of the environment), none, or a name from `spinup algos`", "    config: a TOML file of settings",
-        "    resume: the folder of a run of the same settings to go on with", *lines, "", "Settings count in this order, the later over the earlier: "
-        "default, preset, file, arguments.", "Returns a Result with `policy`, `progress`, `directory`, `status` and `returns`."])
+        inspect.getdoc(module).splitlines()[0], "", "Args:",
+        f"    env: {help_of['env']}; without one, that of the file, or {module.Config.env}",
+        "    preset: auto (that of the environment), none, or a name from `spinup algos`",
+        "    config: a TOML file of settings",
+        "    resume: the folder of a run of the same settings to go on with", *lines, "",
+        "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
+        "Returns a Result with `policy`, `progress`, `directory`, `status` and `returns`."])
     return train
 
 

@@ -3,9 +3,12 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
 from spinup.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from spinup.runs.config import BaseConfig
 
 ALGORITHMS = {"vpg": "spinup.algos.vpg", "ppo": "spinup.algos.ppo"}
 
@@ -261,7 +264,9 @@ def grid(argv: list[str]) -> int:
         parser.print_help()
         return 0
     from spinup.api import algorithm
+    from spinup.envs import make
     from spinup.runs.grid import grid as run_grid
+    from spinup.runs.run import check_writable, find_device
     name, values, current = argv[0], {}, None
     algorithm(name)
     for word in argv[1:]:
@@ -274,15 +279,14 @@ def grid(argv: list[str]) -> int:
             current.append(word)
     workers = whole("workers")((values.pop("workers", None) or ["1"])[0])
 
-    def check(flags: dict[str, str]) -> None:
-        from spinup.envs import make
-        from spinup.runs.run import check_writable, find_device
-        config, _ = configure(name, [part for flag, value in flags.items() for part in ([f"--{flag}", value] if value else [f"--{flag}"])])
+    def check(flags: dict[str, str]) -> "BaseConfig":
+        config, _ = configure(name, [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()])
         env = make(config.env, 1, 0)
         algorithm(name).make_policy(config, env.observation_space, env.action_space)
         env.close()
         find_device(config.device, images=False)
         check_writable(Path(config.log_dir))
+        return config
 
     return run_grid(name, values, workers=workers, check=check)
 

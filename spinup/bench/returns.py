@@ -15,13 +15,15 @@ from spinup.runs.log import read_progress
 from spinup.runs.statistics import bootstrap_interval
 
 # (algorithm, environment) -> {measure: the mean over seeds that is promised}
-GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300}, ("ppo", "Pendulum-v1"): {"E100": -200},
-         ("ppo", "Acrobot-v1"): {"E100": -90}, ("ppo", "InvertedPendulum-v5"): {"E100": 950},
+GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
+         ("ppo", "Pendulum-v1"): {"E100": -200}, ("ppo", "Acrobot-v1"): {"E100": -90},
+         ("ppo", "InvertedPendulum-v5"): {"E100": 950},
          ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383}}
 
 
-def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log_dir: Path = Path("runs"), out: Path | None = None) -> int:
-    """Train the preset of `env` with each seed, evaluate each policy, print a table, then JSON; 1 where a goal is missed.
+def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log_dir: Path = Path("runs"),
+            out: Path | None = None) -> int:
+    """Train the preset of `env` with each seed, evaluate each policy, print a table and JSON; 1 where a goal is missed.
 
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
     fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
@@ -30,17 +32,20 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir), seeds))
     for r in runs:
-        print(f"seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, {r['steps']:,} steps in {r['seconds']:.0f} s")
+        print(f"seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
+              f"{r['steps']:,} steps in {r['seconds']:.0f} s")
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
     goal = GOALS.get((algorithm, env), {})
     result: dict[str, Any] = {
         "command": f"spinup bench returns {algorithm} --env {env} --seeds {shlex.join(map(str, seeds))}",
-        "steps": runs[0]["steps"], "settings": config["config"], "versions": config["versions"], "git": config["git"], "goal": goal}
+        "steps": runs[0]["steps"], "settings": config["config"], "versions": config["versions"], "git": config["git"],
+        "goal": goal}
     for measure in ("R100", "E100"):
         values = [r[measure] for r in runs]
         low, high = bootstrap_interval(values) if len(values) > 1 else (values[0], values[0])
         result[measure] = {"mean": float(np.mean(values)), "interval": [float(low), float(high)], "seeds": values}
-        print(f"{measure} {np.mean(values):.1f} (95 % interval of the mean over {len(values)} seeds: {low:.1f} to {high:.1f})")
+        print(f"{measure} {np.mean(values):.1f} (95 % interval of the mean over {len(values)} seeds: "
+              f"{low:.1f} to {high:.1f})")
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -58,9 +63,10 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path) -> dict[
         _spinup("resume", str(folder))
     done, progress = read_json(folder / "result.json"), read_progress(folder)
     evaluation = json.loads(_spinup("eval", str(folder), "--json"))
-    return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"], "seconds": done["seconds"],
-            "training_returns": done["returns"], "evaluation_returns": evaluation["returns"],
-            "curve": {"steps": progress["steps"], "return_mean_100": [None if np.isnan(r) else r for r in progress["return_mean_100"]]}}
+    means = [None if np.isnan(r) else r for r in progress["return_mean_100"]]              # JSON knows no NaN
+    return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
+            "seconds": done["seconds"], "training_returns": done["returns"], "evaluation_returns": evaluation["returns"],
+            "curve": {"steps": progress["steps"], "return_mean_100": means}}
 
 
 def _spinup(*arguments: str) -> str:

@@ -22,7 +22,7 @@ def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
 
 
 def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0) -> nn.Sequential:
-    """Fully connected layers with `activation` ("tanh", "relu") between them; gain sqrt 2 inside, `output_gain` at the end."""
+    """Fully connected layers with `activation` ("tanh", "relu") between; gain sqrt 2 inside, `output_gain` at the end."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes[:-1]):
         layers += [linear(n_in, n_out, 2**0.5), ACTIVATIONS[activation]()]
@@ -35,7 +35,8 @@ class NatureCNN(nn.Module):
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__()
         if min(shape[1:]) < SMALLEST_IMAGE:
-            raise ValueError(f"an image of {shape[1]} x {shape[2]} is too small for the Nature CNN; it needs {SMALLEST_IMAGE} pixels a side")
+            raise ValueError(f"an image of {shape[1]} x {shape[2]} is too small for the Nature CNN; it needs "
+                             f"{SMALLEST_IMAGE} pixels a side")
         self.shape = shape
         self.convolutions = nn.Sequential(
             nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
@@ -56,27 +57,27 @@ class NatureCNN(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A stochastic policy and a value function for vectors `[..., d]` (two MLPs) or images `[..., C, H, W]` (one shared Nature CNN).
+    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, a shared CNN for images `[..., C, H, W]`.
 
     Args:
         obs_shape: the shape of one observation, of one axis (vector) or three (image).
         dist: the action distribution, from `spinup.core.distributions`.
         hidden: widths of the hidden layers of the MLPs; an image's features go to the heads directly.
         activation: "tanh" or "relu".
-        normalise: keep running statistics of vector observations in `normaliser`. The losses see normalised observations
-            (`policy.normalise(obs)`, once a rollout), so that acting and learning use the same statistics.
+        normalise: keep running statistics of vector observations in `normaliser`. The losses see normalised
+            observations (`policy.normalise(obs)`, once a rollout), so that acting and learning use the same statistics.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian, hidden: Sequence[int] = (64, 64), *,
-                 activation: str = "tanh", normalise: bool = False):
+    def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian, hidden: Sequence[int] = (64, 64),
+                 *, activation: str = "tanh", normalise: bool = False):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, is_image = dist, len(obs_shape) == 3
         self.body = NatureCNN(obs_shape) if is_image else nn.Identity()
         sizes = [512] if is_image else [obs_shape[0], *hidden]
-        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)    # near-uniform at the start
-        self.v = mlp([*sizes, 1], activation=activation)                                      # apart: neither disturbs the other
+        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)    # near-uniform at first
+        self.v = mlp([*sizes, 1], activation=activation)                  # of its own: neither disturbs the other
         self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if isinstance(dist, DiagGaussian) else None
         self.normaliser = Normaliser(obs_shape) if normalise and not is_image else None
 
@@ -123,8 +124,8 @@ class ActorCritic(nn.Module):
 class NumpyMLP:
     """The forward pass of `mlp` in numpy, on the very memory of its parameters: 5 µs a call instead of 18.
 
-    For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the optimiser, which
-    may move them. TypeError for layers that it does not know.
+    For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the
+    optimiser, which may move them. TypeError for layers that it does not know.
     """
 
     def __init__(self, net: nn.Sequential):

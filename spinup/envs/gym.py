@@ -1,6 +1,6 @@
 """Any Gymnasium environment, N copies stepped in turn in this process, saved attribute by attribute.
 
-In turn, not in parallel: up to 32 copies of CartPole or HalfCheetah, processes were slower than one process in every case.
+In turn, not in parallel: up to 32 copies of CartPole or HalfCheetah, processes were always slower than one process.
 """
 import sys
 from collections.abc import Callable
@@ -87,9 +87,11 @@ def layers(env: Env) -> list[Env]:
 
 # What an environment holds but does not change while it runs.
 CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
-# Windows and renderers: they show, they do not decide. Plain data is saved under these names too: a clock may count steps.
-CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata", "_np_random_seed",
-                  "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs"}
+# Windows and renderers: they show, they do not decide. Plain data is saved under these names too: a clock may count
+# steps.
+CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
+                  "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
+                  "_ezpickle_kwargs"}
 
 
 def save_layers(env: Env) -> list[dict[str, Any]]:
@@ -106,7 +108,7 @@ def load_layers(env: Env, saved: list[dict[str, Any]]) -> None:
 
 
 def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
-    """What one wrapper or environment remembers. `state_dict` is asked first, where it has one. `seen`: see `_plain`."""
+    """What one wrapper or environment remembers; `state_dict` is asked first, where there is one. `seen`: see `_plain`."""
     kind = type(layer).__name__
     if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
         return {"state_dict": _plain(layer.state_dict(), f"{kind}.state_dict()", {})}
@@ -116,7 +118,8 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
             continue
         if isinstance(value, np.random.Generator):
             if not isinstance(value.bit_generator, np.random.PCG64):
-                raise Unsaveable(f"{kind}.{name} draws from {type(value.bit_generator).__name__}, not from np.random.default_rng")
+                raise Unsaveable(f"{kind}.{name} draws from {type(value.bit_generator).__name__}, not from "
+                                 "np.random.default_rng")
             saved[name] = {"generator": save_rng(value)}
         elif _is_mujoco_data(value):
             saved[name] = {"mujoco": _save_mujoco(layer.model, value)}
@@ -130,7 +133,10 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
 
 
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
-    """Give back what `save_layer` took. An array is filled in place, because it may show the memory of something that is not saved."""
+    """Give back what `save_layer` took. `made`: see `_restored`.
+
+    An array is filled in place, because it may show the memory of something that is not saved.
+    """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
         layer.load_state_dict(_restored(saved["state_dict"], "", {}))
         return
@@ -147,7 +153,7 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
             again, value = _is_same(value), _restored(value, path, made)
             if isinstance(value, list) and isinstance(current, np.ndarray) and current.dtype.kind in "SU":
                 value = np.array(value, current.dtype.kind)
-            if not again and _fits(current, value) and id(current) not in filled:      # what is one array now may have been two then
+            if not again and _fits(current, value) and id(current) not in filled:     # one array now, perhaps two then
                 filled.add(id(current))
                 current[...] = value
             else:
@@ -156,20 +162,21 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
 
 
 def _fits(current: Any, value: Any) -> bool:
-    return (isinstance(current, np.ndarray) and isinstance(value, np.ndarray) and current.ndim > 0 and current.flags.writeable
-            and current.shape == value.shape and current.dtype == value.dtype)
+    return (isinstance(current, np.ndarray) and isinstance(value, np.ndarray) and current.ndim > 0
+            and current.flags.writeable and current.shape == value.shape and current.dtype == value.dtype)
 
 
 SAME = "the same object as"
 
 
 def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
-    """A copy of plain data; Unsaveable, with its path, where it is not: subclasses (enum, namedtuple, defaultdict) would lose their methods.
+    """A copy of plain data; Unsaveable, with its path, where it is not.
 
-    seen: path of each list, dict and array so far, by identity. One that is met again is saved as `{SAME: path}`, or an environment
-    in which two names mean one thing would come back with two things, of which only one changes.
+    Subclasses (enum, namedtuple, defaultdict) are not: they would lose their methods.
+    seen: path of each list, dict and array so far, by identity. One that is met again is saved as `{SAME: path}`, or an
+    environment in which two names mean one thing would come back with two things, of which only one changes.
     """
-    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):               # these compute as Python's own numbers do
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):     # these compute as Python's own do
         return value.item()
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -182,7 +189,7 @@ def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
     seen[id(value)] = path
     if type(value) is np.ndarray and value.dtype.kind in "biufSU":
         other = seen.setdefault(("memory", id(_owner(value))), path)
-        if other != path and "]" in path[-1] + other[-1]:                 # in a list it would come back as an array of its own
+        if other != path and "]" in path[-1] + other[-1]:                 # in a list it would come back on its own
             raise Unsaveable(f"{path} and {other} are views of one array")
         return value.astype(str).tolist() if value.dtype.kind in "SU" else np.array(value)
     if type(value) is list:
@@ -202,7 +209,10 @@ def _is_same(value: Any) -> bool:
 
 
 def _restored(value: Any, path: str, made: dict[str, Any]) -> Any:
-    """The inverse of `_plain`, also after a checkpoint has made tensors of the arrays. `made`: lists, dicts and arrays by path."""
+    """The inverse of `_plain`, also after a checkpoint has made tensors of the arrays.
+
+    made: the lists, dicts and arrays so far, by path.
+    """
     if isinstance(value, tuple):
         return tuple(_restored(v, f"{path}[{i}]", made) for i, v in enumerate(value))
     if _is_same(value):
@@ -226,19 +236,23 @@ def _is_mujoco_data(value: Any) -> bool:
 
 
 def _save_mujoco(model: Any, data: Any) -> dict[str, np.ndarray]:
-    """The integration state, and every derived array: a reward may read a position from before the last step's forward pass."""
+    """The integration state, and every derived array: a reward may read one from before the last forward pass."""
     import mujoco
     state = np.empty(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
-    arrays = {name: getattr(data, name) for name in dir(data) if not name.startswith("_")}
-    return {"integration": state, **{n: np.array(a) for n, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype.kind in "fiub" and a.size}}
+    saved = {"integration": state}
+    for name in dir(data):
+        value = None if name.startswith("_") else getattr(data, name)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size:
+            saved[name] = value.copy()
+    return saved
 
 
 def _load_mujoco(model: Any, data: Any, saved: dict[str, Any]) -> None:
     import mujoco
     mujoco.mj_resetData(model, data)
     mujoco.mj_setState(model, data, np.asarray(saved["integration"]), mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco.mj_forward(model, data)                                        # contacts and constraints, which change in number
+    mujoco.mj_forward(model, data)                                        # makes contacts, whose number changes
     for name, value in saved.items():
         target = getattr(data, name, None)
         if isinstance(target, np.ndarray) and target.shape == tuple(value.shape) and target.flags.writeable:

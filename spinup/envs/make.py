@@ -25,8 +25,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> Vec
     """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
 
     Args:
-        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), or a function
-            without arguments that makes a Gymnasium environment.
+        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), or a
+            function that makes a Gymnasium environment; it is given `kwargs`.
         num_envs: number of copies.
         seed: decides every random number in them.
         kwargs: settings of the environment itself, as for `gymnasium.make`.
@@ -44,7 +44,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
     if callable(env):
         made = env(**kwargs)
         if not isinstance(made, Env):
-            raise UserError(f"the function given as env returned a {type(made).__name__}; it must return a gymnasium.Env")
+            raise UserError(f"the function given as env returned a {type(made).__name__}; it must return a "
+                            "gymnasium.Env")
         return made
     env = find_id(env)
     try:
@@ -64,7 +65,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
 
 
 def find_id(env: str) -> str:
-    """The full id of a registered environment; imports the package that registers it. UserError with the nearest name."""
+    """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
     package, _, name = env.rpartition(":")
     for prefix, (module, extra) in PLUGINS.items():
         if name.startswith(prefix) or (name.endswith("NoFrameskip-v4") and module == "ale_py"):
@@ -75,19 +76,23 @@ def find_id(env: str) -> str:
         try:
             importlib.import_module(package)
         except ImportError as error:
-            raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, or write the id alone") from None
+            raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, "
+                            "or write the id alone") from None
     ids = list(gymnasium.registry)
     if name in ids:
         return name
     versions = [i for i in ids if i.rpartition("-v")[0] == name]
     if versions:
         return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
-    raise UserError(f"there is no environment {env!r}.{nearest(name, [*ids, *[i.rpartition('-v')[0] for i in ids]])} `spinup envs` lists them all")
+    near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])
+    raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all")
 
 
 def env_name(env: EnvSource) -> str:
     """A name for folders and messages."""
-    return env if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__).replace("<", "").replace(">", "").split(".")[-1]
+    if isinstance(env, str):
+        return env
+    return getattr(env, "__qualname__", type(env).__name__).split(".")[-1].strip("<>")     # a lambda is <lambda>
 
 
 @cache
@@ -95,8 +100,9 @@ def quiet_mujoco() -> None:
     """Keep MuJoCo's warnings out of a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
     try:
         import mujoco
-    except AttributeError:                                                # what it raises where MUJOCO_GL names a missing library
-        raise UserError(f"MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}; unset MUJOCO_GL or set it to egl or osmesa") from None
+    except AttributeError:                                                # MUJOCO_GL names a library that is missing
+        raise UserError(f"MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}; unset MUJOCO_GL or set "
+                        "it to egl or osmesa") from None
     log = mujoco.MjLogConfig.get()
     log.logto_file = False
     log.set()

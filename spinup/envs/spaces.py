@@ -1,4 +1,4 @@
-"""From Gymnasium's spaces to what an algorithm sees: a vector or an image, and an action distribution; and spaces as JSON."""
+"""From Gymnasium's spaces to what an algorithm sees: a vector or image, an action distribution; and spaces as JSON."""
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +15,8 @@ ObsView = Callable[[Any], np.ndarray]
 def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     """Shape and type of what a network sees of one observation, and the function that makes it.
 
-    Box -> a float32 vector, or an image `[C, H, W]` of bytes; everything else -> a flat float32 vector, with numbers in one-hot form.
-    UserError where an observation has no fixed length.
+    Box -> a float32 vector, or an image `[C, H, W]` of bytes; everything else -> a flat float32 vector, with numbers in
+    one-hot form. UserError where an observation has no fixed length.
     """
     if isinstance(space, spaces.Box):
         if space.dtype == np.uint8 and len(space.shape) in (2, 3):
@@ -28,7 +28,8 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError):
-        raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that it returns a Box") from None
+        raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that "
+                        "it returns a Box") from None
     return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
 
 
@@ -55,12 +56,12 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
         return Categorical((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return DiagGaussian(space.low.ravel(), space.high.ravel())
-    raise UserError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box (real numbers) actions"
-                    ", and so must the environment or a wrapper around it")
+    raise UserError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box (real "
+                    "numbers) actions, and so must the environment or a wrapper around it")
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:
-    """One action of ours as `env.step` of that space wants it: a start other than 0 is added, a flat vector gets its shape back."""
+    """One action of ours as `env.step` of that space wants it: its start is added, a flat vector gets its shape back."""
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
@@ -83,7 +84,8 @@ def space_to_json(space: Space) -> dict[str, Any]:
             return {"kind": "Dict", "spaces": {k: space_to_json(s) for k, s in space.spaces.items()}}
         case spaces.Tuple():
             return {"kind": "Tuple", "spaces": [space_to_json(s) for s in space.spaces]}
-    raise UserError(f"a space of type {type(space).__name__} is not supported; wrap the environment so that it has a Box or Discrete space")
+    raise UserError(f"a space of type {type(space).__name__} is not supported; wrap the environment so that it has a "
+                    "Box or Discrete space")
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
@@ -99,7 +101,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
         case "MultiBinary":
             return spaces.MultiBinary(data["n"])
         case "Dict":
-            return spaces.Dict([(k, space_from_json(s)) for k, s in data["spaces"].items()])     # a dict would be sorted
+            return spaces.Dict([(k, space_from_json(s)) for k, s in data["spaces"].items()])    # a dict would be sorted
         case "Tuple":
             return spaces.Tuple([space_from_json(s) for s in data["spaces"]])
     raise UserError(f"config.json names an unknown kind of space, {data['kind']!r}")

@@ -11,14 +11,15 @@ class Step(NamedTuple):
     obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
     reward: np.ndarray              # [N] float32, as the environment gives it
     terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
-    truncated: np.ndarray           # [N] bool: the clock ran out; unless also terminated, the future was still worth something
-    final_obs: np.ndarray | None    # [N, *shape]; what the step led to, where it differs from `obs`; None if no episode ended
+    truncated: np.ndarray           # [N] bool: the clock ran out; unless also terminated, the future was worth something
+    final_obs: np.ndarray | None    # [N, *shape]; what the step led to, before any restart; None if no episode ended
 
 
 class VectorEnv:
     """N copies of one environment, with autoreset in the same step.
 
-    A subclass sets the spaces and `obs`, and implements `_reset` and `_step`; episode statistics are kept here, from raw rewards.
+    A subclass sets the spaces and implements `_reset`, `_step`, and to be saved `_save` and `_load`; episode
+    statistics are kept here, from raw rewards.
 
     Attributes:
         num_envs: N, the number of copies.
@@ -48,7 +49,10 @@ class VectorEnv:
         return self.obs
 
     def step(self, action: np.ndarray) -> Step:
-        """Act in every copy: `action` is `[N]` integers (Discrete), `[N, k]` integers (MultiDiscrete) or `[N, *shape]` reals (Box)."""
+        """Act in every copy.
+
+        action: `[N]` integers (Discrete), `[N, k]` integers (MultiDiscrete) or `[N, *shape]` reals (Box).
+        """
         result = self._step(action)
         self.obs = result.obs
         self.episode_return += result.reward
@@ -66,8 +70,9 @@ class VectorEnv:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the future depends on, as plain arrays and numbers."""
-        return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(), "episode_length": self.episode_length.copy(),
-                "finished": [list(e) for e in self.finished], "copies": self._save()}
+        return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(),
+                "episode_length": self.episode_length.copy(), "finished": [list(e) for e in self.finished],
+                "copies": self._save()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.obs = np.asarray(state["obs"]).copy()

@@ -25,6 +25,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, check_names
 from spinup.runs.display import Display, duration
+from spinup.runs.doctor import find_compiler
 from spinup.runs.files import load_checkpoint, read_json, save_checkpoint, write_json
 from spinup.runs.log import Log, check_wandb, read_progress
 from spinup.runs.policy import Policy, describe
@@ -76,6 +77,8 @@ class Run:
         self.algorithm, self.config, self.env, self.resumed = algorithm, config, env, resume is not None
         self.device = find_device(config.device, images=len(observation_view(env.observation_space)[0]) == 3)
         check_wandb(config.wandb)
+        if config.compile and find_compiler() is None:
+            raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
@@ -118,7 +121,7 @@ class Run:
     def _make_directory(self) -> None:
         while True:
             try:
-                return self.directory.mkdir(parents=True, exist_ok=self.resumed)
+                return self.directory.mkdir(parents=True, exist_ok=self.resumed or bool(self.config.exp_name))
             except FileExistsError:                                       # another run took the name or the number just now
                 self.directory = free_directory(self.algorithm, self.config)
             except OSError as error:
@@ -158,8 +161,12 @@ class Run:
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         self._can_save_env()
+        first = self.update
         while self.update < total and not self.interrupted:
+            began = time.perf_counter()
             yield self.update
+            if self.config.compile and self.update == first:
+                self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
             self.steps += steps_each
             finished = self.env.take_finished()
             self.pending += finished
@@ -302,7 +309,7 @@ def free_directory(algorithm: str, config: BaseConfig) -> Path:
         if Path(leaf).name != leaf or leaf in (".", ".."):
             raise UserError(f"--exp-name must be the name of a folder, not {leaf!r}; use --log-dir for a path")
         directory = root / leaf / f"{leaf}_s{config.seed}"
-        if directory.exists():
+        if (directory / "config.json").exists():
             raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to go on with it, or choose another --exp-name or --seed")
         return directory
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{env_name(config.env)}")

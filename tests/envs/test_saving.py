@@ -1,4 +1,5 @@
 """Environments that go on from a saved state as if nothing had happened, or say what keeps them from being saved."""
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from spinup.runs.files import load_checkpoint, save_checkpoint
 class Garden(gymnasium.Env):
     """A user's environment: everything that it remembers, in each form, decides what it shows from then on."""
 
-    observation_space, action_space = Box(-np.inf, np.inf, (8,)), Discrete(2)
+    observation_space, action_space = Box(-np.inf, np.inf, (9,)), Discrete(2)
 
     def __init__(self):
         self.dice = np.random.default_rng(3)                              # its own, beside `np_random`
@@ -25,9 +26,10 @@ class Garden(gymnasium.Env):
         super().reset(seed=seed)
         self.episodes += 1
         self.state[:] = self.np_random.uniform(-1, 1, 4)
-        self.count, self.share, self.wet = 0, np.float32(0.1), False
-        self.single, self.rows, self.beds = np.zeros(2, np.float32), [[0, 1.5], [2, "reed"]], {"a": np.zeros(2), 1: None}
-        self.last, self.names = np.float64(0), np.array(["oak", "elm"])
+        self.count, self.share, self.wet, self.last = 0, np.float32(0.1), False, np.float64(0)
+        self.single, self.names = np.zeros(2, np.float32), np.array(["oak", "elm"])
+        self.rows, self.beds = [[0, 1.5], [2, "reed"]], {"a": np.zeros(2), 1: None}
+        self.path = self.rows[0]                                          # one list under two names
         return self.observe(), {}
 
     def step(self, action):
@@ -35,22 +37,36 @@ class Garden(gymnasium.Env):
         self.share = np.float32(self.share * np.float32(1.01))            # rounds otherwise as a Python float
         self.wet = not self.wet
         self.single += np.float32(0.1) * self.share
-        self.rows[0][1] += self.count
+        self.path[1] += self.count
         self.beds["a"][int(self.wet)] += self.rows[0][1]
         self.last = self.last + self.dice.standard_normal()
-        self.front += 0.01 * self.np_random.standard_normal(2)            # and so changes state
-        self.state *= 0.9
+        self.state += 0.01 * self.np_random.standard_normal(4)
+        self.front *= 0.9
         return self.observe(), float(self.last), self.np_random.random() < 0.05, False, {}
 
     def observe(self) -> np.ndarray:
-        return np.array([*self.state, self.count, self.share * self.single[0], self.rows[0][1] + self.episodes,
-                         self.beds["a"][1] + len(self.names[0]) + self.wet], np.float32)
+        return np.array([*self.state, self.count + self.share, self.single[0], self.rows[0][1] + self.episodes,
+                         self.beds["a"][1] + len(self.names[0]) + self.wet, self.path[1]], np.float32)
 
 
-SOURCES = {"FrozenLake-v1": "FrozenLake-v1", "Taxi-v4": "Taxi-v4", "HalfCheetah-v5": "HalfCheetah-v5", "Hopper-v5": "Hopper-v5",
-           "Ant-v5": "Ant-v5", "Humanoid-v5": "Humanoid-v5", "LunarLander... not here": None, "Garden": Garden}
-SOURCES = {k: v for k, v in SOURCES.items() if v}
-each = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+class Wither(gymnasium.Wrapper):
+    """A user's wrapper that counts, and ends an episode by its count."""
+
+    count = 0
+
+    def step(self, action):
+        self.count += 1
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, reward + self.count, terminated, truncated or self.count % 70 == 0, info
+
+
+def withering() -> gymnasium.Env:
+    return Wither(Garden())
+
+
+each = pytest.mark.parametrize("source", [
+    "FrozenLake-v1", "Taxi-v4", "CartPole-v1", "HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", Garden,
+    withering], ids=lambda source: getattr(source, "__name__", source))
 
 
 def started(source, seed: int, before: int) -> VectorEnv:
@@ -78,15 +94,17 @@ def assert_same(a: list[tuple], b: list[tuple]) -> None:
             np.testing.assert_array_equal(x, y, err_msg=f"step {t}")
 
 
-def through_a_file(state: dict[str, Any], folder) -> dict[str, Any]:
+def through_a_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     save_checkpoint(folder / "checkpoint.pt", {"algorithm": "none", "env": state})
     return load_checkpoint(folder / "checkpoint.pt")["env"]
 
 
+# Turned red by: a generator not saved; a wrapper left out; MuJoCo's integration state without the arrays derived from it;
+# float32 loaded as a Python float; a list, or a view, that comes back as something of its own.
 @each
 def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
     env = started(source, seed=0, before=60)
-    assert env.can_save and env.why_not_saved == ""
+    assert env.can_save
     state = through_a_file(env.state_dict(), tmp_path)
     future = play(env, 300, seed=1)
     fresh = started(source, seed=5, before=7)
@@ -94,9 +112,92 @@ def test_a_fresh_environment_goes_on_from_a_checkpoint(source, tmp_path):
     assert_same(play(fresh, 300, seed=1), future)
 
 
+# Turned red by: what also turns the test above red, where it is the running environment that loses it.
 @each
 def test_saving_and_loading_changes_nothing(source, tmp_path):
     saved, never = started(source, seed=0, before=60), started(source, seed=0, before=60)
     for _ in range(3):
         saved.load_state_dict(through_a_file(saved.state_dict(), tmp_path))
         assert_same(play(saved, 100, seed=1), play(never, 100, seed=1))
+
+
+# Turned red by: a state that shares memory with the environment that goes on, or in which it was loaded.
+@pytest.mark.parametrize("source", [Garden, "CartPole-v1", "Hopper-v5"])
+def test_a_state_can_be_loaded_twice(source):
+    env = started(source, seed=0, before=60)
+    state = env.state_dict()
+    futures = [play(env, 100, seed=1)]
+    for _ in range(2):
+        env.load_state_dict(state)
+        futures.append(play(env, 100, seed=1))
+    assert_same(futures[0], futures[1])
+    assert_same(futures[0], futures[2])
+
+
+class Thing:
+    pass
+
+
+def garden_with(**attributes: Any) -> gymnasium.Env:
+    garden = Garden()
+    vars(garden).update(attributes)
+    return garden
+
+
+STATE = np.zeros(4)
+IN_THE_WAY = {
+    "object": ({"thing": Thing()}, "Garden.thing is a Thing"),
+    "deep": ({"things": {"a": [0, Thing()]}}, "Garden.things['a'][1] is a Thing"),
+    "set": ({"seen": {1, 2}}, "Garden.seen is a set"),
+    "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is a dict"),
+    "generator": ({"dice": np.random.Generator(np.random.MT19937(0))},
+                  "Garden.dice draws from MT19937, not from np.random.default_rng"),
+    # loaded, the one in the list would be an array of its own, and no more change with the other
+    "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
+
+
+# Turned red by: such things skipped, or saved as they are: the resumed run would be another one, and nobody told; only
+# the first copy looked at, or only the outermost wrapper.
+@pytest.mark.parametrize("attributes, reason", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_what_cannot_be_saved_is_named(attributes, reason):
+    makers = iter([Garden, lambda: Wither(garden_with(**attributes))])
+    env = make(lambda: next(makers)(), 2)
+    env.reset()
+    assert not env.can_save and env.why_not_saved == reason
+
+
+def test_windows_and_renderers_do_not_stand_in_the_way():
+    env = make(lambda: garden_with(window=Thing(), clock=Thing(), mujoco_renderer=Thing(), render_mode="human"))
+    env.reset()
+    assert env.can_save
+
+
+class OwnWay(Garden):
+    """Says itself what it remembers, beside what could not be saved."""
+
+    def __init__(self):
+        super().__init__()
+        self.thing = Thing()
+
+    def state_dict(self):
+        return {"state": self.state, "count": self.count}
+
+    def load_state_dict(self, state):
+        assert type(state["state"]) is np.ndarray                         # and no tensor, after a file as well
+        self.state[:], self.count = state["state"], state["count"]
+
+
+# Turned red by: attributes looked at first; an environment's own array kept instead of a copy of it.
+def test_an_environment_is_asked_for_its_own_state(tmp_path):
+    env = started(OwnWay, seed=0, before=10)
+    assert env.can_save
+    state = env.state_dict()
+    held = [(copy.state.copy(), copy.count) for copy in env.envs]
+    written = through_a_file(state, tmp_path)
+    play(env, 30, seed=1)
+    for source in state, written:
+        fresh = started(OwnWay, seed=1, before=3)
+        fresh.load_state_dict(source)
+        for copy, (array, count) in zip(fresh.envs, held, strict=True):
+            np.testing.assert_array_equal(copy.state, array)
+            assert copy.count == count
