@@ -1,2 +1,2 @@
-import setuptools
+import setuptools  # noqa: I001
 setuptools.setup()

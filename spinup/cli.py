@@ -339,7 +339,7 @@ def bench(argv: list[str]) -> int:
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
     parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="CartPole-v1 or HalfCheetah-v5. [CartPole-v1]")
     parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
-    parser.add_argument("--compile", action="store_true", default=False, help="compile our update step; its seconds are stated apart")
+    parser.add_argument("--compile", action="store_true", default=False, help="compile our update step; for speed, its seconds are stated apart")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N", help="steps of each run")
     parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
     parser.add_argument("--return", dest="target", type=float, default=475.0, metavar="R", help="mean of the last 20 episodes to reach. [475]")
@@ -353,7 +353,8 @@ def bench(argv: list[str]) -> int:
         return speed(args.algorithm, args.env, against=args.against, compile=args.compile, total_steps=args.total_steps, rounds=args.rounds, out=args.out)
     if args.what == "returns":
         from spinup.bench.returns import returns
-        return returns(args.algorithm, args.env, seeds=args.seeds, workers=args.workers, log_dir=args.log_dir, out=args.out)
+        return returns(args.algorithm, args.env, seeds=args.seeds, workers=args.workers, compile=args.compile,
+                       log_dir=args.log_dir, out=args.out)
     from spinup.bench.time_to import time_to
     return time_to(args.algorithm, args.env, target=args.target, seeds=args.seeds, out=args.out)
 

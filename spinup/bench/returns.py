@@ -21,7 +21,7 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
          ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383}}
 
 
-def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log_dir: Path = Path("runs"),
+def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False, log_dir: Path = Path("runs"),
             out: Path | None = None) -> int:
     """Train the preset of `env` with each seed, evaluate each policy, print a table and JSON; 1 where a goal is missed.
 
@@ -30,14 +30,14 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log
     """
     name = f"bench_{algorithm}_{env.replace('/', '-')}"
     with ThreadPoolExecutor(workers) as pool:
-        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir), seeds))
+        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, compile), seeds))
     for r in runs:
         print(f"seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
               f"{r['steps']:,} steps in {r['seconds']:.0f} s")
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
     goal = GOALS.get((algorithm, env), {})
     result: dict[str, Any] = {
-        "command": f"spinup bench returns {algorithm} --env {env} --seeds {shlex.join(map(str, seeds))}",
+        "command": f"spinup bench returns {algorithm} --env {env} --seeds {shlex.join(map(str, seeds))}{' --compile' * compile}",
         "steps": runs[0]["steps"], "settings": config["config"], "versions": config["versions"], "git": config["git"],
         "goal": goal}
     for measure in ("R100", "E100"):
@@ -54,18 +54,20 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, log
     return 0 if result["met"] else 1
 
 
-def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path) -> dict[str, Any]:
+def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile: bool) -> dict[str, Any]:
     """One run and its evaluation."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
-        _spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet")
+        _spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
+                *(["--compile"] if compile else []))
     elif not (folder / "result.json").exists() or read_json(folder / "result.json")["status"] != "finished":
         _spinup("resume", str(folder))
     done, progress = read_json(folder / "result.json"), read_progress(folder)
     evaluation = json.loads(_spinup("eval", str(folder), "--json"))
     means = [None if np.isnan(r) else r for r in progress["return_mean_100"]]              # JSON knows no NaN
     return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
-            "seconds": done["seconds"], "training_returns": done["returns"], "evaluation_returns": evaluation["returns"],
+            "seconds": done["seconds"], "training_returns": done["returns"],
+            "evaluation_returns": evaluation["returns"],
             "curve": {"steps": progress["steps"], "return_mean_100": means}}
 
 

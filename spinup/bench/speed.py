@@ -40,8 +40,8 @@ EVALUATED_ONCE = ("spinup scores a rollout in one batch after collecting it; sta
                   "log-probability at every step")
 FILES = ("spinup writes progress.csv, TensorBoard and twenty checkpoints; stable-baselines3 TensorBoard, as many rows, "
          "and no checkpoint")
-VALUE = ("value_coef weighs half the squared error in spinup and all of it in stable-baselines3, and only spinup takes the "
-         "larger of clipped and unclipped value error: returns may differ, the work does not")
+VALUE = ("value_coef weighs half the squared error in spinup and all of it in stable-baselines3, and only spinup takes "
+         "the larger of clipped and unclipped value error: returns may differ, the work does not")
 TASKS = {
     ("ppo", "CartPole-v1"): Task(
         {**SHARED, "total_steps": 300_000, "num_envs": 4, "rollout_steps": 128, "minibatches": 4, "epochs": 4,

@@ -22,7 +22,7 @@ def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
 
 
 def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0) -> nn.Sequential:
-    """Fully connected layers with `activation` ("tanh", "relu") between; gain sqrt 2 inside, `output_gain` at the end."""
+    """Fully connected layers, `activation` ("tanh", "relu") between them; gain sqrt 2 inside, then `output_gain`."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes[:-1]):
         layers += [linear(n_in, n_out, 2**0.5), ACTIVATIONS[activation]()]
@@ -57,7 +57,7 @@ class NatureCNN(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, a shared CNN for images `[..., C, H, W]`.
+    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, one CNN for images `[..., C, H, W]`.
 
     Args:
         obs_shape: the shape of one observation, of one axis (vector) or three (image).

@@ -61,7 +61,7 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:
-    """One action of ours as `env.step` of that space wants it: its start is added, a flat vector gets its shape back."""
+    """One action of ours as `env.step` wants it: the space's start is added, a flat vector gets its shape back."""
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):

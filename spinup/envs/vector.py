@@ -11,7 +11,7 @@ class Step(NamedTuple):
     obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
     reward: np.ndarray              # [N] float32, as the environment gives it
     terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
-    truncated: np.ndarray           # [N] bool: the clock ran out; unless also terminated, the future was worth something
+    truncated: np.ndarray           # [N] bool: the clock ran out; unless terminated too, the future was worth something
     final_obs: np.ndarray | None    # [N, *shape]; what the step led to, before any restart; None if no episode ended
 
 
