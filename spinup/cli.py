@@ -2,10 +2,11 @@
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
-from spinup.errors import UserError, nearest
+from spinup.errors import NonFiniteError, UserError, nearest
 
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
@@ -16,7 +17,7 @@ HELP = f"""\
 usage: spinup COMMAND ...
 
 Train:
-  spinup ALGORITHM [--env CartPole-v1] [flags]    one of: {', '.join(ALGORITHMS)}; `spinup ppo --help` explains its flags
+  spinup ALGORITHM [--env CartPole-v1] [flags]    one of: {', '.join(ALGORITHMS)}; `spinup ppo --help` lists its flags
   spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the values given, one process a run
   spinup resume DIR                               go on with a run that was stopped
 
@@ -29,7 +30,7 @@ Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
   spinup doctor                                   what works on this machine
-  spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; seconds to a return; returns of a preset
+  spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
 """
@@ -46,21 +47,26 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; `{self.prog} --help` explains")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
-        argv = [a.partition("=")[0].replace("_", "-") + "".join(a.partition("=")[1:]) if a.startswith("--") else a for a in argv]
-        args, unknown = self.parse_known_args(argv)
+        args, unknown = self.parse_known_args([dashed(word) if word.startswith("--") else word for word in argv])
         if unknown:
-            flags = [f for action in self._actions for f in action.option_strings]
             if unknown[0].startswith("--"):
-                raise UserError(f"{self.prog} has no flag {unknown[0].partition('=')[0]}.{nearest(unknown[0].partition('=')[0], flags)}"
-                                f" `{self.prog} --help` lists them")
+                name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
+                raise UserError(f"{self.prog} has no flag {name}.{nearest(name, flags)} "
+                                f"`{self.prog} --help` lists them")
             raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r}; `{self.prog} --help` explains")
         return args
+
+
+def dashed(word: str) -> str:
+    """--clip_ratio=0.1 as --clip-ratio=0.1."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else argv
-    if "" not in sys.path:                                                # the user's folder, where --env module:Id-v0 may be
+    if "" not in sys.path:                                                # the user's folder: --env module:Id-v0
         sys.path.append("")
     try:
         code = run(argv)
@@ -72,9 +78,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         code = 1
-    except RuntimeError as error:
-        if type(error).__name__ != "NonFiniteError":
-            raise
+    except NonFiniteError as error:
         print(f"spinup: {error}", file=sys.stderr)
         code = 1
     sys.exit(code)
@@ -92,42 +96,39 @@ def run(argv: list[str]) -> int:
     if command in ALGORITHMS:
         return train(command, rest)
     if command not in COMMANDS:
-        raise UserError(f"there is no command or algorithm {command!r}.{nearest(command, [*COMMANDS, *ALGORITHMS])} `spinup --help` lists them")
+        near = nearest(command, [*COMMANDS, *ALGORITHMS])
+        raise UserError(f"there is no command or algorithm {command!r}.{near} `spinup --help` lists them")
     return COMMANDS[command](rest)
 
 
 def config_parser(name: str) -> Parser:
     """Flags made from the fields of an algorithm's Config, their comments and ranges."""
     from spinup.api import algorithm
-    from spinup.runs.config import BaseConfig, comments, defaults, flag, parse
+    from spinup.runs.config import BaseConfig, comments, flag, parse
     module = algorithm(name)
-    parser = Parser(f"spinup {name}", f"{module.__doc__.splitlines()[0]} Settings count in this order, the later over the earlier: "
-                                      "default, preset, --config file, flags.")
-    hints, help_of, default_of = get_type_hints(module.Config, include_extras=True), comments(module.Config), defaults(module.Config)
+    parser = Parser(f"spinup {name}", f"{module.__doc__.splitlines()[0]} Settings count in this order, the later over "
+                                      "the earlier: default, preset, --config file, flags.")
     own = parser.add_argument_group(f"settings of {name}")
     shared = parser.add_argument_group("settings of every run")
-    shared.add_argument("--preset", metavar="NAME", help="auto (that of the environment), none, or a name from `spinup algos`. [auto]")
+    shared.add_argument("--preset", metavar="NAME",
+                        help="auto (that of the environment), none, or a name from `spinup algos`. [auto]")
     shared.add_argument("--config", metavar="FILE", help="a TOML file of settings")
-    in_base = get_type_hints(BaseConfig)
-    for field, hint in hints.items():
-        group = shared if field in in_base else own
-        limits = [str(a) for a in get_args(hint)[1:]] if get_origin(hint) is Annotated else []
-        default = ",".join(map(str, default_of[field])) if isinstance(default_of[field], tuple) else default_of[field]
-        text = (f"{help_of[field]}{''.join(f'; {x}' for x in limits)}. [{default}]" if default != "" else f"{help_of[field]}.").replace("%", "%%")
+    in_base, help_of = get_type_hints(BaseConfig), comments(module.Config)
+    for field, hint in get_type_hints(module.Config, include_extras=True).items():
+        group, convert = shared if field in in_base else own, partial(parse, field, hint)
+        default = getattr(module.Config, field)
+        if isinstance(default, tuple):
+            default = ",".join(map(str, default))
+        limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
+        text = (f"{help_of[field]}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
         if hint is bool:
-            group.add_argument(flag(field), nargs="?", const=True, type=lambda s, f=field: truth(f, s), metavar="true|false", dest=field, help=text)
-            group.add_argument(flag(f"no_{field}"), action="store_false", dest=field, help=argparse.SUPPRESS)
+            group.add_argument(flag(field), dest=field, type=convert, nargs="?", const=True, metavar="true|false",
+                               help=text)
+            group.add_argument(flag(f"no_{field}"), dest=field, action="store_false", help=argparse.SUPPRESS)
         else:
-            group.add_argument(flag(field), type=lambda s, f=field, h=hint: parse(f, h, s), dest=field, help=text,
+            group.add_argument(flag(field), dest=field, type=convert, help=text,
                                metavar={"env": "ID", "hidden": "64,64"}.get(field, field.upper().split("_")[-1]))
     return parser
-
-
-def truth(field: str, text: str) -> bool:
-    words = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-    if text.lower() not in words:
-        raise UserError(f"--{field.replace('_', '-')} must be true or false, not {text!r}")
-    return words[text.lower()]
 
 
 def configure(name: str, argv: list[str]) -> tuple[Any, str]:
@@ -156,12 +157,14 @@ def resume(argv: list[str]) -> int:
     from spinup.runs.run import config_from_json, find_run, read_run
     directory = find_run(Path(parser.parse(argv).directory))
     if (directory / "result.json").exists() and (done := read_json(directory / "result.json"))["status"] == "finished":
-        print(f"{describe(directory)} is finished: {done['steps']:,} steps; `spinup watch {describe(directory)}` shows it")
+        where = describe(directory)
+        print(f"{where} is finished: {done['steps']:,} steps; `spinup watch {where}` shows it")
         return 0
     data = read_run(directory)
     module, env = algorithm(data["algorithm"]), data["config"].get("env")
     if isinstance(env, dict):
-        raise UserError(f"the environment of {describe(directory)} is a Python function, {env['callable']}; from Python, with the same settings: "
+        raise UserError(f"the environment of {describe(directory)} is a Python function, {env['callable']}; from "
+                        "Python, with the same settings: "
                         f"spinup.{data['algorithm']}({env['callable']}, resume={describe(directory)!r})")
     result = module.train(config_from_json(module.Config, data["config"]), resume=directory)
     return 0 if result.status == "finished" else 130
@@ -176,7 +179,7 @@ def directories(paths: list[str]) -> list[Path]:
 
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
     from spinup.runs.config import Range, parse
-    return lambda text: parse(name, Annotated[int, Range(at_least)], text)
+    return partial(parse, name, Annotated[int, Range(at_least)])
 
 
 def plot(argv: list[str]) -> int:
@@ -184,9 +187,11 @@ def plot(argv: list[str]) -> int:
     parser.add_argument("directories", nargs="+", metavar="DIR", help="runs, experiments, or folders of them")
     parser.add_argument("--x", choices=["step", "time"], default="step", help="horizontal axis. [step]")
     parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
-    parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment", help="what one curve averages. [experiment]")
+    parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
+                        help="what one curve averages. [experiment]")
     parser.add_argument("--value", default="return_mean_100", help="column of progress.csv. [return_mean_100]")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture; PNG and SVG are both written")
+    parser.add_argument("--out", type=Path, default=None, metavar="FILE",
+                        help="the picture; PNG and SVG are both written")
     args = parser.parse(argv)
     from rich.console import Console
     from rich.table import Table
@@ -213,17 +218,26 @@ def trained(directory: str) -> tuple[Any, str, Path]:
     found = find_run(Path(directory))
     env = read_run(found)["config"]["env"]
     if not isinstance(env, str):
-        raise UserError(f"the environment of {found} is a Python function, {env['callable']}; from Python: spinup.load({str(found)!r}).act(obs)")
+        raise UserError(f"the environment of {found} is a Python function, {env['callable']}; from Python: "
+                        f"spinup.load({str(found)!r}).act(obs)")
     return load(found), env, found
 
 
-def watch(argv: list[str]) -> int:
-    parser = Parser("spinup watch", "See a trained policy act: in a window, or in a GIF.")
+def playing(command: str, description: str, episodes: int) -> Parser:
+    """The flags that `watch` and `eval` share."""
+    parser = Parser(f"spinup {command}", description)
     parser.add_argument("directory", metavar="DIR", help="the folder of a run")
-    parser.add_argument("--episodes", type=whole("episodes"), default=1, help="how many. [1]")
-    parser.add_argument("--gif", type=Path, default=None, metavar="FILE", help="write a GIF instead of opening a window")
-    parser.add_argument("--stochastic", action="store_true", default=False, help="draw actions as in training, instead of taking the likeliest")
+    parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help=f"how many. [{episodes}]")
+    parser.add_argument("--stochastic", action="store_true", default=False,
+                        help="draw actions as in training, instead of taking the likeliest")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="of the episodes. [0]")
+    return parser
+
+
+def watch(argv: list[str]) -> int:
+    parser = playing("watch", "See a trained policy act: in a window, or in a GIF.", 1)
+    parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
+                        help="write a GIF instead of opening a window")
     args = parser.parse(argv)
     from spinup.runs import watch as watching
     policy, env, _ = trained(args.directory)
@@ -232,11 +246,7 @@ def watch(argv: list[str]) -> int:
 
 
 def evaluate(argv: list[str]) -> int:
-    parser = Parser("spinup eval", "The return of a trained policy in fresh episodes, with seeds that it was not trained on.")
-    parser.add_argument("directory", metavar="DIR", help="the folder of a run")
-    parser.add_argument("--episodes", type=whole("episodes"), default=100, help="how many. [100]")
-    parser.add_argument("--stochastic", action="store_true", default=False, help="draw actions as in training, instead of taking the likeliest")
-    parser.add_argument("--seed", type=whole("seed", 0), default=0, help="of the episodes. [0]")
+    parser = playing("eval", "The return of a trained policy in fresh episodes, of seeds not trained on.", 100)
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     import json
@@ -246,17 +256,20 @@ def evaluate(argv: list[str]) -> int:
     policy, env, folder = trained(args.directory)
     found = play(policy, env, episodes=args.episodes, deterministic=not args.stochastic, seed=args.seed)
     if args.json:
-        print(json.dumps({"directory": str(folder), "env": env, "deterministic": not args.stochastic, **found.as_dict()}))
+        print(json.dumps({"directory": str(folder), "env": env, "deterministic": not args.stochastic,
+                          **found.as_dict()}))
     else:
         low, high = found.interval
-        print(f"{describe(folder)}: return {found.mean:.1f} (95 % interval {low:.1f} to {high:.1f}) in {args.episodes} fresh episodes of {env}, "
-              f"{'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
+        print(f"{describe(folder)}: return {found.mean:.1f} (95 % interval {low:.1f} to {high:.1f}) in {args.episodes} "
+              f"fresh episodes of {env}, {'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, "
+              f"best {found.max:.1f}")
     return 0
 
 
 def grid(argv: list[str]) -> int:
-    parser = Parser("spinup grid", "Every combination of the values given, one process a run: spinup grid ppo --env CartPole-v1 --seed 0 1 2 "
-                                   "--clip-ratio 0.1 0.2 --workers 2. The same command again runs only what is missing.")
+    parser = Parser("spinup grid", "Every combination of the values given, one process a run: spinup grid ppo --env "
+                                   "CartPole-v1 --seed 0 1 2 --clip-ratio 0.1 0.2 --workers 2. The same command again "
+                                   "runs only what is missing.")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
     parser.add_argument("--workers", metavar="N", help="processes at a time. [1]")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm, with one or more values")
@@ -274,7 +287,8 @@ def grid(argv: list[str]) -> int:
             key, equals, value = word[2:].partition("=")
             current = values.setdefault(key.replace("_", "-"), [value] if equals else [])
         elif current is None:
-            raise UserError(f"spinup grid does not know what to do with {word!r}; values follow a flag, as in --seed 0 1 2")
+            raise UserError(f"spinup grid does not know what to do with {word!r}; values follow a flag, as in "
+                            "--seed 0 1 2")
         else:
             current.append(word)
     workers = whole("workers")((values.pop("workers", None) or ["1"])[0])
@@ -301,28 +315,32 @@ def algos(argv: list[str]) -> int:
     console = Console()
     for name in ALGORITHMS:
         module = algorithm(name)
-        console.print(f"[bold]{name}[/]  {module.__doc__.splitlines()[0]}", highlight=False)
-        console.print(f"     actions: {', '.join(module.ACTIONS)}; observations: vectors, images", highlight=False)
+        console.print(f"[bold]{name}[/]  {module.__doc__.splitlines()[0]}", highlight=False, soft_wrap=True)
+        console.print(f"     actions: {', '.join(module.ACTIONS)}; observations: vectors, images", highlight=False,
+                      soft_wrap=True)
         table = Table(box=None, padding=(0, 2, 0, 0))
         for column in ("     preset", "steps", "reached here", "best published"):
             table.add_column(column, justify="right" if column == "steps" else "left")
         for preset, data in read_presets(module).items():
             reached = data["reached"] or {}
             table.add_row(f"     {preset}", f"{data['settings'].get('total_steps', module.Config.total_steps):,}",
-                          ", ".join(f"{k} {v}" for k, v in reached.items() if k in ("E100", "R100")), data["published"] or "")
+                          ", ".join(f"{k} {v}" for k, v in reached.items() if k in ("E100", "R100")),
+                          data["published"] or "")
         console.print(table)
     return 0
 
 
 def envs(argv: list[str]) -> int:
-    parser = Parser("spinup envs", "Environments that can be made here; those marked * run in this library's own vectorised copies.")
+    parser = Parser("spinup envs", "Environments that can be made here; those marked * run in this library's own "
+                                   "vectorised copies.")
     parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this, in any case")
     word = parser.parse(argv).grep
     from spinup.envs.classic import CLASSIC
     from spinup.envs.make import registered
     ids = [i for i in registered() if word.lower() in i.lower()]
     if not ids:
-        raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists them all")
+        raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists "
+                        "them all")
     print("\n".join(f"{i}{' *' if i in CLASSIC else ''}" for i in ids))
     return 0
 
@@ -334,23 +352,32 @@ def doctor(argv: list[str]) -> int:
 
 
 def bench(argv: list[str]) -> int:
-    parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is missed.")
-    parser.add_argument("what", choices=["speed", "time-to", "returns"], help="speed beside a peer, seconds to a return, or the returns of a preset")
+    parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
+                                    "missed.")
+    parser.add_argument("what", choices=["speed", "time-to", "returns"],
+                        help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
-    parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="CartPole-v1 or HalfCheetah-v5. [CartPole-v1]")
+    parser.add_argument("--env", default="CartPole-v1", metavar="ID",
+                        help="CartPole-v1 or HalfCheetah-v5. [CartPole-v1]")
     parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
-    parser.add_argument("--compile", action="store_true", default=False, help="compile our update step; for speed, its seconds are stated apart")
+    parser.add_argument("--compile", action="store_true", default=False,
+                        help="compile our update step; for speed, its seconds are stated apart")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N", help="steps of each run")
     parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
-    parser.add_argument("--return", dest="target", type=float, default=475.0, metavar="R", help="mean of the last 20 episodes to reach. [475]")
-    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S", help="of the runs. [1 2 3]")
-    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time, for returns. [1]")
-    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="the folder of the runs, for returns. [runs]")
+    parser.add_argument("--return", dest="target", type=float, default=475.0, metavar="R",
+                        help="mean of the last 20 episodes to reach. [475]")
+    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
+                        help="of the runs. [1 2 3]")
+    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N",
+                        help="runs at a time, for returns. [1]")
+    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
+                        help="the folder of the runs, for returns. [runs]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
     args = parser.parse(argv)
     if args.what == "speed":
         from spinup.bench.speed import speed
-        return speed(args.algorithm, args.env, against=args.against, compile=args.compile, total_steps=args.total_steps, rounds=args.rounds, out=args.out)
+        return speed(args.algorithm, args.env, against=args.against, compile=args.compile,
+                     total_steps=args.total_steps, rounds=args.rounds, out=args.out)
     if args.what == "returns":
         from spinup.bench.returns import returns
         return returns(args.algorithm, args.env, seeds=args.seeds, workers=args.workers, compile=args.compile,
@@ -360,4 +387,5 @@ def bench(argv: list[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
-    "grid": grid, "resume": resume, "plot": plot, "watch": watch, "eval": evaluate, "algos": algos, "envs": envs, "doctor": doctor, "bench": bench}
+    "grid": grid, "resume": resume, "plot": plot, "watch": watch, "eval": evaluate, "algos": algos, "envs": envs,
+    "doctor": doctor, "bench": bench}

@@ -1,10 +1,14 @@
-"""The one exception for what a user can put right."""
+"""The two exceptions that the command line answers with a sentence instead of a traceback."""
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class UserError(Exception):
     """Something the user typed or owns is wrong; the message is one sentence that says what to type instead."""
+
+
+class NonFiniteError(RuntimeError):
+    """A number became infinite or NaN; the message names it and the step."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What several tests need: the command line in this process or in one of its own, and a run's curve without its clock."""
+"""What several tests need: the command line, in this process or in one of its own, and a run's curve without clock."""
 import csv
 import os
 import subprocess
@@ -49,7 +49,7 @@ def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., Process]]:
-    """Start `python -m spinup` with the words given, in the folder `tmp_path`; killed with the test if it still runs."""
+    """Start `python -m spinup` with the words given, in the folder `tmp_path`; what still runs dies with the test."""
     processes = []
 
     def begin(*words: object, python: tuple[str, ...] = (sys.executable, "-m", "spinup")) -> Process:

@@ -21,8 +21,8 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
          ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383}}
 
 
-def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False, log_dir: Path = Path("runs"),
-            out: Path | None = None) -> int:
+def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
+            log_dir: Path = Path("runs"), out: Path | None = None) -> int:
     """Train the preset of `env` with each seed, evaluate each policy, print a table and JSON; 1 where a goal is missed.
 
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
@@ -37,7 +37,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
     goal = GOALS.get((algorithm, env), {})
     result: dict[str, Any] = {
-        "command": f"spinup bench returns {algorithm} --env {env} --seeds {shlex.join(map(str, seeds))}{' --compile' * compile}",
+        "command": f"spinup bench returns {algorithm} --env {env} --seeds {' '.join(map(str, seeds))}"
+                   f"{' --compile' * compile}",
         "steps": runs[0]["steps"], "settings": config["config"], "versions": config["versions"], "git": config["git"],
         "goal": goal}
     for measure in ("R100", "E100"):

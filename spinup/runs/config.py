@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -30,7 +30,7 @@ class Range:
         above = f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
         if self.high == math.inf:
             return above
-        return f"above {self.low:g} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
+        return f"{above} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
 
 
 Count = Annotated[int, Range(1)]
@@ -41,18 +41,19 @@ NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
 LogStd = Annotated[float, Range(-5, 2)]        # of an action whose range is -1 to 1
 Widths = tuple[Count, ...]
+TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
 @dataclass(kw_only=True)
 class BaseConfig:
     """What every run has. UserError, on creation, for a value of the wrong type or out of its range."""
 
-    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function that makes an environment
-    seed: Seed = 1                       # decides every random number; the same seed on the same machine gives the same run
+    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
+    seed: Seed = 1                       # decides every random number; the same seed and machine give the same run
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
-    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto takes a GPU for images only: small networks are faster on the CPU
-    threads: Natural = 0                 # threads of torch; 0 chooses: one for 64-wide networks, two for wide ones and images
+    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU for images, else the faster CPU
+    threads: Natural = 0                 # torch's threads; 0 chooses: 1 for 64-wide networks, 2 for wide ones, images
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
     log_dir: str = "runs"                # the folder that holds the experiments
     exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
@@ -68,7 +69,7 @@ class BaseConfig:
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:
-    """`value` as `hint` wants it (an int where a float is wanted becomes one); UserError with the range where it does not fit."""
+    """`value` as `hint` wants it: an int where a float is wanted becomes one. UserError where it does not fit."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         value = checked(name, args[0], value)
@@ -78,12 +79,16 @@ def checked(name: str, hint: Any, value: Any) -> Any:
         return value
     if origin is Literal:
         if value not in args:
-            raise UserError(f"{flag(name)} must be one of {', '.join(map(str, args))}, not {value!r}.{nearest(str(value), map(str, args))}")
+            words = [str(a) for a in args]
+            near = nearest(str(value), words)
+            raise UserError(f"{flag(name)} must be one of {', '.join(words)}, not {value!r}.{near}")
         return value
     if origin in (Union, UnionType):
         if value is None and type(None) in args:
             return None
-        return value if Callable in args and callable(value) else checked(name, next(a for a in args if a is not type(None)), value)
+        if Callable in args and callable(value):
+            return value
+        return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:
         if not isinstance(value, list | tuple) or not value:
             raise UserError(f"{flag(name)} must be numbers such as 64,64, not {value!r}")
@@ -101,7 +106,10 @@ def checked(name: str, hint: Any, value: Any) -> Any:
 
 
 def parse(name: str, hint: Any, text: str) -> Any:
-    """The value that `text`, from the command line, stands for: 1e6 and 100_000 are whole numbers, 64,64 a tuple, none nothing."""
+    """The value that `text`, from the command line, stands for. UserError where it stands for none.
+
+    1e6 and 100_000 are whole numbers, 64,64 is a tuple, none is None, and yes, on and 1 are true.
+    """
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return checked(name, hint, parse(name, args[0], text))
@@ -115,9 +123,10 @@ def parse(name: str, hint: Any, text: str) -> Any:
         try:
             number = int(text) if re.fullmatch(r"[+-]?[\d_]+", text.strip()) else float(text)
         except ValueError:
-            raise UserError(f"{flag(name)} must be {'a whole number' if hint is int else 'a number'}, not {text!r}") from None
+            kind = "a whole number" if hint is int else "a number"
+            raise UserError(f"{flag(name)} must be {kind}, not {text!r}") from None
         return checked(name, hint, number)
-    return checked(name, hint, text)
+    return checked(name, hint, TRUTH.get(text.lower(), text) if hint is bool else text)
 
 
 def flag(name: str) -> str:
@@ -134,19 +143,9 @@ def comments(config: type[BaseConfig]) -> dict[str, str]:
     return found
 
 
-def defaults(config: type[BaseConfig]) -> dict[str, Any]:
-    """The default of each field."""
-    return {f.name: f.default for f in fields(config) if f.default is not MISSING}
-
-
-def settings(config: type[BaseConfig], preset: dict[str, Any], file: str | None, given: dict[str, Any]) -> BaseConfig:
-    """A Config from its layers, the later over the earlier: defaults, preset, TOML file, flags or Python arguments."""
-    from_file = read_toml(Path(file), config) if file else {}
-    return config(**{**preset, **from_file, **given})
-
 
 def read_toml(path: Path, config: type[BaseConfig]) -> dict[str, Any]:
-    """Settings from a TOML file; keys may be written with - or _. UserError for an unreadable file or an unknown key."""
+    """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
     try:
         data = tomllib.loads(path.read_text())
     except OSError as error:

@@ -65,11 +65,11 @@ class Display:
         items = [(k, number(v)) for k, v in row.items() if k not in ("epoch", "steps")]
         half = (len(items) + 1) // 2
         for i in range(half):
-            right = items[half + i] if half + i < len(items) else ("", "")
-            table.add_row(Text(items[i][0], "dim"), Text(items[i][1], "bold"), Text(right[0], "dim"), Text(right[1], "bold"))
+            pair = [items[i], items[half + i] if half + i < len(items) else ("", "")]
+            table.add_row(*(cell for name, value in pair for cell in (Text(name, "dim"), Text(value, "bold"))))
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(ProgressBar(total=self.total, completed=row["steps"], width=40), f"{row['steps']:,} / {self.total:,} steps",
-                    Text(f"{duration(left)} left", "dim"))
+        bar.add_row(ProgressBar(total=self.total, completed=row["steps"], width=40),
+                    f"{row['steps']:,} / {self.total:,} steps", Text(f"{duration(left)} left", "dim"))
         return Group(table, bar)
 
     def close(self) -> None:

@@ -36,7 +36,8 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"{path.parent} holds no {path.name}; give the folder of a run, such as runs/NAME/NAME_s1") from None
+        raise UserError(f"{path.parent} holds no {path.name}; give the folder of a run, such as "
+                        "runs/NAME/NAME_s1") from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); restore it or start a new run") from None
 
@@ -54,10 +55,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         with warnings.catch_warnings(action="ignore"):                    # what is wrong is said below, in one sentence
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its config.json") from None
+        raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
+                        "config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
         if "weights_only" in str(error) or "Unsupported" in str(error):
-            raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run code; use a checkpoint of a run") from None
+            raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run "
+                            "code; use a checkpoint of a run") from None
         raise UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run") from None
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")

@@ -30,7 +30,7 @@ from spinup.runs.config import BaseConfig, Natural, parse
 from spinup.runs.display import duration, number
 from spinup.runs.files import read_json
 from spinup.runs.policy import describe
-from spinup.runs.run import config_to_json
+from spinup.runs.run import check_exp_name, config_to_json
 
 POLL = 0.2                                              # seconds between looks at the processes
 OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
@@ -103,8 +103,7 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
     varied = {k: v for k, v in settings.items() if k not in OURS}
     env = varied.get("env", [BaseConfig.env])
     base = settings.get("exp-name", [""])[0] or safe("_".join([algo, *(env if len(env) == 1 else []), "grid"]))
-    if Path(base).name != base or base in (".", ".."):
-        raise UserError(f"--exp-name must be the name of a folder, not {base!r}; use --log-dir for a path")
+    check_exp_name(base)
     jobs, names = [], {}
     for flags in expand(varied):
         name = "_".join([base, *(safe(f"{k}{v}") for k, v in flags.items() if len(set(varied[k])) > 1)])

@@ -17,13 +17,12 @@ class Log:
         position: what `position()` returned when the checkpoint was written, or None for a new log.
     """
 
-    def __init__(self, directory: Path, *, tensorboard: bool, wandb: bool, config: dict[str, Any], position: dict[str, int] | None):
+    def __init__(self, directory: Path, *, tensorboard: bool, wandb: bool, config: dict[str, Any],
+                 position: dict[str, int] | None):
         self.directory, self.path, self.columns = directory, directory / "progress.csv", None
-        if position is None:                                              # also where a run died before its first checkpoint
-            position = {}
-        for file in [self.path, *self._events()]:
+        for file in [self.path, *self._events()]:             # there also where a run died before its first checkpoint
             if file.exists():
-                os.truncate(file, position.get(file.name, 0))
+                os.truncate(file, (position or {}).get(file.name, 0))
         if self.path.exists() and self.path.stat().st_size:
             with open(self.path, newline="") as file:
                 self.columns = next(csv.reader(file))
@@ -33,7 +32,8 @@ class Log:
             self.events = SummaryWriter(str(directory))
         if wandb:
             import wandb as module
-            self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config, resume="allow", id=directory.name)
+            self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config,
+                                     resume="allow", id=directory.name)
 
     def _events(self) -> list[Path]:
         return sorted(self.directory.glob("events.out.tfevents.*"))
@@ -48,7 +48,7 @@ class Log:
         if list(row) != self.columns:
             raise ValueError(f"the keys of a row changed: {sorted(set(row) ^ set(self.columns))}")
         writer.writerow([repr(v) if isinstance(v, float) else v for v in row.values()])
-        with open(self.path, "a", newline="") as file:                    # one write, so that a reader never sees half a row
+        with open(self.path, "a", newline="") as file:                    # one write: a reader never sees half a row
             file.write(text.getvalue())
         for name, value in row.items():
             if self.events is not None and name != "steps":
@@ -83,7 +83,8 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
         with open(path, newline="") as file:
             rows = list(csv.reader(file))
     except OSError:
-        raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as runs/NAME/NAME_s1") from None
+        raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
+                        "runs/NAME/NAME_s1") from None
     if len(rows) < 2:
         return {}
     return {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])] for i, name in enumerate(rows[0])}

@@ -1,4 +1,4 @@
-"""Everything around a training: its folder, seeds, rows, checkpoints, resume, Ctrl-C. The algorithm keeps only the algorithm."""
+"""Everything around a training: folder, seeds, rows, checkpoints, resume, Ctrl-C. An algorithm keeps only itself."""
 import math
 import os
 import platform
@@ -22,7 +22,7 @@ from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import VectorEnv
-from spinup.errors import UserError
+from spinup.errors import NonFiniteError, UserError
 from spinup.runs.config import BaseConfig, check_names
 from spinup.runs.display import Display, duration
 from spinup.runs.doctor import find_compiler
@@ -33,10 +33,6 @@ from spinup.runs.policy import Policy, describe
 EPOCHS = 200            # rows of progress.csv in a run
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
-
-
-class NonFiniteError(RuntimeError):
-    """A number became infinite or NaN; the message names it and the step."""
 
 
 @dataclass
@@ -59,23 +55,26 @@ class Result:
 
     def __repr__(self) -> str:
         mean = f"{np.mean(self.returns):.1f}" if self.returns else "none yet"
-        return f"Result({self.status}, return of the last {len(self.returns)} episodes {mean}, {describe(self.directory)})"
+        return (f"Result({self.status}, return of the last {len(self.returns)} episodes {mean}, "
+                f"{describe(self.directory)})")
 
 
 class Run:
-    """One training. Use it as a context: on entry the folder is made, on exit all that was changed in the process is restored.
+    """One training, as a context: entry makes the folder, exit restores all that was changed in the process.
 
     Args:
         algorithm: its name.
         config: its settings, already checked.
         env: the training environments.
         resume: the folder of a run of the same settings to go on with.
-    UserError, before anything is created: no such device, an unwritable folder, a named run that exists, a checkpoint that does not fit.
+    UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists, a
+    checkpoint of another algorithm.
     """
 
     def __init__(self, algorithm: str, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None):
         self.algorithm, self.config, self.env, self.resumed = algorithm, config, env, resume is not None
-        self.device = find_device(config.device, images=len(observation_view(env.observation_space)[0]) == 3)
+        self.images = len(observation_view(env.observation_space)[0]) == 3
+        self.device = find_device(config.device, self.images)
         check_wandb(config.wandb)
         if config.compile and find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
@@ -94,27 +93,28 @@ class Run:
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != algorithm:
-                    raise UserError(f"{describe(self.directory)} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
-                                    f"type: spinup resume {describe(self.directory)}")
+                    where = describe(self.directory)
+                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
+                                    f"type: spinup resume {where}")
         else:
             self.directory = free_directory(algorithm, config)
             check_writable(Path(config.log_dir))
-            self.description = describe_run(algorithm, config, env)
 
     def __enter__(self) -> "Run":
+        description = None if self.resumed else describe_run(self.algorithm, self.config, self.env)
         self._make_directory()
         self.threads_before = torch.get_num_threads()
-        wide = max(getattr(self.config, "hidden", (0,))) >= WIDE or len(observation_view(self.env.observation_space)[0]) == 3
+        wide = self.images or max(getattr(self.config, "hidden", (0,))) >= WIDE
         torch.set_num_threads(self.config.threads or (min(2, os.cpu_count() or 1) if wide else 1))
         self.interrupted = False
         self.handler_before = None
         if threading.current_thread() is threading.main_thread():
             self.handler_before = signal.signal(signal.SIGINT, self._interrupt)
         if not self.resumed:
-            write_json(self.directory / "config.json", self.description)
+            write_json(self.directory / "config.json", description)
         self.display = Display(self._title(), self.config.total_steps, self.config.quiet)
-        self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb, config=config_to_json(self.config),
-                            position=self.state["files"] if self.state else None)
+        self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
+                            config=config_to_json(self.config), position=self.state["files"] if self.state else None)
         self.started = time.perf_counter()
         return self
 
@@ -122,10 +122,11 @@ class Run:
         while True:
             try:
                 return self.directory.mkdir(parents=True, exist_ok=self.resumed or bool(self.config.exp_name))
-            except FileExistsError:                                       # another run took the name or the number just now
-                self.directory = free_directory(self.algorithm, self.config)
             except OSError as error:
-                raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another --log-dir or --exp-name") from None
+                if not isinstance(error, FileExistsError) or self.config.exp_name:
+                    raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
+                                    "--log-dir or --exp-name") from None
+                self.directory = free_directory(self.algorithm, self.config)      # another run took the number just now
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.display.close()
@@ -154,8 +155,9 @@ class Run:
             try:
                 self._load(self.state)
             except (RuntimeError, KeyError, ValueError) as error:
-                raise UserError(f"{describe(self.directory)}/checkpoint.pt does not fit these settings ({str(error).splitlines()[0]}); "
-                                f"restore the folder, or type: spinup resume {describe(self.directory)}") from None
+                where, reason = describe(self.directory), str(error).splitlines()[0]
+                raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
+                                f"type: spinup resume {where}") from None
             self.display.say(f"going on at step {self.steps:,}" + (
                 "" if self.state["env"] else "; its environments could not be saved, so it goes on with new episodes"))
         elif self.resumed:
@@ -189,19 +191,20 @@ class Run:
         self.logged = {k: float(v) for k, v in values.items()}
 
     def check_finite(self, **tensors: Tensor) -> None:
-        """NonFiniteError for the first tensor, in the order given (that of the data's flow), with an infinite or NaN element."""
+        """NonFiniteError for the first tensor, in the order given (that of the data's flow), that is not all finite."""
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
+                what, after = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
                 raise NonFiniteError(
-                    f"{name.replace('_', ' ')} became {'NaN' if torch.isnan(x).any() else 'infinite'} between steps {self.steps:,} and "
-                    f"{self.steps + self.steps_each:,}; the checkpoint before that, if there was one, is kept in {describe(self.directory)}. "
-                    "A smaller --lr is the first thing to try")
+                    f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {after:,}; the "
+                    f"checkpoint before that, if there was one, is kept in {describe(self.directory)}. A smaller --lr "
+                    "is the first thing to try")
 
     def save(self) -> None:
         """Write a checkpoint, then load it, so that a resumed run and an uninterrupted one are the same computation."""
-        state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows, "recent": list(self.recent),
-                 "pending": [list(e) for e in self.pending], "seconds": self.seconds, "files": self.log_file.position(),
-                 "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
+        state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
+                 "recent": list(self.recent), "pending": [list(e) for e in self.pending], "seconds": self.seconds,
+                 "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
                  "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                  "parts": {name: part.state_dict() for name, part in self.parts.items() if name != "env"},
                  "env": self.env.state_dict() if self._can_save_env() else None}
@@ -213,8 +216,8 @@ class Run:
         can = self.env.can_save
         if not can and not self.told:
             self.told = True
-            self.display.say(f"{env_name(self.config.env)} cannot be saved ({self.env.why_not_saved}): a resumed run begins new episodes, "
-                             "and its curve will differ from an uninterrupted one")
+            self.display.say(f"{env_name(self.config.env)} cannot be saved ({self.env.why_not_saved}): a resumed run "
+                             "begins new episodes, and its curve will differ from an uninterrupted one")
         return can
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -246,8 +249,8 @@ class Run:
             draw_curve(self.directory)
         if not self.config.quiet:
             self._farewell(seconds)
-        return Result(Policy(module, self.env.observation_space, self.env.action_space, self.config.seed), read_progress(self.directory),
-                      self.directory, self.status, list(self.recent))
+        policy = Policy(module, self.env.observation_space, self.env.action_space, self.config.seed)
+        return Result(policy, read_progress(self.directory), self.directory, self.status, list(self.recent))
 
     def _write_row(self) -> None:
         returns, lengths = [r for r, _ in self.pending], [n for _, n in self.pending]
@@ -257,14 +260,16 @@ class Run:
                "return_min": min(returns, default=math.nan), "return_max": max(returns, default=math.nan),
                "length_mean": float(np.mean(lengths)) if lengths else math.nan,
                "return_mean_100": float(np.mean(self.recent)) if self.recent else math.nan,
-               **self.logged, "wall_seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1)}
+               **self.logged, "wall_seconds": round(self.seconds, 3),
+               "steps_per_second": round(self.steps / self.seconds, 1)}
         self.pending = []
         self.log_file.write(row)
         self.display.row(row)
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
-            "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1),
+            "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.steps / self.seconds, 1),
             "return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)})
 
     def _interrupt(self, *_: Any) -> None:
@@ -273,7 +278,8 @@ class Run:
         self.interrupted = True
 
     def _title(self) -> str:
-        return f"{self.algorithm} on {env_name(self.config.env)} · seed {self.config.seed} · {self.device} · {describe(self.directory)}"
+        return (f"{self.algorithm} on {env_name(self.config.env)} · seed {self.config.seed} · {self.device} · "
+                f"{describe(self.directory)}")
 
     def _farewell(self, seconds: float) -> None:
         folder, mean = describe(self.directory), f"{np.mean(self.recent):.1f}" if self.recent else "-"
@@ -281,10 +287,12 @@ class Run:
         self.display.close()
         if self.status == "finished":
             self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {self.steps / seconds:,.0f} a second; "
-                             f"the last {len(self.recent)} episodes returned {mean} on average; curve: {folder}/curve.png")
-            self.display.say(f"  spinup plot {quoted}\n  spinup watch {quoted}\n  spinup eval {quoted}\n  spinup resume {quoted}")
+                             f"the last {len(self.recent)} episodes returned {mean} on average; "
+                             f"curve: {folder}/curve.png")
+            self.display.say("\n".join(f"  spinup {word} {quoted}" for word in ("plot", "watch", "eval", "resume")))
         else:
-            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, type:\n  spinup resume {quoted}")
+            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, type:\n"
+                             f"  spinup resume {quoted}")
 
 
 def find_device(name: str, images: bool) -> torch.device:
@@ -298,7 +306,8 @@ def find_device(name: str, images: bool) -> torch.device:
     there = {"cpu": True, "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
              "mps": torch.backends.mps.is_available()}.get(device.type, False)
     if not there:
-        raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type --device cpu")
+        raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type "
+                        "--device cpu")
     return device
 
 
@@ -306,16 +315,22 @@ def free_directory(algorithm: str, config: BaseConfig) -> Path:
     """The folder of a new run. UserError where a run of the given name and seed exists."""
     root, leaf = Path(config.log_dir), config.exp_name
     if leaf:
-        if Path(leaf).name != leaf or leaf in (".", ".."):
-            raise UserError(f"--exp-name must be the name of a folder, not {leaf!r}; use --log-dir for a path")
+        check_exp_name(leaf)
         directory = root / leaf / f"{leaf}_s{config.seed}"
         if (directory / "config.json").exists():
-            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to go on with it, or choose another --exp-name or --seed")
+            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to go on with "
+                            "it, or choose another --exp-name or --seed")
         return directory
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{env_name(config.env)}")
     taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
     leaf = f"{stem}_{max(taken, default=0) + 1}"
     return root / leaf / f"{leaf}_s{config.seed}"
+
+
+def check_exp_name(name: str) -> None:
+    """UserError unless a folder can be called that."""
+    if Path(name).name != name or name in (".", ".."):
+        raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
 
 
 def check_writable(folder: Path) -> None:
@@ -353,17 +368,18 @@ def versions() -> dict[str, str]:
 
 def git_revision() -> str | None:
     """The revision of the source tree that this package runs from, with + where it has changes; None outside git."""
-    here = Path(__file__).parent
+    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
-        done = subprocess.run(["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"], cwd=here, capture_output=True, text=True, timeout=5)
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def config_from_json(config_type: type[BaseConfig], data: dict[str, Any]) -> BaseConfig:
-    """The settings of an earlier run. Where its environment was a Python function, its name stands for it, and cannot be run."""
-    check_names(data, [f.name for f in fields(config_type)], "config.json holds a setting that this version does not have,")
+    """The settings of an earlier run. An environment that was a Python function is only named, and cannot be made."""
+    known = [f.name for f in fields(config_type)]
+    check_names(data, known, "config.json holds a setting that this version does not have,")
     data = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     if not isinstance(data["env"], str):
         data["env"] = f"python function {data['env']['callable']}"
@@ -374,7 +390,8 @@ def read_run(directory: Path) -> dict[str, Any]:
     """The config.json of a run. UserError where it is missing, damaged, or of something else."""
     data = read_json(directory / "config.json")
     if not isinstance(data, dict) or not {"algorithm", "config", "observation_space", "action_space"} <= set(data):
-        raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as runs/NAME/NAME_s1")
+        raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
+                        "runs/NAME/NAME_s1")
     return data
 
 

@@ -98,6 +98,16 @@ def test_kl_is_ratio_minus_1_minus_log_ratio():
         assert clipped_surrogate(one, other, one, CLIP)[1]["kl"] >= 0
 
 
+# Turned red by: `adv.reshape(-1)`, by which the advantages of rows fall on columns.
+@pytest.mark.parametrize("mask", [None, torch.tensor([[1, 1, 0], [1, 1, 1], [1, 0, 1]])], ids=["all", "masked"])
+def test_one_advantage_serves_all_steps_of_its_row(mask):
+    logp, logp_old = torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(0))
+    adv = torch.tensor([[1.0], [-2.0], [0.5]])
+    for loss in policy_gradient, lambda *arrays: clipped_surrogate(arrays[0], logp_old, arrays[1], CLIP, arrays[2]):
+        (short, stats), (long, same) = loss(logp, adv, mask), loss(logp, adv.expand(3, 3), mask)
+        assert torch.equal(short, long) and stats == same
+
+
 # value, its old self, target, clip, loss, derivative
 VALUES = [
     (1.0, 0.5, 2.0, 0.0, 0.5, -1.0),                                      # no clip: (1 - 2)^2 / 2
@@ -119,23 +129,20 @@ def test_value_loss_by_hand(value, old, target, clip, loss, slope):
 # Turned red by: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
 @pytest.mark.parametrize("surrogate", ["ppo", "vpg"])
 def test_padding_with_nan_in_it_changes_no_gradient(surrogate):
-    policy, obs, act, adv = random_batch(Categorical((4,)), (6,))
-    noise = 0.3 * torch.randn(6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    policy, obs, act, adv = random_batch(Categorical((4,)), (2, 5))
+    noise = 0.3 * torch.randn(2, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]])
+    counts, nan = mask > 0, torch.where(mask > 0, 0.0, NAN)
 
-    def loss(logp, noise, adv, mask=None):
+    def loss(obs, act, noise, adv, nan, mask=None):
+        logp = policy.evaluate(obs, act)[0] + nan
         if surrogate == "vpg":
             return policy_gradient(logp, adv, mask)
         return clipped_surrogate(logp, (logp + noise).detach(), adv, CLIP, mask)
 
-    per_step, stats = loss(policy.evaluate(obs, act)[0], noise, adv)
+    per_step, stats = loss(obs[counts], act[counts], noise[counts], adv[counts], 0)
     expected = gradient(aggregate(per_step), policy)
-    mask = torch.tensor([[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]])
-
-    def padded(x: Tensor) -> Tensor:
-        return torch.full((2, 5), NAN, dtype=x.dtype).masked_scatter(mask > 0, x)
-
-    logp = padded(policy.evaluate(obs, act)[0])
-    per_step, masked_stats = loss(logp, padded(noise), padded(adv), mask)
+    per_step, masked_stats = loss(obs, act, noise, adv + nan, nan, mask)
     torch.testing.assert_close(gradient(aggregate(per_step, mask), policy), expected)
     assert {k: v.item() for k, v in masked_stats.items()} == pytest.approx({k: v.item() for k, v in stats.items()})
 
@@ -189,8 +196,8 @@ def train(tmp_path, env, **settings):
     return ppo.train(ppo.Config(env=env, **quiet, **{**small, **settings}))
 
 
-# Turned red by: the batch scored after the normaliser's update, or with other observations than those acted on; `lr`
-# applied before the first minibatch; a minibatch whose actions and observations are shuffled apart.
+# Turned red by: a minibatch whose actions and observations are shuffled apart; logp_old of observations that are not
+# normalised as those of the minibatches are.
 @pytest.mark.parametrize("spaces", NOISE.values(), ids=NOISE)
 def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
     ratios, kls = [], []
@@ -208,15 +215,18 @@ def test_the_first_ratio_of_an_update_is_1(spaces, tmp_path, monkeypatch):
     assert min(max(ratios[i + 1:i + 4]) for i in range(0, 16, 4)) > 1e-4  # and then it moves
 
 
-# Turned red by: an lr that is not handed to the step; an epoch that goes on.
+# Turned red by: an lr that is told and not used; an epoch that goes on.
 def test_annealing_and_target_kl(tmp_path):
     def env():
         return Noise(*NOISE["discrete"])
 
-    progress = train(tmp_path, env, lr=1e-3).progress
-    assert progress["learning_rate"] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4]) and progress["epochs"] == [2] * 4
-    constant = train(tmp_path, env, lr=1e-3, anneal=False, target_kl=1e-9).progress
-    assert constant["learning_rate"] == pytest.approx([1e-3] * 4) and constant["epochs"] == [1] * 4
+    annealed, constant, stopped = (train(tmp_path, env, lr=1e-3, **settings).progress for settings in (
+        {}, {"anneal": False}, {"anneal": False, "target_kl": 1e-9}))
+    assert annealed["learning_rate"] == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
+    assert constant["learning_rate"] == pytest.approx([1e-3] * 4)
+    first, second = zip(annealed["value_loss"][:2], constant["value_loss"][:2], strict=True)
+    assert first[0] == first[1] and second[0] != second[1]
+    assert constant["epochs"] == [2] * 4 and stopped["epochs"] == [1] * 4
 
 
 # Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.

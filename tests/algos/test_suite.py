@@ -125,7 +125,7 @@ def state(policy: Policy) -> torch.Tensor:
 
 
 # Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
-# checkpoint without normaliser or log_std; `act` without the start of Discrete, or with low[0] for all dimensions.
+# checkpoint without the normaliser; `act` without the start of Discrete.
 @each_task
 @each
 def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, env, settings, tmp_path):
@@ -143,18 +143,25 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, env, settings,
 # Turned red by: a seed that does not reach the environments, the network, the draws or the shuffling.
 @each
 def test_the_seed_decides_everything(name, tmp_path):
-    runs = []
+    runs, seeds = [], []
+
+    class Noted(TellBox):
+        def reset(self, *, seed=None, options=None):
+            seeds.append(seed)
+            return super().reset(seed=seed)
+
     for seed in 1, 1, 2:
         torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
-        runs.append(train(name, tmp_path, TellBox, seed=seed, total_steps=1024, normalise_obs=True))
+        runs.append(train(name, tmp_path, Noted, seed=seed, total_steps=1024, normalise_obs=True))
+    assert len({s for s in seeds if s is not None}) == 16                 # 8 copies, 2 seeds, none shared
     first, again, other = ({k: v for k, v in r.progress.items() if "second" not in k} for r in runs)
     np.testing.assert_equal(again, first)                                 # NaN equals NaN here
     assert torch.equal(state(runs[0].policy), state(runs[1].policy)) and runs[0].returns == runs[1].returns
     assert first["return_mean"] != other["return_mean"]
 
 
-# Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std at its first value (vpg);
-# deterministic actions where drawn ones were asked for; actions of half the range.
+# Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
+# actions where drawn ones were asked for.
 @each
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, tmp_path):
     result = train(name, tmp_path, TellBox, normalise_obs=True, anneal=True)

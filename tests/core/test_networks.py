@@ -44,8 +44,7 @@ def compare(policy: ActorCritic, obs: np.ndarray, act: torch.Tensor) -> torch.Te
     return scored
 
 
-# Turned red by: `actor` without the normaliser, or with log_std left at its first value; NumpyMLP on copies of the
-# weights; relu for tanh; FlatAdam that fills `flat` with anything but the weights.
+# Turned red by: `actor` without the normaliser, or with log_std left at its first value; relu for tanh in NumpyMLP.
 @pytest.mark.parametrize("normalise", [False, True])
 @each_distribution
 def test_actor_and_learner_agree_through_updates(dist, normalise):
@@ -82,7 +81,7 @@ def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, activation):
     [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
     [nn.Linear(3, 3), nn.Tanh(), nn.Tanh(), nn.Linear(3, 2)],
-    [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)]])
+    [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)], [nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 2)]])
 def test_numpy_mlp_refuses_what_it_does_not_know(layers):
     with pytest.raises(TypeError, match="NumpyMLP knows"):
         NumpyMLP(nn.Sequential(*layers))
@@ -134,8 +133,8 @@ def test_observations_of_two_axes_are_refused():
         ActorCritic((3, 3), Categorical((2,)))
 
 
-# Turned red by: `_torch_actor` without the body's division, or made of copies; FlatAdam that mixes up weights
-# whose memory is channels-last.
+# Turned red by: other pixels for `_torch_actor` than for `evaluate`; FlatAdam that takes a channels-last weight in the
+# order of its memory.
 @each_distribution
 def test_image_policy_acts_and_scores_the_same_through_updates(dist):
     torch.manual_seed(0)

@@ -114,12 +114,16 @@ def test_the_books_of_open_episodes_are_saved():
     np.testing.assert_array_equal(env.obs, other.obs)
 
 
-# The advantages of 4 steps of copies 0, 1, 2 with gamma = lam = 0.5 and V(obs) = obs, worked by hand.
+# The advantages of two rollouts of 4 steps of copies 0, 1, 2, with gamma = lam = 0.5 and V(obs) = obs, worked by hand.
 # Copy 0: 10 11 12 | 20 : deltas 0 + 5.5 - 10 = -4.5, 1 + 6 - 11 = -4, 2 - 12 = -10 (terminated), 0 + 10.5 - 20 = -9.5
 #         A = -4.5 + (-4 - 2.5) / 4, -4 - 10 / 4, -10, and -9.5 where the rollout cuts the episode
-# Copy 1: 11 12 | 20 21 : deltas -4, -10 (terminated), -9.5, 1 + 11 - 21 = -9
-# Copy 2: 12 | 20 21 22 : deltas -10 (terminated), -9.5, -9, 2 + 11.5 - 22 = -8.5 (truncated: the value of 23 counts)
-BY_HAND = [[-6.125, -6.5, -10, -9.5], [-6.5, -10, -11.75, -9], [-10, -12.28125, -11.125, -8.5]]
+#         21 22 | 30 31 : deltas -9, 2 + 11.5 - 22 = -8.5 (truncated: the value of 23 counts), -14.5, -14
+# Copy 1: 11 12 | 20 21 : deltas -4, -10 (terminated), -9.5, -9
+#         22 | 30 31 32 : deltas -8.5 (truncated), -14.5, -14, -30 (terminated)
+# Copy 2: 12 | 20 21 22 : deltas -10 (terminated), -9.5, -9, -8.5 (truncated)
+#         30 31 32 | 40 : deltas -14.5, -14, -30 (terminated), -19.5
+BY_HAND = [[[-6.125, -6.5, -10, -9.5], [-6.5, -10, -11.75, -9], [-10, -12.28125, -11.125, -8.5]],
+           [[-11.125, -8.5, -18, -14], [-8.5, -19.875, -21.5, -30], [-19.875, -21.5, -30, -19.5]]]
 
 
 def record_gae(algorithm, monkeypatch) -> list[tuple]:
@@ -149,7 +153,7 @@ def train(algorithm, tmp_path, **settings) -> None:
 
 
 # Turned red by: next_values that are values moved by one (a truncation then sees the restart); final_at as (t, i); the
-# last column from `values`; terminated and truncated swapped, or merged; rewards of the step before.
+# last column from `values`; terminated and truncated swapped, or merged; advantages that run on over a truncation.
 @pytest.mark.parametrize("num_envs", [1, 2, 3])
 @each_algorithm
 def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp_path, monkeypatch):
@@ -163,7 +167,8 @@ def test_training_bootstraps_with_what_each_step_led_to(algorithm, num_envs, tmp
         np.testing.assert_array_equal(terminated, over)
         np.testing.assert_array_equal(truncated, cut)
         np.testing.assert_array_equal(np.where(over, 0, next_values), np.where(over, 0, led_to))
-    np.testing.assert_allclose(calls[0][1], BY_HAND[:num_envs], rtol=0, atol=1e-5)
+    for (_, adv), by_hand in zip(calls[:2], BY_HAND, strict=True):
+        np.testing.assert_allclose(adv, by_hand[:num_envs], rtol=0, atol=1e-5)
 
 
 # Turned red by: final observations, or the last ones, that are not normalised; statistics that change within a rollout

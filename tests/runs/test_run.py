@@ -4,6 +4,7 @@ import math
 import re
 import signal
 import threading
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from spinup.errors import UserError
 from spinup.runs.run import NonFiniteError, Result
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
-WORDS = ["--preset", "none", "--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 32, "--minibatches", 2, "--epochs", 1]
+WORDS = ["--preset", "none", "--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 32, "--minibatches", 2,
+         "--epochs", 1]
 
 
 @pytest.fixture(autouse=True)
@@ -31,23 +33,26 @@ def test_the_folder_of_a_run_is_whole(cli, tmp_path):
     run = tmp_path / "runs/swing/swing_s7"
     files = {p.name for p in run.iterdir()}
     events = {name for name in files if name.startswith("events.out.tfevents.")}
-    assert files - events == {"config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"} and len(events) == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["runs"]               # nothing else, also of MuJoCo
+    assert files - events == {"config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"}
+    assert len(events) == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 
     config = json.loads((run / "config.json").read_text())
     assert config["algorithm"] == "ppo" and config["config"]["seed"] == 7 and config["config"]["env"] == "Pendulum-v1"
-    assert config["versions"].items() >= {"torch": torch.__version__, "numpy": np.__version__, "gymnasium": version("gymnasium")}.items()
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "gymnasium": version("gymnasium")}
+    assert config["versions"].items() >= versions.items()
     assert config["git"] is None or re.fullmatch(r"[0-9a-f]{12}\+?", config["git"])
     assert config["observation_space"]["high"] == [1.0, 1.0, 8.0] and config["action_space"]["kind"] == "Box"
 
     result = json.loads((run / "result.json").read_text())
-    assert result["status"] == "finished" and result["steps"] == 1024 and len(result["returns"]) == 4       # of 200 steps, 256 a copy
+    assert result["status"] == "finished" and result["steps"] == 1024
+    assert len(result["returns"]) == 4                                    # of 200 steps, 256 a copy
     assert result["return_mean_100"] == pytest.approx(np.mean(result["returns"]))
     assert result["steps_per_second"] == pytest.approx(1024 / result["seconds"], rel=0.01)
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# Turns red (tried): `.clone()` left out of `plain` (each parameter then brings all of them).
+# Turns red (tried): `clone()` left out of `plain` (each parameter then brings all of them).
 def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     directory = ppo("Pendulum-v1", **TINY, normalise_obs=True, normalise_reward=True).directory
     state = torch.load(directory / "checkpoint.pt", weights_only=True)
@@ -65,12 +70,13 @@ def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     assert not any(name.endswith("num_batches") for name in policy) and policy["normaliser.count"] == 1024
 
 
-# Turns red (tried): `run.parts` without the policy (it then has its first weights); the normaliser not saved.
+# Turns red (tried): the normaliser's buffers not persistent.
 def test_the_result_and_the_loaded_policy_act_alike():
     result = ppo("CartPole-v1", **{**TINY, "total_steps": 4096}, normalise_obs=True)
     assert isinstance(result, Result) and result.status == "finished"
     assert result.directory.is_dir() and "finished" in repr(result) and str(result.directory) in repr(result)
-    assert result.progress["steps"][-1] == 4096 and len(result.progress["return_mean"]) == len(result.progress["steps"]) == 32
+    assert result.progress["steps"][-1] == 4096
+    assert len(result.progress["return_mean"]) == len(result.progress["steps"]) == 32
     assert result.returns and result.progress["return_mean_100"][-1] == pytest.approx(np.mean(result.returns))
     loaded = load(result.directory)
     obs = np.random.default_rng(0).normal(0, 0.2, (500, 4)).astype(np.float32)
@@ -84,7 +90,7 @@ def test_the_result_and_the_loaded_policy_act_alike():
 
 def test_one_policy_plays_an_episode_of_gymnasium():
     policy = ppo("Pendulum-v1", **TINY).policy
-    env = gymnasium.make("Pendulum-v1")                                   # strict: the checker refuses actions out of bounds or of a wrong shape
+    env = gymnasium.make("Pendulum-v1")             # strict: it refuses actions out of bounds or of a wrong shape
     obs, _ = env.reset(seed=0)
     for _ in range(200):
         obs, _, terminated, truncated, _ = env.step(policy.act(obs))
@@ -103,7 +109,8 @@ def test_an_environment_may_be_a_function(cli):
     (result.directory / "result.json").unlink()                           # as if it had been killed
     assert ppo(made, **TINY, resume=result.directory).returns == result.returns
     (result.directory / "result.json").unlink()
-    for command, words in {"resume": f"spinup.ppo(made, resume='{result.directory}')", "eval": f"spinup.load('{result.directory}')"}.items():
+    for command, words in {"resume": f"spinup.ppo(made, resume='{result.directory}')",
+                           "eval": f"spinup.load('{result.directory}')"}.items():
         done = cli(command, result.directory)
         assert done.code == 2 and words in done.err
     with pytest.raises(UserError, match="returned a int; it must return a gymnasium.Env"):
@@ -124,23 +131,25 @@ def test_only_a_named_run_that_exists_is_refused(cli, tree):
     assert cli("ppo", *WORDS, "--exp-name", "mine", "--seed", 2).code == 0        # another seed of the same experiment
     before = tree()
     done = cli("ppo", *WORDS, "--exp-name", "mine")
-    assert done.code == 2 and "type `spinup resume runs/mine/mine_s1` to go on with it, or choose another --exp-name or --seed" in done.err
+    assert done.code == 2
+    assert "type `spinup resume runs/mine/mine_s1` to go on with it, or choose another --exp-name or --seed" in done.err
     assert tree() == before
 
 
-# Turns red (tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
+# Turns red (each tried): the seed not given to the environments, to `torch.manual_seed`, to `Run.rng`.
 @pytest.mark.parametrize("algorithm", [ppo, vpg])
 def test_the_seed_decides_the_curve_and_nothing_else_does(algorithm, curve):
     first = algorithm("CartPole-v1", **TINY)
     torch.manual_seed(99)
     np.random.seed(99)
-    again = algorithm("CartPole-v1", **{**TINY, "tensorboard": True}, checkpoint_steps=128, exp_name="again", device="cpu")
+    again = algorithm("CartPole-v1", **{**TINY, "tensorboard": True}, checkpoint_steps=128, exp_name="again",
+                      device="cpu")
     other = algorithm("CartPole-v1", **TINY, seed=2)
     assert curve(first.directory) == curve(again.directory) != curve(other.directory)
     assert first.returns == again.returns != other.returns
 
 
-# Turns red (tried): either line of `__exit__` removed; `__exit__` restoring only without an error.
+# Turns red (each tried): either of the two lines of `__exit__` removed.
 def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
     def mine(*_):
         raise AssertionError("nobody pressed Ctrl-C")
@@ -180,7 +189,8 @@ def test_a_run_in_a_thread_leaves_ctrl_c_alone():
 
 
 def test_a_row_stands_for_a_fixed_number_of_steps(curve):
-    rows = curve(ppo(**{**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 2, "epochs": 1}).directory)
+    settings = {**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 2, "epochs": 1}
+    rows = curve(ppo(**settings).directory)
     steps = [int(row[rows[0].index("steps")]) for row in rows[1:]]
     assert steps == [*range(12, 4 * 601, 12), 4 * 601]                    # 601 updates in 200 rows, and what is left
     episodes, returns = (rows[0].index(name) for name in ("episodes", "return_mean"))
@@ -188,7 +198,7 @@ def test_a_row_stands_for_a_fixed_number_of_steps(curve):
     assert sum(int(row[episodes]) for row in rows[1:]) > 20
 
 
-def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli, capfd):
+def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
     done = cli("ppo", *WORDS, "--exp-name", "a b")
     assert "\x1b" not in done.out and done.err == ""
     lines = done.out.splitlines()
@@ -203,7 +213,7 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli, 
 
 def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
     from spinup.runs import plots
-    monkeypatch.setattr(plots, "draw_curve", lambda directory: __import__("time").sleep(1.5))
+    monkeypatch.setattr(plots, "draw_curve", lambda directory: time.sleep(1.5))
     said = cli("ppo", *WORDS, "--exp-name", "x").out
     result = json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())
     told = float(re.search(r"([\d,]+) a second", said)[1].replace(",", ""))
@@ -222,6 +232,6 @@ def test_what_is_not_supported_is_said_before_anything_is_made(tree):
 def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     with pytest.raises(NonFiniteError) as error:
         ppo("Pendulum-v1", **TINY, lr=1e30)
-    assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*\. A smaller --lr is the first thing to try",
-                        str(error.value))
+    assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*\. "
+                        "A smaller --lr is the first thing to try", str(error.value))
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
