@@ -65,7 +65,7 @@ def policy_gradient(logp: Tensor, adv: Tensor, mask: Tensor | None = None) -> tu
     response the same.
     """
     logp = select(logp, mask)
-    return -logp * select(adv.expand_as(logp), mask), {"logp": masked_mean(logp.detach(), mask)}
+    return -logp * select(adv, mask), {"logp": masked_mean(logp.detach(), mask)}
 
 
 def value_loss(value: Tensor, target: Tensor) -> Tensor:

@@ -138,7 +138,7 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
     An array is filled in place, because it may show the memory of something that is not saved.
     """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
-        layer.load_state_dict(_restored(saved["state_dict"], "", {}))
+        layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))
         return
     filled = set()
     for name, entry in saved.items():

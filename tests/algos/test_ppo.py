@@ -191,7 +191,7 @@ NOISE = {"discrete": (VECTOR, Discrete(3)), "multidiscrete": (VECTOR, MultiDiscr
 
 
 def train(tmp_path, env, **settings):
-    small = {"num_envs": 2, "rollout_steps": 16, "total_steps": 4 * 32, "epochs": 2, "minibatches": 2}
+    small = {"num_envs": 2, "rollout_steps": 16, "total_steps": 4 * 32, "epochs": 2, "minibatches": 2, "threads": 1}
     quiet = {"log_dir": tmp_path.as_posix(), "quiet": True, "tensorboard": False}
     return ppo.train(ppo.Config(env=env, **quiet, **{**small, **settings}))
 

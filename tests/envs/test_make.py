@@ -112,7 +112,7 @@ def test_misspelt_ids_are_answered_with_the_nearest(typed, meant):
         make(typed)
 
 
-# Turned red by: the import tried before the package is looked for; a line that the shell would expand: unquoted [ ].
+# Turned red by: the package not looked for; a line that a shell would expand, for want of quotes.
 @pytest.mark.parametrize("typed, module, extra", [
     ("ALE/Pong-v5", "ale_py", "atari"), ("BreakoutNoFrameskip-v4", "ale_py", "atari"),
     ("MiniGrid-Empty-5x5-v0", "minigrid", "grid"), ("BabyAI-GoToObj-v0", "minigrid", "grid")])

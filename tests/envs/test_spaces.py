@@ -66,7 +66,7 @@ def test_all_but_images_become_vectors(space, seen, expected):
     np.testing.assert_array_equal(env.step(np.zeros(2, np.int64)).final_obs, [expected, expected])
 
 
-# Turned red by: channels left at the end; a copy of the last row for `final_obs`; 35 pixels taken for an image.
+# Turned red by: channels left at the end, or an image reshaped where its axes should be turned.
 @pytest.mark.parametrize("shape, turned", [
     ((36, 40), (1, 36, 40)), ((36, 40, 3), (3, 36, 40)), ((4, 84, 84), (4, 84, 84))])
 def test_images_have_their_channels_first(shape, turned):
@@ -80,10 +80,10 @@ def test_images_have_their_channels_first(shape, turned):
     np.testing.assert_array_equal(env.step(np.zeros(1, np.int64)).final_obs[0].sum(), last.sum(dtype=np.uint64))
 
 
-# Turned red by: no division by 255: ones as large as that saturate every tanh.
+# Turned red by: no division by 255, without which every tanh is saturated; 35 pixels taken for enough.
 def test_images_too_small_for_the_network_become_vectors_from_0_to_1():
-    seen = image(7, 7, 3)
-    obs = make(lambda: Shows(pixels(7, 7, 3), [seen, seen])).reset()
+    seen = image(35, 36, 3)
+    obs = make(lambda: Shows(pixels(35, 36, 3), [seen, seen])).reset()
     assert obs.dtype == np.float32
     np.testing.assert_allclose(obs, seen.reshape(1, -1) / 255, rtol=1e-6)
 

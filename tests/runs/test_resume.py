@@ -30,7 +30,7 @@ KILLED = {                                                                # algo
     "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO, "--checkpoint-steps", 64], 4),
     "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 4),
     "ppo-Hopper": ("ppo", "Hopper-v5", MUJOCO, 4),
-    "ppo-Ant": ("ppo", "Ant-v5", MUJOCO, 4),
+    "ppo-Ant": ("ppo", "Ant-v5", [*MUJOCO, "--total-steps", 4096], 4),
 }
 WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
 

@@ -1,0 +1,158 @@
+"""What users' own environments may hold: it comes back as it was, or is named as what keeps them from being saved."""
+import enum
+from collections import defaultdict, namedtuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from spinup.envs import make
+from spinup.runs.files import load_checkpoint, save_checkpoint
+
+Place = namedtuple("Place", "x y")
+
+
+class Phase(enum.IntEnum):
+    DAY = 1
+
+
+class Game(gymnasium.Env):
+    """Shows what `play` returns, a number that depends on all that it holds; `begin` starts an episode."""
+
+    observation_space, action_space = Box(-np.inf, np.inf, (1,)), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.begin()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.full(1, self.play(int(action)), np.float32), 1.0, False, False, {}
+
+    def begin(self) -> None:
+        """Nothing to begin."""
+
+    def play(self, action: int) -> float:
+        return 0.0
+
+
+class CountsWithAClock(Game):
+    def begin(self):
+        self.clock, self.window = 0, [0]                                  # names of pygame's, which is not saved
+
+    def play(self, action):
+        self.clock += 1
+        self.window[0] += action
+        return self.clock + self.window[0]
+
+
+class SharesLists(Game):
+    def begin(self):
+        self.history = [0.0]
+        self.players = {"one": {"seen": self.history}, "two": [self.history]}
+        self.players["all"] = self.players                                # also within itself
+
+    def play(self, action):
+        self.history.append(action)
+        return len(self.players["one"]["seen"]) + sum(self.players["all"]["two"][0])
+
+
+class SharesArrays(Game):
+    def begin(self):
+        self.board = self.start = np.zeros(3)
+        self.boards, self.row = [self.board], self.board[1:]
+
+    def play(self, action):
+        self.boards[0] += action
+        self.row += 1
+        return self.board.sum() + 10 * self.start.sum()
+
+
+class PartsArrays(Game):
+    """One array with two names at first, which are two later: a fresh environment must part them too."""
+
+    def begin(self):
+        self.home = np.arange(3.0)
+        self.place = self.home
+
+    def play(self, action):
+        self.place = self.place + action
+        return self.place.sum() + 100 * self.home.sum()
+
+
+class SavesItself(Game):
+    def begin(self):
+        self.grid, self.thing = np.zeros(3), object()
+
+    def play(self, action):
+        self.grid[action] += 1
+        return float(self.grid @ [1, 10, 100]) if type(self.grid) is np.ndarray else np.nan      # a tensor
+
+    def state_dict(self):
+        return {"grid": self.grid, "again": [self.grid]}
+
+    def load_state_dict(self, state):
+        self.grid = state["grid"]
+
+
+class ReadsOnly(Game):
+    def begin(self):
+        self.names, self.goal = np.array([b"oak", b"elm"]), np.broadcast_to(np.float64(3), 4)
+
+    def play(self, action):
+        self.names = np.array([b"beech", self.names[action]])
+        return float(len(self.names[1])) + float(self.goal.sum()) + (self.names.dtype.kind == "S")
+
+
+# Turns red (each tried): no SAME in `_plain`; gym.py without `filled`, without filling arrays in place, or giving
+# tensors to `load_state_dict`; CONSTANT_NAMES left out of what is saved.
+@pytest.mark.parametrize("game", [CountsWithAClock, SharesLists, SharesArrays, PartsArrays, SavesItself, ReadsOnly])
+def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
+    env, fresh, never = make(game, 2, 0), make(game, 2, 9), make(game, 2, 0)
+    actions = np.random.default_rng(0).integers(2, size=(20, 2))
+    for each in (env, fresh, never):
+        each.reset()
+    for action in actions:
+        env.step(action)
+        never.step(action)
+    assert env.can_save, env.why_not_saved
+    save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "none", "env": env.state_dict()})
+    for each in (env, fresh):
+        each.load_state_dict(load_checkpoint(tmp_path / "checkpoint.pt")["env"])
+    for action in actions[::-1]:
+        expected = never.step(action).obs
+        assert np.isfinite(expected).all()
+        np.testing.assert_array_equal(env.step(action).obs, expected)     # the run that has saved goes on
+        np.testing.assert_array_equal(fresh.step(action).obs, expected)   # and so does the one that is resumed
+
+
+def holds(**attributes) -> type[Game]:
+    """An environment with these attributes, made anew in each episode."""
+    class Holder(Game):
+        def begin(self):
+            for name, made in attributes.items():
+                setattr(self, name, made())
+    return Holder
+
+
+class SavesASet(SavesItself):
+    def state_dict(self):
+        return {"grid": {1, 2}}
+
+
+# Turns red (each tried): `isinstance` for `type` in `_plain`; Env in CONSTANT; MT19937 not asked for.
+@pytest.mark.parametrize(("game", "why"), [
+    (holds(thing=object), "Holder.thing is a object"),
+    (holds(things=lambda: {"a": [0, object()]}), "Holder.things['a'][1] is a object"),
+    (holds(phase=lambda: Phase.DAY), "Holder.phase is a Phase"),
+    (holds(place=lambda: Place(1, 2)), "Holder.place is a Place"),
+    (holds(counts=lambda: defaultdict(int)), "Holder.counts is a defaultdict"),
+    (holds(inner=lambda: gymnasium.make("CartPole-v1").unwrapped), "Holder.inner is a CartPoleEnv"),
+    (holds(dice=lambda: np.random.Generator(np.random.MT19937(0))), "Holder.dice draws from MT19937, not from"),
+    (holds(rows=lambda: [*np.zeros((2, 2))]), "Holder.rows[1] and Holder.rows[0] are views of one array"),
+    (SavesASet, "SavesASet.state_dict()['grid'] is a set")])
+def test_what_cannot_be_saved_is_named(game, why):
+    env = make(game, 2, 0)
+    env.reset()
+    assert not env.can_save and env.why_not_saved.startswith(why)
