@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
@@ -33,16 +34,13 @@ class FlatAdam:
         self.lr, self.eps, self.max_grad_norm, self.compile = lr, eps, max_grad_norm, compile
         self.sizes, self.shapes = [p.numel() for p in self.params], [p.shape for p in self.params]
         self.flat = torch.cat([p.detach().reshape(-1) for p in self.params])
-        self.adam = torch.optim.Adam([self.flat], lr=lr, betas=self.BETAS, eps=eps, fused=True)
         self.flat.grad = torch.zeros_like(self.flat)
         if not compile:
             pieces, gradients = self.flat.split(self.sizes), self.flat.grad.split(self.sizes)
             for p, data, grad in zip(self.params, pieces, gradients, strict=True):
                 p.data, p.grad = data.view_as(p), grad.view_as(p)
-        self.steps = 0
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)    # moments of the gradient
-        self.adam.state[self.flat] = {"step": torch.zeros((), device=self.flat.device),
-                                      "exp_avg": self.first, "exp_avg_sq": self.second}
+        self.steps, self.count = 0, torch.zeros((), device=self.flat.device)                  # the same, as torch wants it
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """One gradient step on `loss(*batch) -> (scalar, stats)` as a function `(*batch, lr=None) -> stats`.
@@ -57,8 +55,11 @@ class FlatAdam:
             value, stats = loss(*batch)
             value.backward()
             stats["loss"], stats["grad_norm"] = value.detach(), self._clip()
-            self.adam.param_groups[0]["lr"] = self.lr if lr is None else lr
-            self.adam.step()
+            # torch's function, not its class, which imports the compiler when it is made: a second, and 90 MB.
+            adam([self.flat], [self.flat.grad], [self.first], [self.second], [], [self.count], fused=True,
+                 lr=self.lr if lr is None else lr, beta1=self.BETAS[0], beta2=self.BETAS[1], eps=self.eps,
+                 weight_decay=0, amsgrad=False, maximize=False)
+            self.steps += 1
             return stats
         return minimize
 
@@ -100,11 +101,10 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        steps = self.steps if self.compile else int(self.adam.state[self.flat]["step"])
-        return {"steps": steps, "first": self.first.clone(), "second": self.second.clone()}
+        return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
         self.steps = int(state["steps"])
-        self.adam.state[self.flat]["step"].fill_(self.steps)
+        self.count.fill_(self.steps)
         self.first.copy_(state["first"])
         self.second.copy_(state["second"])

@@ -44,8 +44,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
     if callable(env):
         made = env(**kwargs)
         if not isinstance(made, Env):
-            raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must return a "
-                            "gymnasium.Env")
+            raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must "
+                            "return a gymnasium.Env")
         return made
     env = find_id(env)
     try:
