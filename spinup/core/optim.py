@@ -40,7 +40,7 @@ class FlatAdam:
             for p, data, grad in zip(self.params, pieces, gradients, strict=True):
                 p.data, p.grad = data.view_as(p), grad.view_as(p)
         self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)    # moments of the gradient
-        self.steps, self.count = 0, torch.zeros((), device=self.flat.device)                  # the same, as torch wants it
+        self.steps, self.count = 0, torch.zeros((), device=self.flat.device)                  # as torch wants it
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """One gradient step on `loss(*batch) -> (scalar, stats)` as a function `(*batch, lr=None) -> stats`.
