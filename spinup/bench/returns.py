@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from spinup.bench.speed import check_out, finish
 from spinup.errors import UserError
-from spinup.runs.files import read_json, write_json
+from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 from spinup.runs.statistics import bootstrap_interval
 
@@ -28,6 +29,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
     fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
     """
+    check_out(out)
     name = f"bench_{algorithm}_{env.replace('/', '-')}"
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, compile), seeds))
@@ -48,11 +50,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
         print(f"{measure} {np.mean(values):.1f} (95 % interval of the mean over {len(values)} seeds: "
               f"{low:.1f} to {high:.1f})")
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, {**result, "runs": runs})
-    print(json.dumps(result))
-    return 0 if result["met"] else 1
+    return finish(result, out, runs=runs)
 
 
 def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile: bool) -> dict[str, Any]:
@@ -75,5 +73,5 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile:
 def _spinup(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"`spinup {shlex.join(arguments)}` failed: {done.stderr.strip().splitlines()[-1]}")
+        raise UserError(f"`spinup {shlex.join(arguments)}` failed: {(done.stderr.strip() or "it said nothing").splitlines()[-1]}")
     return done.stdout

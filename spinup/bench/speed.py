@@ -127,11 +127,11 @@ def check_out(out: Path | None) -> None:
         raise UserError(f"--out {out} cannot be written; give a file in a folder that exists")
 
 
-def finish(result: dict[str, Any], out: Path | None) -> int:
-    """Print the result as the last line, write it to `out`; the exit code."""
+def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
+    """Print the result as the last line, write it, with more `details`, to `out`; the exit code."""
     if out is not None:
         from spinup.runs.files import write_json
-        write_json(out.absolute(), result)
+        write_json(out.absolute(), {**result, **details})
     print(json.dumps(result), flush=True)
     return 0 if result["met"] else 1
 

@@ -55,7 +55,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
-        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}") from None
+        newest = f"; write {newest_version(env)}" if newest_version(env) != env else ""
+        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}{newest}") from None
     except gymnasium.error.Error as error:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
     except TypeError as error:
@@ -81,9 +82,8 @@ def find_id(env: str) -> str:
     ids = list(gymnasium.registry)
     if name in ids:
         return name
-    versions = [i for i in ids if i.rpartition("-v")[0] == name]
-    if versions:
-        return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
+    if any(i.rpartition("-v")[0] == name for i in ids):
+        return newest_version(f"{name}-v0")
     near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])
     raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all")
 
@@ -95,16 +95,23 @@ def env_name(env: EnvSource) -> str:
     return getattr(env, "__qualname__", type(env).__name__).split(".")[-1].strip("<>")     # a lambda is <lambda>
 
 
+def newest_version(env: str) -> str:
+    """The id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
+    stem = env.rpartition("-v")[0]
+    versions = [i for i in gymnasium.registry if i.rpartition("-v")[0] == stem]
+    return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
+
+
 @cache
 def quiet_mujoco() -> None:
-    """Keep MuJoCo's warnings out of a MUJOCO_LOG.TXT in the user's folder; an unstable step is seen in its numbers."""
+    """Keep MuJoCo's warnings off the screen and out of a MUJOCO_LOG.TXT in the user's folder."""
     try:
         import mujoco
     except AttributeError:                                                # MUJOCO_GL names a library that is missing
         raise UserError(f"MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}; unset MUJOCO_GL or set "
                         "it to egl or osmesa") from None
     log = mujoco.MjLogConfig.get()
-    log.logto_file = False
+    log.logto_file = log.logto_console = False
     log.set()
 
 

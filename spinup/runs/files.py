@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,9 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """UserError where the file is missing, cut short, or holds anything but plain tensors and numbers."""
+    damaged = UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run")
+    if path.is_file() and not zipfile.is_zipfile(path):                   # cut short, or in an older format with code
+        raise damaged
     try:
         with warnings.catch_warnings(action="ignore"):                    # what is wrong is said below, in one sentence
             state = torch.load(path, map_location="cpu", weights_only=True)
@@ -61,7 +65,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run "
                             "code; use a checkpoint of a run") from None
-        raise UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run") from None
+        raise damaged from None
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
     return state

@@ -60,6 +60,9 @@ class Log:
         """The length of each file, to be kept in a checkpoint."""
         if self.events is not None:
             self.events.flush()
+        if self.path.exists():                                            # on disk before the checkpoint that names it
+            with open(self.path, "rb+") as file:
+                os.fsync(file.fileno())
         return {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
 
     def close(self) -> None:

@@ -150,7 +150,7 @@ class Run:
         """
         self.steps_each, self.updates_per_epoch = steps_each, max(1, round(total / EPOCHS))
         cadence = max(1, round((self.config.checkpoint_steps or total * steps_each / CHECKPOINTS) / steps_each))
-        self.total_updates = total
+        self.total_updates, self.display.total = total, total * steps_each
         if self.state is not None:
             try:
                 self._load(self.state)
@@ -368,12 +368,14 @@ def versions() -> dict[str, str]:
 
 def git_revision() -> str | None:
     """The revision of the source tree that this package runs from, with + where it has changes; None outside git."""
-    command = ["git", "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
+                              check=True).stdout.strip()
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
+        git("ls-files", "--error-unmatch", Path(__file__).name)           # else it is the user's repository around us
+        return git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
 
 
 def config_from_json(config_type: type[BaseConfig], data: dict[str, Any]) -> BaseConfig:

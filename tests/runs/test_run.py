@@ -113,7 +113,7 @@ def test_an_environment_may_be_a_function(cli):
                            "eval": f"spinup.load('{result.directory}')"}.items():
         done = cli(command, result.directory)
         assert done.code == 2 and words in done.err
-    with pytest.raises(UserError, match="returned a int; it must return a gymnasium.Env"):
+    with pytest.raises(UserError, match="returned an object of type int; it must return a gymnasium.Env"):
         ppo(lambda: 3, **TINY)
 
 
