@@ -73,5 +73,6 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile:
 def _spinup(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
-        raise UserError(f"`spinup {shlex.join(arguments)}` failed: {(done.stderr.strip() or "it said nothing").splitlines()[-1]}")
+        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
     return done.stdout

@@ -6,6 +6,7 @@ import signal
 import pytest
 import torch
 
+from spinup.bench import returns as returns_module
 from spinup.bench import speed as speed_module
 from spinup.bench.speed import TASKS, above_pace, run_sb3, speed
 from spinup.bench.time_to import WINDOW, stop_at, time_to
@@ -142,3 +143,22 @@ def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
 def test_time_to_passes_on_what_the_command_line_says():
     with pytest.raises(UserError, match="there is no environment 'CartPool-v1'. Did you mean 'CartPole-v1'"):
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
+
+
+def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys):
+    def goes(goal: float) -> tuple[int, dict]:
+        monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
+        code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], log_dir=tmp_path, out=tmp_path / "raw.json")
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    code, result = goes(475)
+    assert code == 0 and result["met"] and len(result["E100"]["seeds"]) == 2
+    raw = json.loads((tmp_path / "raw.json").read_text())
+    assert [r["seed"] for r in raw["runs"]] == [1, 2]
+    assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) >= 190 for r in raw["runs"])
+    assert result["R100"]["mean"] == pytest.approx(sum(sum(r["training_returns"]) for r in raw["runs"]) / 200)
+    progress = tmp_path / "bench_ppo_CartPole-v1" / "bench_ppo_CartPole-v1_s1" / "progress.csv"
+    before = progress.stat().st_mtime_ns
+    code, result = goes(501)                                              # more than CartPole pays
+    assert code == 1 and not result["met"]
+    assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
