@@ -1,8 +1,12 @@
-"""A random generator's state as strings and numbers of 64 bits, which every file format holds."""
+"""What an environment remembers, as plain data: its generator, its attributes and its wrappers', MuJoCo's state."""
+import sys
 from operator import index
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import Env, Space
 
 
 def save_rng(rng: np.random.Generator) -> dict[str, Any]:
@@ -17,3 +21,189 @@ def save_rng(rng: np.random.Generator) -> dict[str, Any]:
 def load_rng(rng: np.random.Generator, state: dict[str, Any]) -> None:
     """Put `rng` where the generator was when `save_rng` returned `state`."""
     rng.bit_generator.state = state | {"state": {name: int(number) for name, number in state["state"].items()}}
+
+
+class Unsaveable(TypeError):
+    """An environment holds something that is neither plain data nor known to be constant."""
+
+
+def layers(env: Env) -> list[Env]:
+    """The wrappers from the outermost in, and the environment itself."""
+    found = [env]
+    while isinstance(found[-1], gymnasium.Wrapper):
+        found.append(found[-1].env)
+    return found
+
+
+# What an environment holds but does not change while it runs.
+CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
+# Windows and renderers: they show, they do not decide. Plain data is saved under these names too: a clock may count
+# steps.
+CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
+                  "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
+                  "_ezpickle_kwargs"}
+
+
+def save_layers(env: Env) -> list[dict[str, Any]]:
+    """What an environment and its wrappers remember, as plain data; Unsaveable, with a name, where it is not."""
+    seen: dict[Any, str] = {}
+    return [save_layer(layer, seen) for layer in layers(env)]
+
+
+def load_layers(env: Env, saved: list[dict[str, Any]]) -> None:
+    """Give back what `save_layers` took. `made`: see `_restored`."""
+    made: dict[str, Any] = {}
+    for layer, attributes in zip(layers(env), saved, strict=True):
+        load_layer(layer, attributes, made)
+
+
+def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
+    """What one wrapper or environment remembers; its `state_dict` is asked first. `seen`: see `_plain`."""
+    kind = type(layer).__name__
+    if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
+        return {"state_dict": _plain(layer.state_dict(), f"{kind}.state_dict()", {})}
+    saved = {}
+    for name, value in vars(layer).items():
+        if isinstance(value, CONSTANT) or (name == "env" and isinstance(layer, gymnasium.Wrapper)):
+            continue
+        if isinstance(value, np.random.Generator):
+            if not isinstance(value.bit_generator, np.random.PCG64):
+                raise Unsaveable(f"{kind}.{name} draws from {type(value.bit_generator).__name__}, not from "
+                                 "np.random.default_rng")
+            saved[name] = {"generator": save_rng(value)}
+        elif _is_mujoco_data(value):
+            saved[name] = {"mujoco": _save_mujoco(layer.model, value)}
+        else:
+            try:
+                saved[name] = {"value": _plain(value, f"{kind}.{name}", {} if name in CONSTANT_NAMES else seen)}
+            except Unsaveable:
+                if name not in CONSTANT_NAMES:
+                    raise
+    return saved
+
+
+def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
+    """Give back what `save_layer` took. `made`: see `_restored`.
+
+    An array is filled in place, because it may show the memory of something that is not saved.
+    """
+    if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
+        layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))
+        return
+    filled = set()
+    for name, entry in saved.items():
+        (kind, value), = entry.items()
+        current = getattr(layer, name, None)
+        if kind == "generator":
+            load_rng(current, value)
+        elif kind == "mujoco":
+            _load_mujoco(layer.model, current, value)
+        else:
+            path = f"{type(layer).__name__}.{name}"
+            again, value = _is_same(value), _restored(value, path, made)
+            if isinstance(value, list) and isinstance(current, np.ndarray) and current.dtype.kind in "SU":
+                value = np.array(value, current.dtype.kind)
+            if not again and _fits(current, value) and id(current) not in filled:     # one array now, perhaps two then
+                filled.add(id(current))
+                current[...] = value
+            else:
+                setattr(layer, name, value)
+            made[path] = getattr(layer, name)
+
+
+def _fits(current: Any, value: Any) -> bool:
+    return (isinstance(current, np.ndarray) and isinstance(value, np.ndarray) and current.ndim > 0
+            and current.flags.writeable and current.shape == value.shape and current.dtype == value.dtype)
+
+
+SAME = "the same object as"
+
+
+def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
+    """A copy of plain data; Unsaveable, with its path, where it is not.
+
+    Subclasses (enum, namedtuple, defaultdict) are not: they would lose their methods.
+    seen: path of each list, dict and array so far, by identity. One that is met again is saved as `{SAME: path}`, or an
+    environment in which two names mean one thing would come back with two things, of which only one changes.
+    """
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):     # these compute as Python's own do
+        return value.item()
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return np.array(value)
+    if type(value) is tuple:
+        return tuple(_plain(v, f"{path}[{i}]", seen) for i, v in enumerate(value))
+    if id(value) in seen:
+        return {SAME: seen[id(value)]}
+    seen[id(value)] = path
+    if type(value) is np.ndarray and value.dtype.kind in "biufSU":
+        other = seen.setdefault(("memory", id(_owner(value))), path)
+        if other != path and "]" in path[-1] + other[-1]:                 # in a list it would come back on its own
+            raise Unsaveable(f"{path} and {other} are views of one array")
+        return value.astype(str).tolist() if value.dtype.kind in "SU" else np.array(value)
+    if type(value) is list:
+        return [_plain(v, f"{path}[{i}]", seen) for i, v in enumerate(value)]
+    if type(value) is dict and all(type(k) in (str, int) for k in value):
+        return {k: _plain(v, f"{path}[{k!r}]", seen) for k, v in value.items()}
+    raise Unsaveable(f"{path} is a {type(value).__name__}")
+
+
+def _owner(array: np.ndarray) -> np.ndarray:
+    """The array whose memory a view shows."""
+    return _owner(array.base) if isinstance(array.base, np.ndarray) else array
+
+
+def _is_same(value: Any) -> bool:
+    return isinstance(value, dict) and list(value) == [SAME]
+
+
+def _restored(value: Any, path: str, made: dict[str, Any]) -> Any:
+    """The inverse of `_plain`, also after a checkpoint has made tensors of the arrays.
+
+    made: the lists, dicts and arrays so far, by path.
+    """
+    if isinstance(value, tuple):
+        return tuple(_restored(v, f"{path}[{i}]", made) for i, v in enumerate(value))
+    if _is_same(value):
+        return made[value[SAME]]
+    if isinstance(value, list):
+        made[path] = new = []
+        new += [_restored(v, f"{path}[{i}]", made) for i, v in enumerate(value)]
+        return new
+    if isinstance(value, dict):
+        made[path] = new = {}
+        new |= {k: _restored(v, f"{path}[{k!r}]", made) for k, v in value.items()}
+        return new
+    if hasattr(value, "shape"):
+        made[path] = array = np.asarray(value).copy()
+        return array[()] if array.ndim == 0 else array                    # a numpy number keeps its precision
+    return value
+
+
+def _is_mujoco_data(value: Any) -> bool:
+    return type(value).__name__ == "MjData" and "mujoco" in sys.modules
+
+
+def _save_mujoco(model: Any, data: Any) -> dict[str, np.ndarray]:
+    """The integration state, and every derived array: a reward may read one from before the last forward pass."""
+    import mujoco
+    state = np.empty(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_getState(model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+    saved = {"integration": state}
+    for name in dir(data):
+        value = None if name.startswith("_") else getattr(data, name)
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size:
+            saved[name] = value.copy()
+    return saved
+
+
+def _load_mujoco(model: Any, data: Any, saved: dict[str, Any]) -> None:
+    import mujoco
+    mujoco.mj_resetData(model, data)
+    mujoco.mj_setState(model, data, np.asarray(saved["integration"]), mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_forward(model, data)                                        # makes contacts, whose number changes
+    for name, value in saved.items():
+        target = getattr(data, name, None)
+        if isinstance(target, np.ndarray) and target.shape == tuple(value.shape) and target.flags.writeable:
+            target[...] = np.asarray(value)
