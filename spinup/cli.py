@@ -206,7 +206,7 @@ def plot(argv: list[str]) -> int:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
         table.add_row(*(v if isinstance(v, str) else number(v) for v in row.values()))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
     print("\n".join(str(p) for p in pictures))
     return 0
 
@@ -312,7 +312,7 @@ def algos(argv: list[str]) -> int:
 
     from spinup.api import algorithm
     from spinup.runs.presets import read_presets
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     for name in ALGORITHMS:
         module = algorithm(name)
         console.print(f"[bold]{name}[/]  {module.__doc__.splitlines()[0]}", highlight=False, soft_wrap=True)
