@@ -109,8 +109,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
-        run.keep(policy=policy, policy_optimizer=policy_optimizer, value_optimizer=value_optimizer, scaler=scaler,
-                 env=env)
+        run.keep(policy=policy, policy_optimizer=policy_optimizer, value_optimizer=value_optimizer, scaler=scaler)
         for update in run.updates(updates, N * T):
             # Collect. Only actions are needed now; values follow for the whole batch at once.
             obs, actor, noise = env.obs, policy.actor(), dist.noise(run.rng, (T, N))

@@ -140,7 +140,7 @@ class Run:
             self._write_result()
 
     def keep(self, **parts: Any) -> None:
-        """Name everything that a checkpoint must hold; each part has `state_dict` and `load_state_dict`."""
+        """Name what a checkpoint must hold beside `env`; each part has `state_dict` and `load_state_dict`."""
         self.parts = parts
 
     def updates(self, total: int, steps_each: int) -> Iterator[int]:
@@ -206,7 +206,7 @@ class Run:
                  "recent": list(self.recent), "pending": [list(e) for e in self.pending], "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
                  "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
-                 "parts": {name: part.state_dict() for name, part in self.parts.items() if name != "env"},
+                 "parts": {name: part.state_dict() for name, part in self.parts.items()},
                  "env": self.env.state_dict() if self._can_save_env() else None}
         save_checkpoint(self.directory / "checkpoint.pt", state)
         self._load(load_checkpoint(self.directory / "checkpoint.pt"))
