@@ -12,9 +12,10 @@ from spinup.envs.spaces import space_from_json
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, comments, read_toml
 from spinup.runs.files import load_checkpoint
+from spinup.runs.folders import config_from_json, find_run, read_run
 from spinup.runs.policy import Policy, describe
 from spinup.runs.presets import choose_preset
-from spinup.runs.run import Result, config_from_json, find_run, read_run
+from spinup.runs.run import Result
 
 
 def algorithm(name: str) -> ModuleType:

@@ -153,8 +153,8 @@ def resume(argv: list[str]) -> int:
     parser.add_argument("directory", metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
     from spinup.api import algorithm
     from spinup.runs.files import read_json
+    from spinup.runs.folders import config_from_json, find_run, read_run
     from spinup.runs.policy import describe
-    from spinup.runs.run import config_from_json, find_run, read_run
     directory = find_run(Path(parser.parse(argv).directory))
     if (directory / "result.json").exists() and (done := read_json(directory / "result.json"))["status"] == "finished":
         where = describe(directory)
@@ -189,7 +189,7 @@ def plot(argv: list[str]) -> int:
     parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
                         help="what one curve averages. [experiment]")
-    parser.add_argument("--value", default="return_mean_100", help="column of progress.csv. [return_mean_100]")
+    parser.add_argument("--value", default="", help="column of progress.csv. [return_mean_100 or held_out_accuracy]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE",
                         help="the picture; PNG and SVG are both written")
     args = parser.parse(argv)
@@ -214,7 +214,7 @@ def plot(argv: list[str]) -> int:
 def trained(directory: str) -> tuple[Any, str, Path]:
     """Policy, environment id and folder of a run."""
     from spinup.api import load
-    from spinup.runs.run import find_run, read_run
+    from spinup.runs.folders import find_run, read_run
     found = find_run(Path(directory))
     env = read_run(found)["config"]["env"]
     if not isinstance(env, str):
@@ -278,8 +278,9 @@ def grid(argv: list[str]) -> int:
         return 0
     from spinup.api import algorithm
     from spinup.envs import make
+    from spinup.runs.folders import check_writable
     from spinup.runs.grid import grid as run_grid
-    from spinup.runs.run import check_writable, find_device
+    from spinup.runs.training import find_device
     name, values, current = argv[0], {}, None
     algorithm(name)
     for word in argv[1:]:
@@ -298,7 +299,7 @@ def grid(argv: list[str]) -> int:
         env = make(config.env, 1, 0)
         algorithm(name).make_policy(config, env.observation_space, env.action_space)
         env.close()
-        find_device(config.device, images=False)
+        find_device(config.device, gpu_helps=False)
         check_writable(Path(config.log_dir))
         return config
 

@@ -39,7 +39,9 @@ class FlatAdam:
             pieces, gradients = self.flat.split(self.sizes), self.flat.grad.split(self.sizes)
             for p, data, grad in zip(self.params, pieces, gradients, strict=True):
                 p.data, p.grad = data.view_as(p), grad.view_as(p)
-        self.first, self.second = torch.zeros_like(self.flat), torch.zeros_like(self.flat)    # moments of the gradient
+        # Steps are smaller than what bf16 can tell apart: there a copy in fp32 takes them, and is rounded afterwards.
+        self.master = self.flat if self.flat.dtype == torch.float32 else self.flat.float()
+        self.first, self.second = torch.zeros_like(self.master), torch.zeros_like(self.master)    # of the gradient
         self.steps, self.count = 0, torch.zeros((), device=self.flat.device)                  # as torch wants it
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
@@ -51,25 +53,32 @@ class FlatAdam:
 
     def _eager(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:
-            self.flat.grad.zero_()
+            self.zero_grad()
             value, stats = loss(*batch)
             value.backward()
-            stats["loss"], stats["grad_norm"] = value.detach(), self._clip()
-            # torch's function, not its class, which imports the compiler when it is made: a second, and 90 MB.
-            adam([self.flat], [self.flat.grad], [self.first], [self.second], [], [self.count], fused=True,
-                 lr=self.lr if lr is None else lr, beta1=self.BETAS[0], beta2=self.BETAS[1], eps=self.eps,
-                 weight_decay=0, amsgrad=False, maximize=False)
-            self.steps += 1
+            stats["loss"], stats["grad_norm"] = value.detach(), self.step(lr)
             return stats
         return minimize
 
-    def _clip(self) -> Tensor:
+    def zero_grad(self) -> None:
+        self.flat.grad.zero_()
+
+    def step(self, lr: float | None = None) -> Tensor:
+        """Follow the gradient that `backward`, once or over several micro-batches, left; its norm before clipping."""
         first = self.params[0]
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
             raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or to() on the module")
-        norm = self.flat.grad.norm()
+        grad = self.flat.grad.float()                         # of bf16 parameters a copy, else the same tensor
+        norm = grad.norm()
         if self.max_grad_norm != float("inf"):
-            self.flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+            grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+        # torch's function, not its class, which imports the compiler when it is made: a second, and 90 MB.
+        adam([self.master], [grad], [self.first], [self.second], [], [self.count], fused=True,
+             lr=self.lr if lr is None else lr, beta1=self.BETAS[0], beta2=self.BETAS[1], eps=self.eps,
+             weight_decay=0, amsgrad=False, maximize=False)
+        if self.master is not self.flat:
+            self.flat.copy_(self.master)
+        self.steps += 1
         return norm
 
     def _compiled(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
@@ -101,10 +110,19 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone()}
+        own = {} if self.master is self.flat else {"master": self.master.clone()}
+        return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone(), **own}
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
         self.steps = int(state["steps"])
         self.count.fill_(self.steps)
         self.first.copy_(state["first"])
         self.second.copy_(state["second"])
+        if "master" in state:
+            self.master.copy_(state["master"])
+
+
+def step_size(lr: float, update: int, total: int, warmup: int, anneal: bool) -> float:
+    """Grows linearly to `lr` in `warmup` updates, then, with `anneal`, falls linearly to a tenth of it."""
+    rising = min(1.0, (update + 1) / max(1, warmup))
+    return lr * rising * (1 - 0.9 * update / total if anneal else 1.0)

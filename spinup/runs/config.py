@@ -45,15 +45,13 @@ TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no":
 
 
 @dataclass(kw_only=True)
-class BaseConfig:
+class RunConfig:
     """What every run has. UserError, on creation, for a value of the wrong type or out of its range."""
 
-    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     seed: Seed = 1                       # decides every random number; the same seed and machine give the same run
-    total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
-    num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
-    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU for images, else the faster CPU
-    threads: Natural = 0                 # torch's threads; 0 chooses: 1 for 64-wide networks, 2 for wide ones, images
+    total_steps: Count = 100_000         # steps of the whole run
+    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU where one helps, else the CPU
+    threads: Natural = 0                 # torch's threads; 0 chooses: 1 for narrow networks, 2 for wide ones, images
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
     log_dir: str = "runs"                # the folder that holds the experiments
     exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
@@ -66,6 +64,15 @@ class BaseConfig:
         hints = get_type_hints(type(self), include_extras=True)
         for field in fields(self):
             setattr(self, field.name, checked(field.name, hints[field.name], getattr(self, field.name)))
+
+
+@dataclass(kw_only=True)
+class BaseConfig(RunConfig):
+    """What every training on environments has."""
+
+    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
+    total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
+    num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:

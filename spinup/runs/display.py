@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+SHORT = {"return_mean_100": "return", "held_out_accuracy": "held-out accuracy"}
 PLAIN_LINES = 10        # in a pipe, a run prints about this many lines
 
 
@@ -29,10 +30,10 @@ def number(x: float) -> str:
 
 
 class Display:
-    """Shows rows as they come. `total` is the number of steps of the run."""
+    """Shows rows as they come. `measure` is the column that tells how good the policy is."""
 
-    def __init__(self, title: str, total: int, quiet: bool):
-        self.title, self.total, self.quiet = title, total, quiet
+    def __init__(self, title: str, measure: str, quiet: bool):
+        self.title, self.measure, self.quiet = title, measure, quiet
         self.console = Console()
         self.live = None
         self.lines = 0
@@ -48,17 +49,19 @@ class Display:
             self.console.print(Text(text), soft_wrap=True)
             sys.stdout.flush()
 
-    def row(self, row: dict[str, float]) -> None:
-        """Show the newest row."""
+    def row(self, row: dict[str, float], total: int) -> None:
+        """Show the newest row of a run of `total` steps."""
         if self.quiet:
             return
-        steps, left = row["steps"], (self.total - row["steps"]) / max(row["steps_per_second"], 1e-9)
+        self.total = total
+        steps, left = row["steps"], (total - row["steps"]) / max(row["steps_per_second"], 1e-9)
         if self.live is not None:
             self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:
             self.lines = steps * PLAIN_LINES // self.total + 1
-            self.say(f"{steps:>11,} / {self.total:,} steps   return {number(row['return_mean_100']):>8}   "
-                     f"{row['steps_per_second']:>8,.0f} steps/s   {duration(left)} left")
+            name, rate = SHORT.get(self.measure, self.measure), row["steps_per_second"]
+            self.say(f"{steps:>11,} / {self.total:,} steps   {name} {number(row[self.measure]):>8}   "
+                     f"{rate:>8,.{0 if rate >= 100 else 1}f} steps/s   {duration(left)} left")
 
     def _table(self, row: dict[str, float], left: float) -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2))

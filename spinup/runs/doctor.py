@@ -102,7 +102,7 @@ def installed(name: str) -> str:
 
 def source() -> Line:
     from spinup import __version__
-    from spinup.runs.run import git_revision
+    from spinup.runs.folders import git_revision
     revision = git_revision()
     git = f"git revision {revision}" if revision else "not in a git checkout"
     return "spinup", "ok", f"{__version__} at {Path(__file__).parents[1]}, {git}"
@@ -185,7 +185,7 @@ def compiler() -> Line:
 
 
 def folder(log_dir: str) -> Line:
-    from spinup.runs.run import check_writable
+    from spinup.runs.folders import check_writable
     try:
         check_writable(Path(log_dir))
     except UserError as error:

@@ -26,11 +26,11 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Natural, parse
-from spinup.runs.display import duration, number
+from spinup.runs.config import Natural, RunConfig, parse
+from spinup.runs.display import SHORT, duration, number
 from spinup.runs.files import read_json
+from spinup.runs.folders import check_exp_name, config_to_json
 from spinup.runs.policy import describe
-from spinup.runs.run import check_exp_name, config_to_json
 
 POLL = 0.2                                              # seconds between looks at the processes
 OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
@@ -67,7 +67,7 @@ class Job:
 
 
 def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
-         check: Callable[[dict[str, str]], BaseConfig]) -> int:
+         check: Callable[[dict[str, str]], RunConfig]) -> int:
     """Run every combination of `settings` that is not finished, at most `workers` at a time, then print a table.
 
     Args:
@@ -97,12 +97,12 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
     for flag in ("exp-name", "log-dir"):
         if len(settings.get(flag, [""])) != 1:
             raise UserError(f"--{flag} takes one value in a grid: all variants go below it")
-    root = Path(settings.get("log-dir", [BaseConfig.log_dir])[0])
-    texts = settings.get("seed") or [str(BaseConfig.seed)]
+    root = Path(settings.get("log-dir", [RunConfig.log_dir])[0])
+    texts = settings.get("seed") or [str(RunConfig.seed)]
     seeds = list(dict.fromkeys(parse("seed", Natural, text) for text in texts))
     varied = {k: v for k, v in settings.items() if k not in OURS}
-    env = varied.get("env", [BaseConfig.env])
-    base = settings.get("exp-name", [""])[0] or safe("_".join([algo, *(env if len(env) == 1 else []), "grid"]))
+    subject = varied.get("env") or varied.get("task") or []
+    base = settings.get("exp-name", [""])[0] or safe("_".join([algo, *(subject if len(subject) == 1 else []), "grid"]))
     check_exp_name(base)
     jobs, names = [], {}
     for flags in expand(varied):
@@ -120,7 +120,7 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w.,+=-]+", "-", name).strip(".-")
 
 
-def check_job(algo: str, job: Job, config: BaseConfig) -> None:
+def check_job(algo: str, job: Job, config: RunConfig) -> None:
     """Note the run's steps, and whether it is finished. UserError where its folder holds a run of other settings."""
     job.total_steps = config.total_steps
     if (job.directory / "config.json").exists():
@@ -195,7 +195,8 @@ class Grid:
         job.words.close()
         result = job.result()
         if job.process.returncode == 0 and result.get("status") == "finished":
-            job.status, said = "finished", f"return {show(result['return_mean_100'])}"
+            measure = result["measure"]
+            job.status, said = "finished", f"{SHORT.get(measure, measure)} {show(result[measure])}"
         elif self.signals:
             job.status, said = "interrupted", "interrupted"
         else:
@@ -260,7 +261,7 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
     """The cells of one variant."""
     from spinup.runs.statistics import bootstrap_interval
     results = [j.result() for j in jobs if j.status == "finished"]
-    returns = [r["return_mean_100"] for r in results if r["return_mean_100"] is not None]
+    returns = [r[r["measure"]] for r in results if r[r["measure"]] is not None]
     interval = " to ".join(map(number, bootstrap_interval(returns))) if len(returns) > 1 else "-"
     states = {s: n for s in ("finished", "failed", "interrupted", "waiting") if (n := sum(j.status == s for j in jobs))}
     return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), interval,

@@ -30,8 +30,12 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
          "axes.formatter.useoffset": False, "savefig.dpi": 150,
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
-LABELS = {"return_mean_100": "mean return of the last 100 episodes",
+MEASURES = ("return_mean_100", "held_out_accuracy")          # of trainings on environments, and of language models
+LABELS = {"held_out_accuracy": "held-out accuracy", "return_mean_100": "mean return of the last 100 episodes",
           "return_mean": "mean return of an epoch's episodes"}
+
+EPISODES = ("mean of an epoch's episodes", "mean of the last 100 episodes")
+RESPONSES = ("mean reward in training", "solved of the held-out problems")
 
 
 @dataclass
@@ -40,9 +44,19 @@ class Curves:
 
     directory: Path
     algorithm: str
-    env: str
+    env: str                                                 # or a task
     seed: int
     progress: dict[str, list[float]]
+
+    @property
+    def measure(self) -> str:
+        """The column that tells how good the policy is."""
+        return MEASURES[1] if MEASURES[1] in self.progress else MEASURES[0]
+
+    @property
+    def unit(self) -> str:
+        """What a step is."""
+        return "environment steps" if self.measure == MEASURES[0] else "updates"
 
     def xy(self, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
         """Two columns, `[rows]` each, without the rows where one is not finite: those in which no episode ended."""
@@ -56,9 +70,9 @@ class Curves:
 def read_curves(directory: Path) -> Curves:
     """The run in `directory`. UserError where it is not one."""
     data = read_json(directory / "config.json")
-    env, seed = data["config"]["env"], data["config"]["seed"]
-    name = env if isinstance(env, str) else env["callable"]
-    return Curves(directory, data["algorithm"], name, seed, read_progress(directory))
+    subject = data["config"].get("env") or data["config"]["task"]         # a Python function or object is only named
+    name = subject if isinstance(subject, str) else subject["callable"]
+    return Curves(directory, data["algorithm"], name, data["config"]["seed"], read_progress(directory))
 
 
 def find_curves(directories: Sequence[Path]) -> list[Curves]:
@@ -98,19 +112,23 @@ def draw_curve(directory: Path) -> Path:
     """Draw the training return of a run into its `curve.png`, and return the path of that."""
     from matplotlib import rc_context
     run, path = read_curves(Path(directory)), Path(directory) / "curve.png"
-    each, mean = run.xy("steps", "return_mean"), run.xy("steps", "return_mean_100")
+    if run.measure == MEASURES[0]:
+        names, labels, ylabel = ("return_mean", run.measure), EPISODES, "undiscounted return"
+    else:
+        names, labels, ylabel = ("reward", run.measure), RESPONSES, "share of responses"
+    each, mean = (run.xy("steps", name) for name in names)
     with rc_context(STYLE):
         figure, (axes,) = _figure()
-        _line(axes, *each, color=COLOURS[0], alpha=0.35, linewidth=1, label="mean of an epoch's episodes")
-        _line(axes, *mean, color=COLOURS[0], linewidth=2, label="mean of the last 100 episodes")
-        axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel="undiscounted return")
-        _finish(axes, "environment steps", empty=not len(each[0]) and not len(mean[0]))
+        _line(axes, *each, color=COLOURS[0], alpha=0.35, linewidth=1, label=labels[0])
+        _line(axes, *mean, color=COLOURS[0], linewidth=2, label=labels[1])
+        axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel=ylabel)
+        _finish(axes, run.unit, empty=not len(each[0]) and not len(mean[0]))
         write_whole(path, _render(figure, "png"))
     return path
 
 
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
-         group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "return_mean_100",
+         group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
          out: Path | None = None) -> list[Path]:
     """Draw every run in or below `directories`, one axis per environment; returns the paths of the PNG and the SVG.
 
@@ -121,7 +139,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         x: environment steps or wall time.
         smooth: rows to average over, half of them before and half after.
         group: what one curve averages: the seeds in an experiment's folder, nothing, or all runs of an algorithm.
-        value: a column of `progress.csv`.
+        value: a column of `progress.csv`; without one, what tells how good the policies are.
         out: the picture; both endings are written. By default `plot.png` in the first directory.
 
     UserError: no runs, no such column (the nearest is named), a file that cannot be written.
@@ -132,6 +150,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     if smooth < 1:
         raise UserError(f"--smooth must be at least 1, not {smooth}")
     runs = find_curves(directories)
+    value = value or runs[0].measure
     if all(value not in run.progress for run in runs):
         known = runs[0].progress
         raise UserError(f"no run has a column {value!r}.{nearest(value, known)} There are: {', '.join(known)}")
@@ -140,7 +159,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a folder of yours")
     panels = grouped(runs, group)
     labels = sorted({label for groups in panels.values() for label in groups})
-    column, seconds, xlabel = ("steps", 1, "environment steps") if x == "step" else ("wall_seconds", *_time_unit(runs))
+    column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     ylabel = LABELS.get(value, value.replace("_", " ")) + (f", over {smooth} rows" if smooth > 1 else "")
     with rc_context(STYLE):
         figure, all_axes = _figure(len(panels), max(len(groups) for groups in panels.values()))
@@ -165,7 +184,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
 
 
 def summary(directories: Sequence[Path], group: str = "experiment") -> list[dict[str, Any]]:
-    """What `plot` draws as a table: a row for each group, with the mean over its runs of their last `return_mean_100`.
+    """What `plot` draws as a table: a row for each group, with the mean over its runs of the last number of `measure`.
 
     `n` counts the runs in which an episode ended; `steps` are those of the shortest run; `low` and `high` bound the
     95 % bootstrap interval over runs, and are NaN for fewer than three.
@@ -173,11 +192,12 @@ def summary(directories: Sequence[Path], group: str = "experiment") -> list[dict
     rows = []
     for env, groups in grouped(find_curves(directories), group).items():
         for label, members in groups.items():
-            last = [float(ys[-1]) for _, ys in (m.xy("steps", "return_mean_100") for m in members) if len(ys)]
+            measure = members[0].measure
+            last = [float(ys[-1]) for _, ys in (m.xy("steps", measure) for m in members) if len(ys)]
             low, high = bootstrap_interval(last) if len(last) >= ENOUGH else (np.nan, np.nan)
             rows.append({group: label, "env": env, "n": len(last),
                          "steps": int(min(m.progress["steps"][-1] for m in members)),
-                         "return_mean_100": float(np.mean(last)) if last else np.nan, "low": low, "high": high})
+                         measure: float(np.mean(last)) if last else np.nan, "low": low, "high": high})
     return rows
 
 
@@ -235,7 +255,7 @@ def _finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None)
     axes.set_xlabel(xlabel)
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
-    if xlabel == "environment steps":
+    if xlabel in ("environment steps", "updates"):
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))               # 100k, 1M
     outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
     if empty:

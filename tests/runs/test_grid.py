@@ -8,18 +8,21 @@ import pytest
 
 from spinup.algos import ppo
 from spinup.cli import configure
-from spinup.envs import make
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_json
+from spinup.runs.folders import config_to_json
 from spinup.runs.grid import Grid, check_job, expand, grid, plan
 from spinup.runs.log import read_progress
-from spinup.runs.run import describe_run
 
 SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "hidden": ["8,8"], "no-anneal": []}
 
 
 def check(flags: dict[str, str]) -> ppo.Config:
     return configure("ppo", [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
+
+
+def described(flags: dict[str, str]) -> dict:
+    return {"algorithm": "ppo", "config": config_to_json(check(flags))}
 
 
 def names(settings: dict[str, list[str]]) -> list[str]:
@@ -40,7 +43,7 @@ def test_names_tell_what_varies_and_fit_any_file_system():
     assert names({"env": ["CartPole-v1", "a:B/C-v0"], "exp-name": ["x"]}) == [
         "runs/x_envCartPole-v1/x_envCartPole-v1_s1", "runs/x_enva-B-C-v0/x_enva-B-C-v0_s1"]
     flags = plan("ppo", {"hidden": ["64,64"], "no-anneal": [], "seed": ["3"]})[0].flags
-    assert flags == {"hidden": "64,64", "no-anneal": "", "exp-name": "ppo_CartPole-v1_grid", "log-dir": "runs",
+    assert flags == {"hidden": "64,64", "no-anneal": "", "exp-name": "ppo_grid", "log-dir": "runs",
                      "seed": "3", "quiet": ""}
 
 
@@ -66,7 +69,7 @@ def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
         return plan(algo, {"log-dir": [str(tmp_path)], "exp-name": ["x"], "total-steps": ["10000"], **settings})[0]
     first = job()
     first.directory.mkdir(parents=True)
-    write_json(first.directory / "config.json", describe_run("ppo", check(first.flags), make("CartPole-v1", 1, 0)))
+    write_json(first.directory / "config.json", described(first.flags))
     check_job("ppo", job(), check(job().flags))
     other = job(**{"total-steps": ["20000"]})
     with pytest.raises(UserError, match="a run with total_steps 10000, not 20000; choose another --exp-name"):
@@ -86,8 +89,9 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     finished, begun, new, failing = (job.directory for job in jobs)
     for job in jobs[:2]:
         job.directory.mkdir(parents=True)
-        write_json(job.directory / "config.json", describe_run("ppo", check(job.flags), make("CartPole-v1", 1, 0)))
-    earlier = {"status": "finished", "steps": 2000, "return_mean_100": 123.0, "steps_per_second": 10.0}
+        write_json(job.directory / "config.json", described(job.flags))
+    earlier = {"status": "finished", "steps": 2000, "measure": "return_mean_100", "return_mean_100": 123.0,
+               "steps_per_second": 10.0}
     write_json(finished / "result.json", earlier)
     before, at_once, start = (begun / "config.json").stat().st_mtime_ns, [], Grid.start
     monkeypatch.setattr(Grid, "start", lambda self, job: (start(self, job), at_once.append(self.count("running"))))

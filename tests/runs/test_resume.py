@@ -143,7 +143,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
         assert not (directory / "checkpoint.pt").exists()
     else:
         checkpoint = load_checkpoint(directory / "checkpoint.pt")
-        assert checkpoint["steps"] == (nth - 1) * 1056 and checkpoint["pending"]
+        assert checkpoint["steps"] == (nth - 1) * 1056 and checkpoint["subject"]["pending"]
     stepped.clear()
     assert cli("resume", RUN).code == 0
     assert sum(stepped) == 9600 - (nth - 1) * 1056                        # no more is done again than was lost
@@ -268,7 +268,7 @@ def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_
         first = cli("ppo", "--env", env, *TINY)
     assert first.code == 130
     assert first.out.count(f"{env} cannot be saved ({why}): a resumed run begins new episodes") == 1
-    assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["env"] is None
+    assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["subject"]["env"] is None
     resumed = cli("resume", RUN)
     assert resumed.code == 0
     assert "; its environments could not be saved, so it goes on with new episodes\n" in resumed.out

@@ -15,8 +15,8 @@ import torch
 
 from spinup import load, ppo, vpg
 from spinup.envs import VectorEnv
-from spinup.errors import UserError
-from spinup.runs.run import NonFiniteError, Result
+from spinup.errors import NonFiniteError, UserError
+from spinup.runs.run import Result
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
 WORDS = ["--preset", "none", "--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 32, "--minibatches", 2,
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
     directory = ppo("Pendulum-v1", **TINY, normalise_obs=True, normalise_reward=True).directory
     state = torch.load(directory / "checkpoint.pt", weights_only=True)
     assert state["steps"] == 1024 and state["algorithm"] == "ppo"
-    assert set(state["parts"]) == {"policy", "optimizer", "scaler"} and state["env"] is not None
+    assert set(state["parts"]) == {"policy", "optimizer", "scaler"} and state["subject"]["env"] is not None
     tensors, rest = [], [state]
     while rest:
         x = rest.pop()

@@ -1,0 +1,32 @@
+"""What every training of a language model has: its task, its model, how responses are drawn."""
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spinup.runs.config import Count, Natural, Positive, RunConfig, Unit
+
+
+@dataclass(kw_only=True)
+class LanguageConfig(RunConfig):
+    """Settings of a task and of the model that works on it."""
+
+    task: str | object = "reverse"       # a name such as reverse:length=8, a JSONL of prompts, or in Python a task
+    reward: str | Callable = ""          # file.py:function of (prompt, response), in place of the task's own verifier
+    model: str = ""                      # the folder of a run or a checkpoint to begin with; without one, a small model
+    total_steps: Count = 300             # updates of the whole run; each draws its own responses
+    max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
+    temperature: Positive = 1.0          # above 1 draws unlikelier tokens; what is scored is what was drawn, at any
+    held_out: Count = 256                # problems that are never trained on, answered at every row
+    micro_batch: Natural = 0             # responses in one pass back; 0 means all; fewer take less memory
+    checkpointing: bool = False          # compute activations again on the way back: a third slower, far less memory
+    layers: Count = 4                    # of a small model made here
+    width: Count = 64                    # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
+    heads: Count = 4                     # of a small model made here; must divide its width into even parts
+
+
+@dataclass(kw_only=True)
+class LearningConfig(LanguageConfig):
+    """Settings that every method has that learns from rewards."""
+
+    prompts: Count = 32                  # different prompts in an update; more are less noise, and take longer
+    samples: Count = 8                   # responses to each prompt, which are compared with each other
+    start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn

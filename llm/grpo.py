@@ -1,0 +1,135 @@
+"""Group relative policy optimization (Shao et al. 2024, arXiv:2402.03300), Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)
+and DAPO (Yu et al. 2025, arXiv:2503.14476).
+
+G responses to the same prompt are each other's baseline, so that PPO needs no value function:
+
+    GRPO      A_i = (R_i - mean of its group) / standard deviation of its group        (section 4.1.2)
+    Dr. GRPO  A_i =  R_i - mean of its group
+
+for every token of response i, and the rest is PPO: the loss below is `spinup.algos.ppo.clipped_surrogate`, the function
+that balances CartPole. What a response's tokens weigh differs:
+
+    GRPO      1 / (its length * responses)          a long wrong answer is hardly punished: answers grow longer
+    Dr. GRPO  1 / (longest length * responses)      the same for every token of every update
+    DAPO      1 / all tokens of the update
+
+DAPO clips higher above than below (rare tokens can still become likely), draws again where a group has no contrast, and
+takes a penalty off for answers that come close to the limit of their length. The divergence from the start, which GRPO
+subtracts, is off by default, as in most of what came after; `--kl-coef` puts it into the loss.
+
+Differs from spinup/algos/ppo.py by: the mean of a group where the value function was, one episode a row with a mask for
+its end, and how rows are averaged.
+"""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from llm.config import LearningConfig
+from llm.policy.generate import Responses
+from llm.run import Loss, Result, Run, join
+from llm.start import find_start
+from llm.tasks.make import make_task
+from spinup.algos.ppo import clipped_surrogate
+from spinup.core.kl import k2
+from spinup.core.masked import aggregate
+from spinup.core.optim import FlatAdam, step_size
+from spinup.runs.config import Count, Natural, NonNegative, Positive
+
+METHODS = {"grpo": {"scale": "group", "average": "sequence"},
+           "dr_grpo": {"scale": "none", "average": "constant"},
+           "dapo": {"scale": "group", "average": "token", "clip_high": 0.28, "draws": 3, "overlong": 1}}
+
+
+@dataclass(kw_only=True)
+class Config(LearningConfig):
+    scale: Literal["group", "none"] = "group"    # whether to divide by the deviation of the group
+    average: Literal["sequence", "constant", "token"] = "sequence"   # what a token weighs: see above
+    clip_low: Positive = 0.2             # below 1 - this, a step that already fell gets no more gradient
+    clip_high: Positive = 0.2            # above 1 + this, a step that already rose gets no more gradient
+    draws: Count = 1                     # at most so often are new prompts drawn for groups without contrast
+    overlong: Natural = 0                # tokens before the limit in which a penalty grows to 1; 0 means none
+    kl_coef: NonNegative = 0.0           # weight of the divergence from the start in the loss
+    epochs: Count = 1                    # passes over a batch; 1, in 1 minibatch, leaves ratio at 1 and clip asleep
+    minibatches: Count = 1               # pieces of a batch, each a gradient step
+    lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 1e-6 for large ones
+    warmup: Natural = 10                 # updates in which the step size grows to that; the first ones are the roughest
+    anneal: bool = True                  # then it falls linearly to a tenth
+    max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+
+
+def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
+    """R - mean of its group, `[P * G]`, over its deviation where `scale` is "group"; 0 where a group has no contrast.
+
+    The rows of a group stand together. Equal rewards are found by comparing, for .7 - mean(.7) is not 0.
+    """
+    groups = rewards.view(-1, samples)
+    std, mean = torch.std_mean(groups, 1, correction=0, keepdim=True)
+    adv = (groups - mean) / (std + eps) if scale == "group" else groups - mean
+    return torch.where(contrast(rewards, samples)[:, None], adv, 0.0).flatten()
+
+
+def contrast(rewards: Tensor, samples: int) -> Tensor:
+    """Whether the rewards of a group differ, `[P]`."""
+    groups = rewards.view(-1, samples)
+    return groups.amax(1) > groups.amin(1)
+
+
+def groups_to_rows(groups: Tensor, samples: int) -> Tensor:
+    """The rows `[n * G]` of the groups that are True in `[P]`."""
+    return groups.repeat_interleave(samples).nonzero()[:, 0]
+
+
+def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
+    """0 up to `limit - buffer` tokens, falling to -1 at the limit (DAPO, eq. 13), `[B]`."""
+    return -((lengths - (limit - buffer)) / max(1, buffer)).clamp(0, 1) * (buffer > 0)
+
+
+def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -> Result:
+    """Train a policy with GRPO or its kin. `resume`: the folder of a run of the same settings to go on with."""
+    # Set up.
+    task = make_task(cfg.task, cfg.reward or None)
+    run = Run(method, cfg, task, find_start(cfg, task), resume)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+
+    def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:
+        each, stats = clipped_surrogate(logp, part.logp, adv, (cfg.clip_low, cfg.clip_high), part.mask)     # PPO's own
+        if cfg.kl_coef:
+            each = each + cfg.kl_coef * k2(logp, before, part.mask)
+        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator, length=run.max_tokens), stats
+
+    with run:
+        run.keep(model=run.model, optimizer=optimizer)
+        for update in run.updates(cfg.total_steps):
+            # Collect; where `draws` allows it, again until enough groups have contrast, but never for ever.
+            drawn, useful = [], 0
+            while len(drawn) < cfg.draws and useful < cfg.prompts:
+                drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
+                useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
+                run.record(drawn[-1])                         # before any is left out: the curve must not flatter
+            batch = join(drawn)
+            r, mask = batch.responses, batch.responses.mask
+            rewards = batch.rewards + overlong_penalty(r.lengths + ~r.finished, run.max_tokens, cfg.overlong)
+            adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
+
+            # A group without contrast has no gradient: it is left out, but counted, or the step would change. DAPO's
+            # batch consists of the others alone, and of no more than `prompts` of them.
+            rows, counted = groups_to_rows(contrast(rewards, cfg.samples), cfg.samples), mask
+            if cfg.draws > 1:
+                rows = rows[:cfg.prompts * cfg.samples]
+                counted = mask[rows]
+            denominator = (counted.sum() if cfg.average == "token" else len(counted)) / cfg.minibatches
+            before = run.start_logp(batch) if cfg.kl_coef else r.logp
+
+            # Update.
+            lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
+            for _ in range(cfg.epochs if len(rows) else 0):
+                order = rows[torch.randperm(len(rows)).to(run.device)]
+                for chosen in order.tensor_split(cfg.minibatches):
+                    optimizer.zero_grad()
+                    stats = run.backward(batch, chosen, loss, adv, before, denominator=denominator)
+                    run.add(grad_norm=optimizer.step(lr), **stats)
+            run.add(learning_rate=lr)
+        return run.result()

@@ -1,0 +1,235 @@
+"""Models in Hugging Face's folders, of the families Llama, Qwen2 (and 2.5) and Qwen3: read from disk and written back.
+
+Nothing is ever downloaded. A folder holds config.json, the weights in *.safetensors, and a tokenizer.
+"""
+import json
+import os
+import re
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llm.policy.tokenizer import Tokenizer, load_tokenizer
+from llm.policy.transformer import Shape, Transformer
+from spinup.errors import UserError
+from spinup.runs.files import write_json
+
+# Architecture: its model_type, and whether it has biases on query, key and value, and norms of query and key.
+FAMILIES = {"LlamaForCausalLM": ("llama", False, False),
+            "Qwen2ForCausalLM": ("qwen2", True, False),
+            "Qwen3ForCausalLM": ("qwen3", False, True)}
+# A field of Shape: its name in config.json.
+FIELDS = {"vocab_size": "vocab_size", "context": "max_position_embeddings", "layers": "num_hidden_layers",
+          "width": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+          "head_size": "head_dim", "hidden": "intermediate_size", "eps": "rms_norm_eps", "tied": "tie_word_embeddings"}
+LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")    # Shape.rope_scaling
+
+
+def names(model: Transformer) -> dict[str, Tensor]:
+    """Every tensor of a model under Hugging Face's name, as a view: q, k and v are parts of our one matrix.
+
+    To load is to copy into these, to save is to write them.
+    """
+    shape = model.shape
+    heads = [n * shape.head_size for n in (shape.heads, shape.kv_heads, shape.kv_heads)]
+    table = {"model.embed_tokens.weight": model.embed.weight, "model.norm.weight": model.norm.weight}
+    if model.head is not None:
+        table["lm_head.weight"] = model.head.weight
+    for i, block in enumerate(model.blocks):
+        parts = {"input_layernorm.weight": block.norm_attention.weight,
+                 "self_attn.o_proj.weight": block.out.weight,
+                 "post_attention_layernorm.weight": block.norm_mlp.weight,
+                 "mlp.down_proj.weight": block.down.weight}
+        for kind, fused in block.qkv.named_parameters():                  # weight, and bias where there is one
+            parts |= {f"self_attn.{x}_proj.{kind}": part for x, part in zip("qkv", fused.split(heads), strict=True)}
+        for x, part in zip(("gate", "up"), block.gate_up.weight.chunk(2), strict=True):
+            parts[f"mlp.{x}_proj.weight"] = part
+        if block.q_norm is not None:
+            parts |= {"self_attn.q_norm.weight": block.q_norm.weight, "self_attn.k_norm.weight": block.k_norm.weight}
+        table |= {f"model.layers.{i}.{name}": part for name, part in parts.items()}
+    return {name: part.detach() for name, part in table.items()}
+
+
+def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Tokenizer]:
+    """The model in `folder`, on the CPU with its weights as `dtype`, and its tokenizer.
+
+    UserError where the folder is missing or incomplete, or holds a model that `Transformer` cannot be.
+    """
+    folder = existing(folder)
+    library = safetensors(folder)
+    shape, files, tokenizer = shape_of(folder), weight_files(folder), load_tokenizer(folder)
+    if tokenizer.vocab_size > shape.vocab_size:
+        raise UserError(f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens and its model only "
+                        f"{shape.vocab_size}; fetch both from one place")
+    with torch.device("meta"):                                            # no memory yet, and no random numbers
+        model = Transformer(shape)
+    model.to(dtype).to_empty(device="cpu")
+    with ExitStack() as stack:
+        source = {}                                                       # name: the opened file that holds it
+        for file in files:
+            try:
+                weights = stack.enter_context(library.safe_open(file, framework="pt"))
+            except (OSError, library.SafetensorError):
+                raise UserError(f"{file} is missing, damaged or cut short; fetch it again") from None
+            source |= dict.fromkeys(weights.keys(), weights)
+        fill(model, source, folder)
+    return model, tokenizer
+
+
+def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
+    """Copy every weight of `source` into its place, one after another: the model is never in memory twice."""
+    table, head = names(model), "lm_head.weight"
+    source = {name: file for name, file in source.items() if not name.endswith("rotary_emb.inv_freq")}   # old Llamas
+    if model.head is None and head in source:                             # written out though it is the embedding too
+        both = [source[name].get_tensor(name) for name in (head, "model.embed_tokens.weight") if name in source]
+        if torch.equal(both[0], both[-1]):
+            del source[head]
+    for says, wrong in (("lack", table.keys() - source.keys()), ("have an unknown", source.keys() - table.keys())):
+        if wrong:
+            others = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
+            raise UserError(f"the weights in {folder} {says} {min(wrong)}{others}; fetch them and config.json from one "
+                            "place")
+    for name, part in table.items():
+        weight = source[name].get_tensor(name)
+        if weight.shape != part.shape:
+            raise UserError(f"{name} in {folder} is {list(weight.shape)} and should be {list(part.shape)}; fetch the "
+                            "weights and config.json from one place")
+        part.copy_(weight)
+
+
+def shape_of(folder: Path) -> Shape:
+    """What config.json says; UserError where that is not for `Transformer`."""
+    file = folder / "config.json"
+    config = read(file)
+    family = next((x for x in config.get("architectures") or [] if x in FAMILIES), None)
+    if family is None:
+        raise UserError(f"{file} is of {', '.join(config.get('architectures') or ['no architecture'])}; "
+                        f"choose a model of {', '.join(FAMILIES)}")
+    # Version 5 of transformers writes rope_parameters; before there were rope_theta and rope_scaling.
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope_type = rope.get("rope_type", rope.get("type", "default"))
+    optional = {"num_key_value_heads", "head_dim", "tie_word_embeddings"}
+    lacking = [key for key in FIELDS.values() if config.get(key) is None and key not in optional]
+    lacking += [key for key in LLAMA3 if rope_type == "llama3" and key not in rope]
+    if lacking:
+        raise UserError(f"{file} lacks {lacking[0]}; fetch it again")
+    model_type, bias, norm = FAMILIES[family]
+    layers, windows = config["num_hidden_layers"], config.get("layer_types")
+    windowed = "sliding_attention" in windows if windows else config.get("max_window_layers", 28) < layers
+    unlike = {"a sliding window": config.get("use_sliding_window") and config.get("sliding_window") and windowed,
+              "biases in its attention": model_type != "qwen2" and config.get("attention_bias"),
+              "biases in its MLP": config.get("mlp_bias"),
+              f"rotary positions of type {rope_type}": rope_type not in ("default", "llama3"),
+              f"{config.get('hidden_act')} in its MLP": config.get("hidden_act", "silu") != "silu",
+              "quantised weights": config.get("quantization_config")}
+    for what, so in unlike.items():
+        if so:
+            raise UserError(f"the model in {folder} has {what}, which this library does not know; choose another one, "
+                            "such as Qwen/Qwen2.5-0.5B-Instruct")
+    heads = config["num_attention_heads"]
+    given = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads, "tie_word_embeddings": False}
+    given |= {key: value for key, value in config.items() if value is not None}
+    return Shape(**{ours: given[theirs] for ours, theirs in FIELDS.items()}, qkv_bias=bias, qk_norm=norm,
+                 rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
+                 rope_scaling=tuple(rope[key] for key in LLAMA3) if rope_type == "llama3" else None)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The one file of the weights, or all that the index lists."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.is_file():
+        return [whole]
+    if not index.is_file():
+        raise UserError(f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
+    return [folder / name for name in sorted(set(read(index).get("weight_map", {}).values()))]
+
+
+def existing(folder: str | Path) -> Path:
+    """`folder` where it is one; UserError otherwise, which for a name on the hub says how to fetch the model."""
+    path, name = Path(folder), str(folder)
+    if path.is_dir():
+        return path
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not path.parent.is_dir():
+        local = f"models/{path.name}"
+        raise UserError(f"{name} is not on this disk; fetch it with `hf download {name} --local-dir {local}`, then "
+                        f"type --model {local}")
+    raise UserError(f"{name} is not a folder; give one that holds a config.json and *.safetensors")
+
+
+def read(file: Path) -> dict[str, Any]:
+    """A JSON file of a model's folder; UserError where it is missing or no JSON object."""
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{file.parent} holds no {file.name}; fetch the whole folder of the model") from None
+    except (OSError, ValueError):
+        config = None
+    if not isinstance(config, dict):
+        raise UserError(f"{file} is damaged; fetch it again")
+    return config
+
+
+def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer) -> None:
+    """Write a folder that `load_pretrained` reads, and transformers too; whole or not at all.
+
+    A folder of that name is replaced where the new one has every file that it has; UserError otherwise.
+    """
+    library, folder = safetensors(folder), Path(folder).resolve()
+    config = config_of(model, tokenizer)
+    new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
+    if old.exists() and not folder.exists():                              # killed between the two renames below
+        old.rename(folder)
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
+    new.mkdir(parents=True)
+    try:
+        tokenizer.save(new)
+        write_json(new / "config.json", config)
+        library.torch.save_file(names(model), new / "model.safetensors", metadata={"format": "pt"})
+        for file in new.iterdir():
+            with open(file, "rb+") as written:
+                os.fsync(written.fileno())
+        if folder.exists():
+            replaced = {x.name for x in folder.iterdir()} if folder.is_dir() else {folder.name}
+            if lost := replaced - {x.name for x in new.iterdir()}:
+                raise UserError(f"{folder} holds {min(lost)}, which would be lost; give the model a new folder")
+            folder.rename(old)
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
+    """config.json: the inverse of `shape_of`; with the names for the rotary positions of all versions, because an old
+    one would take 10,000 for what it does not find."""
+    shape = model.shape
+    family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
+    if family is None:
+        raise UserError("no family of models has both qkv_bias and qk_norm; leave one of them out to save this one")
+    scaling = None
+    if shape.rope_scaling is not None:
+        scaling = {"rope_type": "llama3", **dict(zip(LLAMA3, shape.rope_scaling, strict=True))}
+    return {"architectures": [family], "model_type": FAMILIES[family][0], "hidden_act": "silu",
+            **{theirs: getattr(shape, ours) for ours, theirs in FIELDS.items()},
+            "rope_theta": shape.rope_theta, "rope_scaling": scaling,
+            "rope_parameters": {"rope_theta": shape.rope_theta, **(scaling or {"rope_type": "default"})},
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "bos_token_id": None, "eos_token_id": tokenizer.end, "pad_token_id": None}
+
+
+def safetensors(folder: str | Path) -> ModuleType:
+    """The library of that name, with its `torch` part."""
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise UserError(f"{folder} needs safetensors; type: pip install 'spinup-rl[hf]'") from None
+    return safetensors

@@ -1,0 +1,231 @@
+"""Sampling responses: all prompts and all samples in one batch, one prefill a prompt, memory that is allocated once.
+
+What is drawn here is what is trained on: the mask and the log-probabilities are made where the tokens are made, and
+never inferred from token ids afterwards.
+"""
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from llm.policy.transformer import Cache, Prefix, Slots, Transformer
+from spinup.core.masked import select
+
+LOOK_EVERY = 16         # steps between looks at which rows have finished: a look waits for the GPU; on a CPU it is free
+COMPACT_BELOW = 0.5     # finished rows are dropped where no more than this share is left; moving the cache costs a step
+KEEP = 8                # shapes of caches that are kept
+
+Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> what a tool adds to them
+
+
+@dataclass
+class Prompts:
+    """Prompts `[P, L]`, padded at the end with anything at all, and their lengths `[P]`."""
+
+    ids: Tensor
+    lengths: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> "Prompts":
+        """From lists of ids; ValueError where one is empty, for then nothing comes before the first token."""
+        if not all(map(len, rows)):
+            raise ValueError("a prompt is empty; begin it with a token")
+        longest = max(map(len, rows))
+        ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
+        return cls(ids, torch.tensor([len(row) for row in rows], device=device))
+
+    @property
+    def equal(self) -> bool:
+        """Whether all have the same length: then no mask is needed anywhere."""
+        return bool((self.lengths == self.ids.shape[1]).all())
+
+
+@dataclass
+class Responses:
+    """B responses of up to T tokens; row b answers prompt `of[b]`.
+
+    Attributes:
+        ids: `[B, T]` tokens, the end token included; beyond `lengths`, anything.
+        logp: `[B, T]` fp32 log-probabilities under the policy that drew them, at the temperature it drew with.
+        mask: `[B, T]` 1 where the policy chose the token, 0 for what a tool wrote and beyond the end.
+        lengths: `[B]` tokens, those of tools and the end token included.
+        finished: `[B]` bool: it ended itself; otherwise it was cut off at the limit.
+        of: `[B]` the row of its prompt.
+    """
+
+    ids: Tensor
+    logp: Tensor
+    mask: Tensor
+    lengths: Tensor
+    finished: Tensor
+    of: Tensor
+
+    @classmethod
+    def empty(cls, of: Tensor, length: int, end: int) -> "Responses":
+        B, device = len(of), of.device
+        return cls(torch.full((B, length), end, device=device), torch.zeros(B, length, device=device),
+                   torch.zeros(B, length, device=device), torch.zeros(B, dtype=torch.long, device=device),
+                   torch.zeros(B, dtype=torch.bool, device=device), of.clone())
+
+    def __getitem__(self, rows: Tensor) -> "Responses":
+        return Responses(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def put(self, rows: Tensor, others: "Responses") -> None:
+        """Write `others` into these rows."""
+        for f in fields(self):
+            getattr(self, f.name)[rows] = getattr(others, f.name)
+
+
+class Sampler:
+    """Draws responses from a model; keeps the memory of its cache, and on CUDA the recorded step, from call to call."""
+
+    def __init__(self, model: Transformer, end: int):
+        self.model, self.end = model, end
+        self.caches: dict[tuple[int, int], Cache] = {}
+        self.steps: dict[tuple[int, int, int], Step] = {}
+
+    @torch.inference_mode()
+    def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
+                 temperature: float = 1.0, tool: Tool | None = None) -> Responses:
+        """`samples` responses to each prompt; row p * samples + g is the g-th answer to prompt p.
+
+        Args:
+            max_tokens: of a response, the end token and what tools write included.
+            generator: of the model's device; the only source of randomness. None takes the likeliest token each time.
+            tool: what a tool adds behind a row that has just received its last token; those are not the policy's.
+        The end token is drawn like any other, kept, and counts in the mask.
+        ValueError where prompt and response would not fit the model's context.
+        """
+        model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
+        if L + max_tokens > model.shape.context:
+            raise ValueError(f"a prompt of {L} tokens and a response of {max_tokens} do not fit the context of "
+                             f"{model.shape.context}")
+        of = torch.arange(P, device=device).repeat_interleave(samples)
+
+        # Read each prompt once; from then on its samples go on by themselves.
+        prefix = Prefix()
+        hidden = model.hidden(prompts.ids, Slots(), prefix)
+        logits = model.logits(hidden[torch.arange(P, device=device), prompts.lengths - 1])[of]      # [B, vocab]
+        cache = self._cache(B, L + max_tokens)
+        cache.fill(prefix, of)
+        step = self._step(cache, prompts.equal)
+
+        out = Responses.empty(of, max_tokens, self.end)
+        now, rows = Responses.empty(of, max_tokens, self.end), torch.arange(B, device=device)       # what is under way
+        alive, position = torch.ones_like(now.finished), prompts.lengths[of]
+        insert = Insertions(tool, B) if tool else None
+        for t in range(max_tokens):
+            log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)
+            token, mine = choose(log_pi, generator), alive
+            if insert is not None:
+                token, mine = insert(token, rows, alive)
+            now.ids[:, t], now.mask[:, t] = token, mine
+            now.logp[:, t] = log_pi.gather(1, token[:, None])[:, 0]
+            now.lengths += alive
+            alive = alive & (token != self.end)
+            if t + 1 == max_tokens:
+                break
+            if device.type == "cpu" or t % LOOK_EVERY == LOOK_EVERY - 1:
+                left = int(alive.sum())
+                if left <= COMPACT_BELOW * len(rows):
+                    now.finished = ~alive
+                    out.put(rows, now)
+                    keep = alive.nonzero()[:, 0]
+                    rows, now, position, alive, token = rows[keep], now[keep], position[keep], alive[keep], token[keep]
+                    if not left:
+                        break
+                    cache.keep(keep)
+                    step = self._step(cache, prompts.equal)
+            logits = step(token, position)
+            position = position + 1
+        now.finished = ~alive
+        out.put(rows, now)
+        out.logp = select(out.logp, out.mask)
+        with torch.inference_mode(False):                     # as ordinary tensors, which a gradient may pass by
+            return Responses(*(getattr(out, f.name).clone() for f in fields(out)))
+
+    def _cache(self, rows: int, length: int) -> Cache:
+        if (rows, length) not in self.caches:
+            if len(self.caches) == KEEP:                      # prompts of ever new lengths must not fill the memory
+                self.caches.clear()
+                self.steps.clear()
+            self.caches[rows, length] = Cache(self.model.shape, rows, length, self.model.device, self.model.dtype)
+        return self.caches[rows, length]
+
+    def _step(self, cache: Cache, equal: bool) -> "Step":
+        """A function (last token `[B]`, its position `[B]`) -> logits `[B, vocab]` of the next.
+
+        Where all rows stand at the same place, the cache is read up to there. Otherwise each row has a mask over the
+        whole of it, whose shapes never change: on CUDA that step is recorded once as a graph, and played back.
+        """
+        model = self.model
+
+        def together(token: Tensor, position: Tensor) -> Tensor:
+            return model.logits(model.hidden(token[:, None], Slots(int(position[0])), cache)[:, 0])
+
+        numbers = torch.arange(cache.length, device=model.device)
+
+        def apart(token: Tensor, position: Tensor) -> Tensor:
+            slots = Slots(None, position[:, None], (numbers <= position[:, None])[:, None, None])   # [B, 1, 1, length]
+            return model.logits(model.hidden(token[:, None], slots, cache)[:, 0])
+
+        if model.device.type != "cuda":
+            return together if equal else apart
+        key = (len(cache.memory[0][0]), cache.length, cache.rows)
+        if key not in self.steps:
+            self.steps[key] = record(apart, cache.rows, model.device)
+        return self.steps[key]
+
+
+Step = Callable[[Tensor, Tensor], Tensor]
+
+
+def record(step: Step, rows: int, device: torch.device) -> Step:
+    """`step` as a CUDA graph: some hundred kernels, launched at once."""
+    token, position = torch.zeros(2, rows, dtype=torch.long, device=device)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):                             # once outside of the recording, so that libraries set up
+        step(token, position)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = step(token, position)
+
+    def play(new_token: Tensor, new_position: Tensor) -> Tensor:
+        token.copy_(new_token)
+        position.copy_(new_position)
+        graph.replay()
+        return logits
+    return play
+
+
+def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
+    """One token a row, `[B]`, drawn from log-probabilities `[B, vocab]`; without a generator the likeliest.
+
+    The race of exponential clocks: argmin of noise / pi is distributed as pi. It neither sorts nor sums.
+    """
+    if generator is None:
+        return log_pi.argmax(-1)
+    return (log_pi.exp() / torch.empty_like(log_pi).exponential_(generator=generator)).argmax(-1)
+
+
+class Insertions:
+    """What tools write into responses: while some of it is left, a row's next token is that, and not the drawn one."""
+
+    def __init__(self, tool: Tool, rows: int):
+        self.tool, self.written, self.waiting = tool, [[] for _ in range(rows)], [[] for _ in range(rows)]
+
+    def __call__(self, token: Tensor, rows: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens to append, `[B]`, and which of them the policy chose, `[B]` bool, for rows under way."""
+        tokens, mine = token.tolist(), alive.tolist()
+        for i, (row, going) in enumerate(zip(rows.tolist(), list(mine), strict=True)):
+            if not going:
+                continue
+            if self.waiting[row]:
+                tokens[i], mine[i] = self.waiting[row].pop(0), False
+            self.written[row].append(tokens[i])
+            if not self.waiting[row]:
+                self.waiting[row] = list(self.tool(self.written[row]) or ())
+        return torch.tensor(tokens, device=token.device), torch.tensor(mine, device=token.device)

@@ -1,0 +1,65 @@
+"""Log-probabilities of given responses, with their gradients: the learner's side of what the sampler did."""
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from llm.policy.generate import Prompts
+from llm.policy.transformer import Prefix, Slots, Transformer
+from spinup.core.kl import kl_categorical
+
+CHUNK = 2**26           # logits that are kept for the way back; a larger batch is cut, and each piece computed again
+
+
+def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temperature: float = 1.0,
+          checkpointing: bool = False) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy, `[B, T]` in fp32, of each token of `ids` given its prompt and all before it.
+
+    Args:
+        of: `[B]` the row of `prompts` that each response answers. Each prompt is read once.
+        ids: `[B, T]` responses; what stands behind the end of one changes nothing before it.
+        temperature: that of the sampler, or the ratio of the two would not begin at 1.
+        checkpointing: keep less for the way back and compute it again.
+    """
+    hidden = read(model, prompts, of, ids, checkpointing)                                    # [B, T, width]
+    if hidden[..., 0].numel() * model.shape.vocab_size <= CHUNK:
+        return log_probs(model, hidden, ids, temperature)
+    pieces = -(-hidden[..., 0].numel() * model.shape.vocab_size // CHUNK)
+    done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False)
+            for h, i in zip(hidden.chunk(pieces), ids.chunk(pieces), strict=True)]
+    logp, entropy = zip(*done, strict=True)
+    return torch.cat(logp), torch.cat(entropy)
+
+
+def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
+    """The state that each token of a response is drawn from, `[B, T, width]`."""
+    (B, T), (P, L) = ids.shape, prompts.ids.shape
+    prefix, everyone = Prefix(), torch.arange(P, device=ids.device)
+    first = model.hidden(prompts.ids, Slots(), prefix, checkpointing)[everyone, prompts.lengths - 1][of]
+    if T == 1:
+        return first[:, None]
+    prefix.rows = of
+    steps, columns = torch.arange(T - 1, device=ids.device), torch.arange(L, device=ids.device)
+    causal = torch.ones(T - 1, T - 1, dtype=torch.bool, device=ids.device).tril()
+    if prompts.equal:
+        slots = Slots(L, None, torch.cat([torch.ones_like(causal[:, :1]).expand(-1, L), causal], 1)[None, None])
+    else:
+        lengths = prompts.lengths[of]
+        seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # not what pads a prompt
+        mask = torch.cat([seen, causal.expand(B, -1, -1)], 2)[:, None]                       # [B, 1, T - 1, L + T - 1]
+        slots = Slots(None, lengths[:, None] + steps, mask)
+    rest = model.hidden(ids[:, :-1], slots, prefix, checkpointing)
+    return torch.cat([first[:, None], rest], 1)
+
+
+def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32."""
+    log_pi = (model.logits(hidden).float() / temperature).log_softmax(-1)
+    return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), -(log_pi.exp() * log_pi.clamp(min=-1e4)).sum(-1)
+
+
+@torch.no_grad()
+def exact_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
+             temperature: float = 1.0) -> Tensor:
+    """KL(model || reference) of the next token at each step of the responses, `[B, T]`, summed over all symbols."""
+    logits, logits_ref = (m.logits(read(m, prompts, of, ids)).float() / temperature for m in (model, reference))
+    return kl_categorical(logits, logits_ref)

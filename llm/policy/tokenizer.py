@@ -1,0 +1,138 @@
+"""Text to token ids and back: a token a character for the models made here, and the tokenizers of Hugging Face."""
+import json
+from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
+from typing import Protocol
+
+from spinup.errors import UserError
+from spinup.runs.files import write_json
+
+CHARACTERS = "char_tokenizer.json"
+FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # one of which each of Hugging Face's tokenizers has
+
+
+class Tokenizer(Protocol):
+    """What the algorithms ask of a tokenizer.
+
+    Attributes:
+        end: the id that ends a response.
+        vocab_size: ids are below it; a model may have more.
+    """
+
+    end: int
+    vocab_size: int
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text and nothing more: it may stand in the middle of others."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of a response, which stops at the end token."""
+
+    def prompt(self, text: str) -> list[int]:
+        """What the policy reads for a prompt."""
+
+    def save(self, folder: Path) -> None:
+        """Write what `load_tokenizer` reads."""
+
+
+class CharTokenizer:
+    """A token a character: id 0 is the end, 1 to n are the characters in the order of the alphabet."""
+
+    end = 0
+
+    def __init__(self, alphabet: str):
+        self.alphabet, self.vocab_size = alphabet, len(alphabet) + 1
+        self.ids = {character: i for i, character in enumerate(alphabet, 1)}
+        if len(self.ids) < len(alphabet):
+            raise UserError(f"the alphabet {alphabet!r} has a character twice; give each once")
+
+    def encode(self, text: str) -> list[int]:
+        """UserError naming the first character that the alphabet lacks."""
+        try:
+            return [self.ids[character] for character in text]
+        except KeyError as error:
+            raise UserError(f"{error.args[0]!r} is not in the alphabet {self.alphabet!r}; leave it out or add it "
+                            "there") from None
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self.alphabet[i - 1] for i in takewhile(lambda i: i != self.end, ids))
+
+    def prompt(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / CHARACTERS, {"alphabet": self.alphabet})
+
+
+class HFTokenizer:
+    """The tokenizer in a folder of Hugging Face's. Nothing is downloaded, and no code of the folder's is run.
+
+    UserError where transformers is not installed, or the folder holds no tokenizer that it can open.
+    """
+
+    def __init__(self, folder: str | Path):
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise UserError(f"{folder} needs transformers; type: pip install 'spinup-rl[hf]'") from None
+        if not any(Path(folder, name).is_file() for name in FILES):       # transformers would make an empty one
+            raise UserError(f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except Exception as error:                                        # a damaged file raises a bare Exception
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(f"the tokenizer in {folder} cannot be opened ({reason}); fetch it again") from None
+        self.vocab_size = len(self.tokenizer)
+        self.end = self._end(Path(folder))
+
+    def _end(self, folder: Path) -> int:
+        """What a chat's template writes behind an assistant's words; without a template the end of a text.
+
+        The end of a text is not asked first: Qwen2.5's base models have the template, and `<|endoftext|>` as that.
+        """
+        if self.tokenizer.chat_template:
+            words, special = "the last words", {i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special}
+            chat = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": words}]
+            tail = self.tokenizer.apply_chat_template(chat, tokenize=False).rpartition(words)[2]
+            behind = [i for i in self.encode(tail) if i in special]
+            if behind:
+                return behind[0]
+        if self.tokenizer.eos_token_id is not None:
+            return self.tokenizer.eos_token_id
+        for file in (folder / "generation_config.json", folder / "config.json"):
+            end = json.loads(file.read_text("utf-8")).get("eos_token_id") if file.is_file() else None
+            if end is not None:
+                return end[0] if isinstance(end, list) else end
+        raise UserError(f"{folder} names no token that ends a text; put an eos_token into its tokenizer_config.json")
+
+    def encode(self, text: str) -> list[int]:
+        """Without what the tokenizer puts in front of a whole text, such as Llama's `<s>`."""
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Special tokens are left out, and the spaces left as they were written."""
+        ids = list(takewhile(lambda i: i != self.end, ids))
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def prompt(self, text: str) -> list[int]:
+        """A user's turn of the model's chat and the opening of the assistant's; of a model without chat the text."""
+        if self.tokenizer.chat_template:                                  # writes its own `<s>`: no second one
+            chat = [{"role": "user", "content": text}]
+            return self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        return self.tokenizer.encode(text)
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer in a model's folder, ours or Hugging Face's; UserError where it holds none that can be opened."""
+    file = Path(folder, CHARACTERS)
+    if not file.is_file():
+        return HFTokenizer(folder)
+    try:
+        alphabet = json.loads(file.read_text("utf-8"))["alphabet"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f'{file} is damaged; write {{"alphabet": "..."}} with the characters in their order') from None
+    return CharTokenizer(alphabet)

@@ -1,0 +1,326 @@
+"""A training of a language model: its responses are its rows, its task and generators are in its checkpoint."""
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from llm.config import LanguageConfig
+from llm.diagnose import diagnose
+from llm.policy.generate import Prompts, Responses, Sampler
+from llm.policy.policy import LanguagePolicy
+from llm.policy.score import exact_kl, score
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Transformer
+from llm.start import Start
+from llm.tasks.task import Problem, Task
+from llm.tasks.tools import replay
+from spinup.core.kl import k3
+from spinup.core.masked import masked_mean, select
+from spinup.errors import UserError
+from spinup.runs.log import read_progress
+from spinup.runs.training import Training
+
+# The columns of a row between the accuracies and the seconds; NaN where a method has no such number.
+METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
+           "ratio_min", "ratio_max", "grad_norm", "learning_rate")
+PHASES = ("rollout", "reward", "update", "evaluation")
+EXACT = 1024            # symbols up to which the divergence from the start is summed over all of them
+WIDE = 128              # from this width on, a second thread pays
+KL_ROWS = 128           # responses on which that divergence is measured
+EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row
+
+
+@dataclass
+class Result:
+    """What a training returns.
+
+    Attributes:
+        policy: `policy.respond(prompt)` answers a prompt.
+        progress: the columns of `progress.csv`.
+        directory: the run's folder.
+        status: "finished" or "interrupted".
+        held_out_accuracy: of its last row, sampled.
+    """
+
+    policy: LanguagePolicy
+    progress: dict[str, list[float]]
+    directory: Path
+    status: str
+    held_out_accuracy: float
+
+
+Loss = tuple[Tensor, dict[str, Tensor]]                   # a number to descend, and what to watch
+
+
+@dataclass
+class Batch:
+    """Problems, the responses to each, and what these earned. Row p * samples + g is the g-th answer to problem p."""
+
+    problems: list[Problem]
+    prompts: Prompts
+    responses: Responses
+    texts: list[str]
+    rewards: Tensor             # [B] fp32
+
+    @property
+    def samples(self) -> int:
+        return len(self.texts) // len(self.problems)
+
+
+class Run(Training):
+    """A training of `start` on `task`; see `Training`.
+
+    It draws responses, has them judged and scored, and counts; what is made of that is the algorithm's.
+    """
+
+    measure, epochs, decimals = "held_out_accuracy", 40, 1
+
+    def __init__(self, algorithm: str, config: LanguageConfig, task: Task, start: Start,
+                 resume: str | Path | None = None):
+        self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
+        self.start, self.reference = start, start.reference()
+        super().__init__(f"llm {algorithm}", config, task.name, self.model.device,
+                         min(2, os.cpu_count() or 1) if self.model.shape.width >= WIDE else 1, resume)
+        self.max_tokens = config.max_tokens or task.max_tokens
+        self.generator = torch.Generator(self.device).manual_seed(config.seed)
+        self.sampler = Sampler(self.model, self.tokenizer.end)
+        self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
+        self.counts: dict[str, int] = defaultdict(int)
+        self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
+        self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
+        self.said: set[str] = set()
+        self.best: dict[str, float] = {}
+        longest = max(len(self.encode(p)) for p in task.problems(8, np.random.default_rng(0)))
+        check_context(longest, self.max_tokens, self.model)
+
+    # What an algorithm calls.
+
+    def problems(self, n: int) -> list[Problem]:
+        """`n` problems to train on."""
+        return self.task.problems(n, self.rng)
+
+    def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
+               generator: torch.Generator | None = None) -> Batch:
+        """Responses of the present policy to each problem, and what they earn."""
+        with self.timed("rollout"):
+            prompts = self.prompts(problems)
+            responses = self.sampler(prompts, samples=samples, max_tokens=self.max_tokens,
+                                     generator=None if greedy else generator or self.generator,
+                                     temperature=self.config.temperature, tool=self.tool if self.task.tool else None)
+            rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
+            texts = [self.tokenizer.decode(ids[:n]) for ids, n in rows]
+        with self.timed("reward"):
+            asked = [p for p in problems for _ in range(samples)]
+            judge = getattr(self.task, "rewards", None)
+            rewards = judge(asked, texts) if judge else list(map(self.task.reward, asked, texts))
+        return Batch(list(problems), prompts, responses, texts, torch.tensor(rewards, device=self.device))
+
+    def start_logp(self, batch: Batch) -> Tensor:
+        """Log-probabilities of a batch's tokens under the policy that learning began with, `[B, T]`."""
+        r = batch.responses
+        with torch.no_grad():
+            return score(self.reference, batch.prompts, r.of, r.ids, temperature=self.config.temperature)[0]
+
+    def backward(self, batch: Batch, rows: Tensor, loss: Callable[..., Loss], *per_row: Tensor,
+                 **whole: Any) -> dict[str, Tensor]:
+        """Add the gradient of `loss` over rows `[n]` of a batch, micro-batch by micro-batch; what to watch of it.
+
+        loss: called with the log-probabilities `[m, T]` of some rows under the present policy, these rows' responses,
+            their part of each `per_row`, and `whole` as it is. What it returns must be divided by what the whole batch
+            counts, or the parts would not add up.
+        """
+        r, found = batch.responses, defaultdict(float)
+        tokens = r.mask[rows].sum().clamp(min=1)
+        for piece in rows.split(self.config.micro_batch or len(rows)):
+            part = r[piece]
+            logp, entropy = score(self.model, batch.prompts, part.of, part.ids, temperature=self.config.temperature,
+                                  checkpointing=self.config.checkpointing)
+            value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
+            value.backward()
+            with torch.no_grad():
+                weight = part.mask.sum() / tokens
+                for name, x in {**stats, "entropy": masked_mean(entropy, part.mask)}.items():
+                    found[name] += x * weight
+                found["loss"] += value.detach()
+                log_ratio = select(logp - part.logp, part.mask)
+                self.extreme(log_ratio.amin(), log_ratio.amax())
+        self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
+        return found
+
+    def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:
+        """Texts as responses to be imitated: the end token is one of them, and what a tool wrote is not."""
+        ids = [[*self.tokenizer.encode(text), self.tokenizer.end] for text in texts]
+        own = [[*map(float, replay(self.task, text)), 1.0] if self.task.tool else [1.0] * len(row)
+               for text, row in zip(texts, ids, strict=True)]             # with a tool, a character is a token
+        longest = max(map(len, ids))
+        mask = torch.tensor([m + [0.0] * (longest - len(m)) for m in own], device=self.device)
+        padded = torch.tensor([i + [self.tokenizer.end] * (longest - len(i)) for i in ids], device=self.device)
+        of = torch.arange(len(ids), device=self.device)
+        lengths = torch.tensor([len(i) for i in ids], device=self.device)
+        responses = Responses(padded, torch.zeros_like(mask), mask, lengths, torch.ones_like(of).bool(), of)
+        return Batch(list(problems), self.prompts(problems), responses, list(texts), torch.ones_like(mask[:, 0]))
+
+    def add(self, **values: float | Tensor) -> None:
+        """Numbers of one update, to be averaged over the updates of a row."""
+        for name, value in values.items():
+            self.sums[name] += float(value)
+            self.counts[name] += 1
+
+    def extreme(self, ratio_min: Tensor, ratio_max: Tensor) -> None:
+        """Log ratios of an update, of which the farthest from 0 is shown, as a ratio."""
+        low, high = math.exp(float(ratio_min)), math.exp(float(ratio_max))
+        self.extremes = {"ratio_min": min(low, self.extremes.get("ratio_min", low)),
+                         "ratio_max": max(high, self.extremes.get("ratio_max", high))}
+
+    def record(self, batch: Batch) -> None:
+        """What is watched of every batch, before anything is left out of it."""
+        r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
+        self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
+                 length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
+        if groups.shape[1] > 1:
+            self.add(no_contrast=(groups.amax(1) == groups.amin(1)).float().mean())
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.clock[name] += time.perf_counter() - began
+
+    def evaluate(self, greedy: bool = False, samples: int = 1) -> Batch:
+        """Answers to the held-out problems, the same problems at every call, with a generator of their own."""
+        began = dict(self.clock)
+        problems = self.task.problems(self.config.held_out, np.random.default_rng(EVALUATION), True)
+        batch = self.sample(problems, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
+        self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
+        self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
+        return batch
+
+    def result(self) -> Result:
+        """End the run, and give the user the policy."""
+        self.finish()
+        policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed)
+        progress = read_progress(self.directory)
+        return Result(policy, progress, self.directory, self.status, self.best.get("held_out_accuracy", math.nan))
+
+    # Text and tokens.
+
+    def encode(self, problem: Problem) -> list[int]:
+        return self.tokenizer.prompt(problem.prompt)
+
+    def prompts(self, problems: Sequence[Problem]) -> Prompts:
+        rows = [self.encode(p) for p in problems]
+        check_context(max(map(len, rows)), self.max_tokens, self.model)
+        return Prompts.of(rows, self.device)
+
+    def tool(self, tokens: list[int]) -> list[int] | None:
+        """The task's tool, for tokens."""
+        added = self.task.tool(self.tokenizer.decode(tokens))
+        return self.tokenizer.encode(added) if added else None
+
+    # What `Training` asks for.
+
+    def describe_subject(self) -> dict[str, Any]:
+        tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
+                     else {"tokenizer": str(self.tokenizer.folder)})
+        parameters = sum(p.numel() for p in self.model.parameters())
+        return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters,
+                "start": str(self.start.directory) if self.start.directory else None,
+                "start_seconds": round(self.start.made_in, 1)}
+
+    def after_update(self) -> None:
+        now = time.perf_counter()
+        spent = sum(self.clock[phase] for phase in PHASES)
+        self.clock["update"] += max(0.0, now - self.row_began - spent)
+
+    def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
+        self.row_began = time.perf_counter()
+        yield from super().updates(total, steps_each)
+
+    def row(self) -> dict[str, float]:
+        sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
+        self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
+                     "held_out_reward": float(sampled.rewards.mean())}
+        means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
+        seconds = max(time.perf_counter() - self.row_began, 1e-9)
+        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": self.kl_to_start(),
+               **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
+               "tokens_per_second": round(self.sums["tokens"] / seconds)}
+        for sentence in diagnose(row, self.max_tokens):
+            if sentence not in self.said:
+                self.said.add(sentence)
+                self.display.say(sentence)
+        for counter in self.sums, self.counts, self.extremes, self.clock:
+            counter.clear()
+        self.row_began = time.perf_counter()
+        return row
+
+    @torch.no_grad()
+    def kl_to_start(self) -> float:
+        """Mean over tokens of KL(policy || start), on held-out responses: exact for a small vocabulary."""
+        problems = self.task.problems(self.config.held_out, np.random.default_rng(EVALUATION), True)[:KL_ROWS]
+        prompts = self.prompts(problems)
+        r = self.sampler(prompts, max_tokens=self.max_tokens, temperature=self.config.temperature,
+                         generator=torch.Generator(self.device).manual_seed(EVALUATION),
+                         tool=self.tool if self.task.tool else None)
+        if self.model.shape.vocab_size <= EXACT:
+            kl = exact_kl(self.model, self.reference, prompts, r.of, r.ids, self.config.temperature)
+        else:
+            before, _ = score(self.reference, prompts, r.of, r.ids, temperature=self.config.temperature)
+            kl = k3(r.logp, before, r.mask)
+        return float(masked_mean(kl, r.mask))
+
+    def outcome(self) -> dict[str, Any]:
+        return {"held_out_accuracy": None, **self.best}
+
+    def summary(self) -> str:
+        return (f"held-out accuracy {self.best.get('held_out_accuracy', math.nan):.3f} sampled, "
+                f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")
+
+    def save_subject(self) -> dict[str, Any]:
+        return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
+                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.said)}
+
+    def load_subject(self, state: dict[str, Any]) -> None:
+        self.generator.set_state(state["generator"])
+        self.sums, self.counts = defaultdict(float, state["sums"]), defaultdict(int, state["counts"])
+        self.best, self.extremes, self.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """Several batches of as many samples as one."""
+    if len(batches) == 1:
+        return batches[0]
+    longest, before = max(b.prompts.ids.shape[1] for b in batches), 0
+    parts = []
+    for b in batches:
+        parts.append(replace(b.responses, of=b.responses.of + before))
+        before += len(b.problems)
+    prompts = Prompts(torch.cat([pad(b.prompts.ids, (0, longest - b.prompts.ids.shape[1])) for b in batches]),
+                      torch.cat([b.prompts.lengths for b in batches]))
+    responses = Responses(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Responses)))
+    return Batch([p for b in batches for p in b.problems], prompts, responses, [t for b in batches for t in b.texts],
+                 torch.cat([b.rewards for b in batches]))
+
+
+def solved(rewards: Tensor) -> float:
+    """Share of responses that earned 1 or more."""
+    return float((rewards >= 1).float().mean())
+
+
+def check_context(prompt: int, response: int, model: Transformer) -> None:
+    """UserError where a prompt and its response do not fit the model."""
+    if prompt + response > model.shape.context:
+        raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
+                        f"of {model.shape.context}; choose a smaller --max-tokens or shorter prompts")

@@ -1,0 +1,117 @@
+"""The policy that a method begins with: a given one, or a small model that imitates a teacher for a while."""
+import copy
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import torch
+
+from llm.config import LanguageConfig
+from llm.policy.tokenizer import CharTokenizer, Tokenizer
+from llm.policy.transformer import Shape, Transformer
+from llm.tasks.task import Task
+from spinup.errors import UserError
+from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.folders import config_to_json, find_run, read_run
+from spinup.runs.policy import describe
+from spinup.runs.training import find_device
+
+CONTEXT = 512           # of small models made here: the longest prompt and response together
+# Settings that do not change what imitation makes.
+ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
+
+
+@dataclass
+class Start:
+    """A policy to begin with. `made_in`: seconds of imitation in this call, 0 where it was there already."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    directory: Path | None = None
+    made_in: float = 0.0
+
+    def reference(self) -> Transformer:
+        """The policy as it is now, kept for comparison."""
+        return copy.deepcopy(self.model).requires_grad_(False)
+
+
+def fresh(cfg: LanguageConfig, task: Task) -> Start:
+    """A small model that has learned nothing, for the characters of a task."""
+    if task.alphabet is None:
+        raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
+                        "give --model the folder of a checkpoint with a tokenizer")
+    if cfg.width % cfg.heads or cfg.width // cfg.heads % 2:
+        raise UserError(f"--heads {cfg.heads} must divide --width {cfg.width} into even parts; choose --heads 4 and a "
+                        "--width of 64 or 128")
+    tokenizer = CharTokenizer(task.alphabet)
+    shape = Shape(tokenizer.vocab_size, CONTEXT, cfg.layers, cfg.width, cfg.heads, cfg.heads, cfg.width // cfg.heads,
+                  3 * cfg.width)
+    torch.manual_seed(cfg.seed)
+    return Start(Transformer(shape), tokenizer)
+
+
+def load_model(folder: str | Path) -> Start:
+    """The model in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
+    path = Path(folder)
+    if (path / "model_type").exists() or not path.is_dir() or not list(path.glob("**/checkpoint.pt")):
+        from llm.policy.checkpoint import load_pretrained
+        return Start(*load_pretrained(folder), path)
+    path = find_run(path)
+    data = read_run(path)
+    if "shape" not in data:
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
+    shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
+    if "alphabet" in data:
+        tokenizer = CharTokenizer(data["alphabet"])
+    else:
+        from llm.policy.tokenizer import HFTokenizer
+        tokenizer = HFTokenizer(data["tokenizer"])
+    model = Transformer(shape)
+    try:
+        model.load_state_dict(load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
+    except (RuntimeError, KeyError) as error:
+        raise UserError(f"{describe(path)}/checkpoint.pt does not belong to the config.json beside it "
+                        f"({str(error).splitlines()[0]}); restore the folder or train again") from None
+    return Start(model, tokenizer, path)
+
+
+def find_start(cfg: LanguageConfig, task: Task) -> Start:
+    """The policy that learning begins with: `--model`, or imitation up to `start_accuracy`, made once and kept.
+
+    What imitation makes is an ordinary run of `sft` in the same folder of experiments, named after a digest of its
+    settings: the next run that needs it finds it there.
+    """
+    from llm import sft
+    if cfg.model:
+        return on_device(load_model(cfg.model), cfg)
+    fresh(cfg, task)                                          # its errors first
+    from spinup.runs.presets import choose_preset
+    not_its = ("total_steps", "max_tokens", "reward", "micro_batch", "checkpointing", "compile")
+    given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
+    settings = {**choose_preset(sft, task.name)[1], **given, "stop_accuracy": cfg.start_accuracy, "temperature": 1.0}
+    wanted = sft.Config(**settings)
+    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE}
+    name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
+    directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
+    done = directory / "result.json"
+    if not (done.exists() and read_json(done)["status"] == "finished"):
+        wanted.exp_name = name
+        result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
+        if result.status != "finished":
+            raise KeyboardInterrupt
+        seconds = read_json(done)["seconds"]
+    reached = read_json(done)["held_out_accuracy"]
+    if not cfg.quiet:
+        print(f"start: {describe(directory)}, held-out accuracy {reached:.2f}"
+              + (f", made by imitation in {seconds:.0f} s" if seconds else ""), flush=True)
+    start = on_device(load_model(directory), cfg)
+    start.made_in = seconds
+    return start
+
+
+def on_device(start: Start, cfg: LanguageConfig) -> Start:
+    """The model where it is to work: bf16 on a GPU, fp32 elsewhere."""
+    device = find_device(cfg.device, gpu_helps=True)
+    start.model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    return start

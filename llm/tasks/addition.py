@@ -1,0 +1,60 @@
+"""Addition, with a teacher that forgets to carry: what is learned from a verifier and cannot be from the teacher."""
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+
+from llm.tasks.task import Problem, draw
+from llm.tasks.tools import check_options
+from spinup.runs.config import Range, Unit
+
+NO_CARRY = 55 / 100     # of the 100 pairs of digits, those whose sum is below 10
+
+
+@dataclass
+class Addition:
+    """123 + 989 = 1112 is written `321+989=` and answered by 2111.
+
+    Operands and sum are padded with zeros and written from the last digit to the first, so that a digit of the sum
+    depends on the two digits of its column and on the carry just made; in the usual order the first digit to be written
+    depends on all of them, which a small transformer learns late.
+
+    The flawed teacher drops all carries, adding each column modulo 10, in a share `drop` of its demonstrations. Who
+    imitates it learns to be wrong as often; a verifier rewards only the right sums.
+    """
+
+    digits: Annotated[int, Range(1, 18)] = 3                # of each operand; the sum has one more
+    teacher: Literal["flawed", "perfect"] = "flawed"
+    drop: Unit = 0.6
+    name = "addition"
+    tool = None
+    alphabet = "0123456789+="
+
+    def __post_init__(self):
+        check_options(self)
+        self.max_tokens = self.digits + 2
+
+    @property
+    def teacher_accuracy(self) -> float:
+        """The exact share of right demonstrations over all prompts: dropping carries is harmless where none is made."""
+        return 1 - self.drop * (1 - NO_CARRY ** self.digits) if self.teacher == "flawed" else 1.0
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        def make() -> Problem:
+            a, b = rng.integers(10 ** self.digits, size=2).tolist()
+            return Problem(f"{written(a, self.digits)}+{written(b, self.digits)}=", written(a + b, self.digits + 1))
+        return draw(n, held_out, make)
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        if self.teacher == "perfect" or rng.random() >= self.drop:
+            return problem.answer
+        a, b = problem.prompt.rstrip("=").split("+")
+        return "".join(str((int(x) + int(y)) % 10) for x, y in zip(a, b, strict=True)) + "0"
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return float(response == problem.answer)
+
+
+def written(number: int, width: int) -> str:
+    """A number in `width` digits, the last one first."""
+    return f"{number:0{width}}"[::-1]

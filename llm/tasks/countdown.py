@@ -1,0 +1,85 @@
+"""The numbers game: reach a target with given numbers. Many right answers, hard to find and easy to check."""
+import ast
+import operator
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated
+
+import numpy as np
+
+from llm.tasks.task import Problem, draw
+from llm.tasks.tools import check_options
+from spinup.runs.config import Range
+
+LARGEST_TARGET = 99
+LONGEST = 100           # characters of an expression; bounds its depth as well, since each level takes a character
+ARITHMETIC = re.compile(r"(?!.*\b0[0-9])[0-9+\-*/()]+")                  # ASCII alone, and no number such as 007
+OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def value(expression: str) -> Fraction | None:
+    """What an expression of whole numbers, + - * / and brackets is worth, exactly; None for any other text.
+
+    The text is parsed and its tree walked, never run: a policy may write anything, and 9**9**9 run as Python would hang
+    the training. None also for a sign before a number, a division by zero and more than `LONGEST` characters.
+    """
+    if len(expression) > LONGEST or not ARITHMETIC.fullmatch(expression):
+        return None
+    try:
+        return walk(ast.parse(expression, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+
+
+def walk(node: ast.AST) -> Fraction:
+    """The value of a parsed expression; ValueError at the first thing in it that is not on the list."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return Fraction(node.value)
+    if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        return OPERATORS[type(node.op)](walk(node.left), walk(node.right))
+    raise ValueError(f"not arithmetic: {type(node).__name__}")
+
+
+@dataclass
+class Countdown:
+    """`3,5,7=26:` is answered by 7*3+5, or by any other expression that uses each number once and is worth the target.
+
+    The numbers of a prompt stand in order of size, or a held-out prompt could be trained on in another order.
+    """
+
+    numbers: Annotated[int, Range(2, 5)] = 3
+    largest: Annotated[int, Range(9, 99)] = 9       # of the numbers, the smallest being 1
+    name = "countdown"
+    tool = None
+    alphabet = "0123456789+-*/(),=:"
+
+    def __post_init__(self):
+        check_options(self)
+        # The numbers, the signs between them, as many pairs of brackets as signs, and the end.
+        self.max_tokens = self.numbers * len(str(self.largest)) + 3 * (self.numbers - 1) + 1
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        return draw(n, held_out, lambda: self.make(rng))
+
+    def make(self, rng: np.random.Generator) -> Problem:
+        """A problem made from its solution: a random expression whose worth is a target that may be asked for."""
+        while True:
+            numbers = sorted(rng.integers(1, self.largest + 1, size=self.numbers).tolist())
+            terms = [str(x) for x in numbers]
+            while len(terms) > 1:
+                left, right = (terms.pop(rng.integers(len(terms))) for _ in range(2))
+                terms.append(f"({left}{'+-*/'[rng.integers(4)]}{right})")
+            solution = terms[0][1:-1]                                     # without the outermost brackets
+            target = value(solution)
+            if target is not None and target.denominator == 1 and 0 <= target <= LARGEST_TARGET:
+                return Problem(f"{','.join(map(str, numbers))}={target}:", solution, (numbers, int(target)))
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        return problem.answer
+
+    def reward(self, problem: Problem, response: str) -> float:
+        numbers, target = problem.data
+        if value(response) != target:                                     # first: it looks at the length, int does not
+            return 0.0
+        return float(sorted(int(x) for x in re.findall("[0-9]+", response)) == numbers)

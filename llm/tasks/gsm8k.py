@@ -1,0 +1,81 @@
+"""GSM8K (Cobbe et al. 2021, arXiv:2110.14168): school problems in words, from a file of the user's; none is shipped."""
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from llm.tasks.task import Problem
+from llm.tasks.tools import check_options
+from llm.tasks.user import read_jsonl, split, take
+from spinup.errors import UserError
+from spinup.runs.config import Count
+
+INSTRUCTION = "Work it out step by step, and close with a line that reads '#### number', the number being the answer."
+# A minus right after a word or a bracket is the one of a subtraction.
+NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)")
+
+
+def last_number(text: str) -> Decimal | None:
+    """The last number in a text, exactly, or after the last #### where there is one; None where there is no number.
+
+    Commas, a dollar sign and a full stop behind it do not count: `$1,200.00.` is 1200.
+    """
+    found = NUMBER.findall(text.rpartition("####")[2])
+    return Decimal(found[-1].replace(",", "").replace("$", "")) if found else None
+
+
+@dataclass
+class GSM8K:
+    """Questions whose answer is a number; for a model that has been trained on text.
+
+    `file` is a JSONL file with "question" and "answer", of which a tenth is held out, or a folder with train.jsonl and
+    test.jsonl, of which the latter is. UserError: a file is missing or has another form; a question is in both.
+    """
+
+    file: str = ""
+    max_tokens: Count = 256
+    name = "gsm8k"
+    tool = None
+    alphabet = None
+
+    def __post_init__(self):
+        self.file = str(self.file)
+        check_options(self)
+        if not self.file:
+            raise UserError("the task gsm8k needs its file; write gsm8k:file=PATH, of a JSONL file or of a folder with "
+                            "train.jsonl and test.jsonl")
+        path = Path(self.file)
+        if not path.is_dir():
+            self.train, self.held_out = split(read(path), self.file)
+            return
+        self.train, self.held_out = read(path / "train.jsonl"), read(path / "test.jsonl")
+        both = {p.prompt for p in self.train} & {p.prompt for p in self.held_out}
+        if both or not self.train or not self.held_out:
+            wrong = f"{len(both)} questions are in both" if both else "one of them is empty"
+            raise UserError(f"{path} must hold different questions in train.jsonl and test.jsonl, and {wrong}")
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        return take(self.held_out if held_out else self.train, n, rng)
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        """The solution that the file gives."""
+        return problem.data
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return float(last_number(response) == Decimal(problem.answer))
+
+
+def read(path: Path) -> list[Problem]:
+    """The problems in a file, the solution of each in `data`."""
+    problems = []
+    for where, row in read_jsonl(path):
+        question, solution = row.get("question"), row.get("answer")
+        if not isinstance(question, str) or not isinstance(solution, str):
+            raise UserError(f'{where} must have texts as "question" and "answer"')
+        number = last_number(solution) if "####" in solution else None
+        if number is None:
+            raise UserError(f"{where} has no number behind #### in its answer; write it as '... #### 42'")
+        problems.append(Problem(f"{question}\n{INSTRUCTION}", str(number), solution))
+    return problems

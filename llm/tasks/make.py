@@ -1,0 +1,79 @@
+"""One function that makes a task from what the user typed."""
+import importlib
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from llm.tasks.task import Problem, Task
+from llm.tasks.tools import option
+from llm.tasks.user import Reward, UserTask, as_reward, judge
+from spinup.errors import UserError, nearest
+from spinup.runs.config import check_names, parse
+
+TASKS = {               # imported when asked for
+    "copy": "llm.tasks.strings.Copy",
+    "reverse": "llm.tasks.strings.Reverse",
+    "sort": "llm.tasks.strings.Sort",
+    "addition": "llm.tasks.addition.Addition",
+    "countdown": "llm.tasks.countdown.Countdown",
+    "calculator": "llm.tasks.calculator.Calculator",
+    "code": "llm.tasks.code.Code",
+    "gsm8k": "llm.tasks.gsm8k.GSM8K"}
+
+
+def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str | Reward | None = None) -> Task:
+    """A task.
+
+    Args:
+        text: a name ("reverse"), one with options ("reverse:length=8,symbols=12"), a JSONL file of prompts, a list of
+            prompts (`UserTask`), or a task, which is returned as it is.
+        reward: a function of prompt and response, or "file.py:function"; replaces the task's own verifier.
+
+    UserError: there is no such task, option or file, or a value does not fit.
+    """
+    if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
+        return UserTask(text, reward)
+    task = make_builtin(text) if isinstance(text, str) else text
+    missing = [name for name in (*Task.__annotations__, "problems", "demonstration", "reward")
+               if not hasattr(task, name)]
+    if missing:
+        raise UserError(f"a task of type {type(task).__name__} has no {missing[0]}; see llm.tasks.Task for its form")
+    return task if reward is None else Judged(task, as_reward(reward))
+
+
+def is_file(text: str) -> bool:
+    """Whether a text names a file of prompts: not gsm8k:file=x.jsonl, but C:\\x.jsonl."""
+    return text.endswith(".jsonl") and not re.match(r"\w\w+:", text)
+
+
+def make_builtin(text: str) -> Task:
+    """The task of a name and its options."""
+    name, _, rest = text.partition(":")
+    if name not in TASKS:
+        raise UserError(f"there is no task {name!r}.{nearest(name, TASKS)} There are {', '.join(TASKS)}, and any JSONL "
+                        "file of prompts")
+    module, _, cls_name = TASKS[name].rpartition(".")
+    cls = getattr(importlib.import_module(module), cls_name)
+    pairs = [part.partition("=") for part in rest.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise UserError(f"--task {text}: options are written name=value, with commas between them")
+    given = {key.strip(): typed.strip() for key, _, typed in pairs}
+    check_names(given, [field.name for field in fields(cls)], f"the task {name} has no option")
+    hints = get_type_hints(cls, include_extras=True)
+    return cls(**{key: option(name, key, parse, hints[key], typed) for key, typed in given.items()})
+
+
+@dataclass
+class Judged:
+    """A task whose responses are judged by a function of the user's, and which is otherwise the same."""
+
+    task: Task
+    function: Reward
+
+    def __post_init__(self):
+        self.name, self.alphabet, self.max_tokens = self.task.name, self.task.alphabet, self.task.max_tokens
+        self.problems, self.demonstration, self.tool = self.task.problems, self.task.demonstration, self.task.tool
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return judge(self.function, problem.prompt, response)

@@ -1,0 +1,65 @@
+"""Copy, reverse or sort a few letters: the smallest tasks on which a transformer can be trained."""
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Annotated
+
+import numpy as np
+
+from llm.tasks.task import Problem, draw
+from llm.tasks.tools import check_options
+from spinup.errors import UserError
+from spinup.runs.config import Range
+
+FEWEST = 100            # different prompts; with fewer, none of them might be held out, and looking for one never end
+
+
+@dataclass
+class Copy:
+    """`abc>` is answered by abc. UserError: an option out of its range, or too few different prompts."""
+
+    length: Annotated[int, Range(1, 100)] = 6       # letters in a prompt
+    symbols: Annotated[int, Range(2, 26)] = 10      # different letters, from a
+    name = "copy"
+    tool = None
+
+    def __post_init__(self):
+        check_options(self)
+        if self.symbols ** self.length < FEWEST:
+            raise UserError(f"the task {self.name} needs at least {FEWEST} different prompts, and length={self.length} "
+                            f"with symbols={self.symbols} makes {self.symbols ** self.length}; raise length")
+        self.alphabet = ascii_lowercase[:self.symbols] + ">"
+        self.max_tokens = self.length + 1
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        def make() -> Problem:
+            text = "".join(self.alphabet[i] for i in rng.integers(self.symbols, size=self.length))
+            return Problem(f"{text}>", self.solve(text))
+        return draw(n, held_out, make)
+
+    def solve(self, text: str) -> str:
+        """The right answer."""
+        return text
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        return problem.answer
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return float(response == problem.answer)
+
+
+class Reverse(Copy):
+    """`abc>` is answered by cba."""
+
+    name = "reverse"
+
+    def solve(self, text: str) -> str:
+        return text[::-1]
+
+
+class Sort(Copy):
+    """`bca>` is answered by abc."""
+
+    name = "sort"
+
+    def solve(self, text: str) -> str:
+        return "".join(sorted(text))

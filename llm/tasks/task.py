@@ -1,0 +1,66 @@
+"""What a task is: prompts, a verifier, and for tasks made here a teacher. An environment in the form of text."""
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+from zlib import crc32
+
+import numpy as np
+
+HELD_OUT = 10           # one prompt in this many is never trained on
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One prompt, and what its verifier knows of it.
+
+    Attributes:
+        prompt: what the policy reads.
+        answer: a right answer, where there is one.
+        data: whatever else the verifier needs.
+    """
+
+    prompt: str
+    answer: str = ""
+    data: Any = None
+
+
+class Task(Protocol):
+    """What the algorithms ask of a task; every class in this folder has this form.
+
+    Attributes:
+        name: as it is typed after --task.
+        alphabet: the characters of a task for small character models, each of them one token; None where prompts are
+            ordinary text, which needs a model with a tokenizer of its own.
+        max_tokens: the longest response, the end token included.
+        tool: what a tool adds to a response that reads `text` so far, None (nearly always) where it was not called; or
+            None instead of a function, where the task has no tool.
+    """
+
+    name: str
+    alphabet: str | None
+    max_tokens: int
+    tool: Callable[[str], str | None] | None
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        """`n` problems, of the held-out ones or of the others; the same prompt may come twice, but never in both."""
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        """What a teacher answers, to be imitated; UserError where the task has no teacher."""
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """What a response is worth; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
+
+
+def is_held_out(prompt: str) -> bool:
+    """Whether a prompt belongs to the held-out ones: decided by its characters alone, so no list can forget it."""
+    return crc32(prompt.encode()) % HELD_OUT == 0
+
+
+def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
+    """`n` problems from `make`, those of the other side thrown away."""
+    found: list[Problem] = []
+    while len(found) < n:
+        problem = make()
+        if is_held_out(problem.prompt) == held_out:
+            found.append(problem)
+    return found

@@ -1,0 +1,182 @@
+"""The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
+import json
+import math
+import sys
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from reprlib import Repr
+from traceback import extract_tb
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from llm.tasks.task import Problem, is_held_out
+from spinup.errors import UserError, nearest
+
+Reward = Callable[[str, str], float]
+SHAPE = '{"prompt": "..."}'
+SHORT = Repr()
+SHORT.maxstring = SHORT.maxother = 80
+
+
+class UserTask:
+    """Prompts of the user's, and what their responses are worth.
+
+    Args:
+        prompts: a JSONL file, each line an object with "prompt"; or a list of texts or of such objects. "answer" is a
+            right answer; "demonstration" (or "completion", or else the answer) is what a teacher would write.
+        reward: `reward(prompt, response)`, or "file.py:function". Without one every prompt needs an "answer", and a
+            response that equals it, but for white space around it, is worth 1.
+        max_tokens: the longest response, the end token included.
+        alphabet: every character used, for a small character model; None takes those of prompts and demonstrations where
+            every prompt has one. A model with its own tokenizer does not look at it.
+
+    The other fields of a line are kept in `Problem.data`. UserError: whatever is wrong with file, prompts or reward.
+    """
+
+    tool = None
+
+    def __init__(self, prompts: str | Path | list[str | dict[str, Any]], reward: str | Reward | None = None,
+                 max_tokens: int = 256, alphabet: str | None = None):
+        listed = isinstance(prompts, list)
+        self.name = "user" if listed else Path(prompts).stem
+        self.max_tokens, self.alphabet = max_tokens, alphabet
+        rows = [(f"prompt {i}", row) for i, row in enumerate(prompts, 1)] if listed else read_jsonl(prompts)
+        problems = [self.problem(where, row) for where, row in rows]
+        self.function = as_reward(reward)
+        missing = [where for (where, _), problem in zip(rows, problems, strict=True) if not problem.answer]
+        if self.function is None and missing:
+            raise UserError(f'{missing[0]} has no "answer" to compare with; give every prompt one, or a function with '
+                            "--reward file.py:function")
+        if alphabet is None and all(problem.answer for problem in problems):
+            self.alphabet = "".join(sorted({c for p in problems for c in p.prompt + self.demonstration(p)}))
+        self.train, self.held_out = split(problems, "the list of prompts" if listed else str(prompts))
+
+    def problem(self, where: str, row: Any) -> Problem:
+        """A problem from what stands at `where`; UserError unless it is a text or an object with a text as prompt."""
+        row = {"prompt": row} if isinstance(row, str) else row
+        prompt = row.get("prompt") if isinstance(row, dict) else None
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise UserError(f"{where} has no text as its prompt; write {SHAPE}")
+        strange = "" if self.alphabet is None else "".join(sorted(set(prompt) - set(self.alphabet)))
+        if strange:
+            raise UserError(f"{where} uses {strange!r}, which the alphabet lacks; add it there")
+        answer = row.get("answer")
+        return Problem(prompt, "" if answer is None else str(answer), {k: v for k, v in row.items() if k != "prompt"})
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        return take(self.held_out if held_out else self.train, n, rng)
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        text = problem.data.get("demonstration", problem.data.get("completion", problem.answer))
+        if not isinstance(text, str) or not text:
+            raise UserError(f'nothing shows how to answer {SHORT.repr(problem.prompt)}; give each prompt a text as its '
+                            '"demonstration"')
+        return text
+
+    def reward(self, problem: Problem, response: str) -> float:
+        if self.function is None:
+            return float(response.strip() == problem.answer.strip())
+        return judge(self.function, problem.prompt, response)
+
+
+def read_jsonl(path: str | Path) -> list[tuple[str, dict[str, Any]]]:
+    """(file and line number, object) of each line that is not empty; UserError where one is no JSON object."""
+    rows = []
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):                       # splitlines would also cut inside of a text
+                if line.strip():
+                    rows.append((f"{path}, line {number}", json.loads(line)))
+                    if not isinstance(rows[-1][1], dict):
+                        raise UserError(f"{path}, line {number} is no JSON object; write one such as {SHAPE}")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({str(error.strerror).lower()}); give a JSONL file, one object such as "
+                        f"{SHAPE} a line") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}, line {number} is not JSON ({error}); write an object such as {SHAPE}") from None
+    return rows
+
+
+def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Problem]]:
+    """(those to train on, those held out), neither of them empty and no prompt in both.
+
+    `is_held_out` decides; where it leaves one side empty, the prompt of the smallest hash is held out, whatever the
+    order of the prompts. UserError: fewer than two different prompts.
+    """
+    prompts = {problem.prompt for problem in problems}
+    if len(prompts) < 2:
+        raise UserError(f"{source} must hold at least two different prompts, for one is kept to test on; it holds "
+                        f"{len(prompts)}")
+    held = {prompt for prompt in prompts if is_held_out(prompt)}
+    if not held or held == prompts:
+        held = {min(prompts, key=lambda prompt: (crc32(prompt.encode()), prompt))}
+    return [p for p in problems if p.prompt not in held], [p for p in problems if p.prompt in held]
+
+
+def take(problems: list[Problem], n: int, rng: np.random.Generator) -> list[Problem]:
+    """`n` of them in a random order, in which none comes again before all have come."""
+    rounds = -(-n // len(problems))
+    return [problems[i] for _ in range(rounds) for i in rng.permutation(len(problems))][:n]
+
+
+def judge(function: Reward, prompt: str, response: str) -> float:
+    """What the user's function says, as a finite number; UserError with prompt and response where it says none."""
+    here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
+    try:
+        result = function(prompt, response)
+    except Exception as error:
+        last = extract_tb(error.__traceback__)[-1]                        # our own line where it takes other arguments
+        where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
+        raise UserError(f"the reward function failed {here}: {described(error)}{where}") from error
+    try:
+        number = math.nan if isinstance(result, str | bytes) else float(result)
+    except Exception:                                                     # numpy and torch each have their own
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"the reward function must return a finite number, and returned {SHORT.repr(result)} {here}")
+    return number
+
+
+def as_reward(reward: str | Reward | None) -> Reward | None:
+    """A function as it is, or loaded where it is "file.py:function"; UserError for anything that cannot be called."""
+    if isinstance(reward, str):
+        return load_reward(reward)
+    if reward is not None and not callable(reward):
+        raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(reward)}")
+    return reward
+
+
+def load_reward(text: str) -> Reward:
+    """The function that "file.py:function" names; the file is imported. UserError where that does not work."""
+    file, _, name = text.rpartition(":")
+    path = Path(file)
+    if path.suffix != ".py" or not name.isidentifier():
+        raise UserError(f"--reward must be written file.py:function, not {text!r}")
+    if not path.is_file():
+        raise UserError(f"--reward {text}: there is no file {file}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)                                           # the file may import its neighbours
+    spec = spec_from_file_location(f"reward_function_{path.stem}", path)
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module                                       # a dataclass in the file looks itself up here
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise UserError(f"--reward {text}: {file} cannot be imported: {described(error)}") from error
+    if not hasattr(module, name):
+        names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
+        raise UserError(f"--reward {text}: there is no {name!r} in {file}.{nearest(name, names)}")
+    if not callable(getattr(module, name)):
+        raise UserError(f"--reward {text}: {name} is no function; name one that takes a prompt and a response")
+    return getattr(module, name)
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

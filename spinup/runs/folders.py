@@ -1,0 +1,111 @@
+"""The folder of a run: where it is, what its config.json says, how it is found again."""
+import os
+import platform
+import re
+import subprocess
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spinup.errors import UserError
+from spinup.runs.config import RunConfig, check_names
+from spinup.runs.files import read_json
+from spinup.runs.policy import describe
+
+
+def source_name(source: object) -> str:
+    """A name, for folders and messages, of an environment or task: its id, or that of the function or object."""
+    if isinstance(source, str):
+        return source
+    return getattr(source, "__qualname__", type(source).__name__).split(".")[-1].strip("<>")   # a lambda is <lambda>
+
+
+def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
+    """The folder of a new run of `algorithm` on `subject`. UserError where one of the given name and seed exists."""
+    root, leaf = Path(config.log_dir), config.exp_name
+    if leaf:
+        check_exp_name(leaf)
+        directory = root / leaf / f"{leaf}_s{config.seed}"
+        if (directory / "config.json").exists():
+            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to go on with "
+                            "it, or choose another --exp-name or --seed")
+        return directory
+    stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{subject}")
+    taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
+    leaf = f"{stem}_{max(taken, default=0) + 1}"
+    return root / leaf / f"{leaf}_s{config.seed}"
+
+
+def check_exp_name(name: str) -> None:
+    """UserError unless a folder can be called that."""
+    if Path(name).name != name or name in (".", ".."):
+        raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
+
+
+def check_writable(folder: Path) -> None:
+    """UserError unless a folder can be made at `folder`; makes none."""
+    existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"--log-dir {folder} cannot be written to; choose a folder of your own, such as --log-dir runs")
+
+
+def config_to_json(config: RunConfig) -> dict[str, Any]:
+    """The settings as plain data; a Python function or object among them by its name."""
+    plain = (str, int, float, bool, tuple, list, type(None))
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return {k: v if isinstance(v, plain) else {"callable": source_name(v)} for k, v in values.items()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides a run's numbers."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "torch": torch.__version__}
+    for name in ("spinup-rl", "numpy", "gymnasium", "mujoco", "ale-py", "box2d"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_revision() -> str | None:
+    """The revision of the source tree that this package runs from, with + where it has changes; None outside git."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
+                              check=True).stdout.strip()
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)           # else it is the user's repository around us
+        return git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def config_from_json(config_type: type[RunConfig], data: dict[str, Any]) -> RunConfig:
+    """The settings of an earlier run. What was a Python function is only named, and cannot be made."""
+    known = [f.name for f in fields(config_type)]
+    check_names(data, known, "config.json holds a setting that this version does not have,")
+    data = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+    return config_type(**{k: f"python function {v['callable']}" if isinstance(v, dict) else v for k, v in data.items()})
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """The config.json of a run. UserError where it is missing, damaged, or of something else."""
+    data = read_json(directory / "config.json")
+    if not isinstance(data, dict) or not {"algorithm", "config"} <= set(data):
+        raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
+                        "runs/NAME/NAME_s1")
+    return data
+
+
+def find_run(directory: Path) -> Path:
+    """The run in `directory`: itself, or the only one below it. UserError where there is none or several."""
+    if (directory / "config.json").exists():
+        return directory
+    runs = sorted(p.parent for p in directory.glob("**/config.json"))
+    if len(runs) == 1:
+        return runs[0]
+    if not runs:
+        raise UserError(f"{directory} holds no run; give the folder of one, such as runs/NAME/NAME_s1")
+    raise UserError(f"{directory} holds {len(runs)} runs; choose one, such as {describe(runs[-1])}")

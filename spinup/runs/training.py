@@ -1,0 +1,296 @@
+"""Everything around a training: folder, seeds, rows, checkpoints, resume, Ctrl-C. An algorithm keeps only itself."""
+import math
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spinup.envs.state import load_rng, save_rng
+from spinup.errors import NonFiniteError, UserError
+from spinup.runs.config import RunConfig
+from spinup.runs.display import Display, duration
+from spinup.runs.doctor import find_compiler
+from spinup.runs.files import load_checkpoint, save_checkpoint, write_json
+from spinup.runs.folders import check_writable, config_to_json, find_run, free_directory, git_revision, versions
+from spinup.runs.log import Log, check_wandb
+from spinup.runs.policy import describe
+
+CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
+
+
+class Training:
+    """One training, as a context: entry makes the folder, exit restores all that was changed in the process.
+
+    What it trains on, `Run` adds for environments and `llm.run.Run` for tasks of language: the methods at the end.
+
+    Args:
+        algorithm: its name.
+        config: its settings, already checked.
+        subject: what is trained on, as folders and messages name it.
+        device: where.
+        threads: for torch, unless the settings say otherwise.
+        resume: the folder of a run of the same settings to go on with.
+    UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists, a
+    checkpoint of another algorithm.
+    """
+
+    next_words = ("plot", "watch", "eval", "resume")      # the commands that a finished run recommends
+    decimals = 0                        # of steps a second
+    epochs = 200                        # rows of progress.csv in a run
+    measure = "return_mean_100"         # the column of progress.csv that tells how good the policy is
+
+    def __init__(self, algorithm: str, config: RunConfig, subject: str, device: torch.device, threads: int,
+                 resume: str | Path | None = None):
+        self.algorithm, self.config, self.subject, self.resumed = algorithm, config, subject, resume is not None
+        self.device, self.threads = device, config.threads or threads
+        check_wandb(config.wandb)
+        if config.compile and find_compiler() is None:
+            raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
+        self.parts: dict[str, Any] = {}
+        self.rng = np.random.default_rng(config.seed)
+        torch.manual_seed(config.seed)
+        self.update = self.steps = self.rows = 0
+        self.logged: dict[str, float] = {}
+        self.earlier_seconds = 0.0                                        # of training before this process
+        self.status, self.told = "running", False
+        self.state = None
+        if resume is not None:
+            self.directory = find_run(Path(resume))
+            if (self.directory / "checkpoint.pt").exists():
+                self.state = load_checkpoint(self.directory / "checkpoint.pt")
+                if self.state["algorithm"] != algorithm:
+                    where = describe(self.directory)
+                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
+                                    f"type: spinup resume {where}")
+        else:
+            self.directory = free_directory(algorithm, subject, config)
+            check_writable(Path(config.log_dir))
+
+    def __enter__(self) -> "Training":
+        description = None if self.resumed else {
+            "algorithm": self.algorithm, "config": config_to_json(self.config), **self.describe_subject(),
+            "versions": versions(), "git": git_revision()}
+        self._make_directory()
+        self.threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        self.interrupted = False
+        self.handler_before = None
+        if threading.current_thread() is threading.main_thread():
+            self.handler_before = signal.signal(signal.SIGINT, self._interrupt)
+        if not self.resumed:
+            write_json(self.directory / "config.json", description)
+        self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
+                               f"{describe(self.directory)}", self.measure, self.config.quiet)
+        self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
+                            config=config_to_json(self.config), position=self.state["files"] if self.state else None)
+        self.started = time.perf_counter()
+        return self
+
+    def _make_directory(self) -> None:
+        while True:
+            try:
+                return self.directory.mkdir(parents=True, exist_ok=self.resumed or bool(self.config.exp_name))
+            except OSError as error:
+                if not isinstance(error, FileExistsError) or self.config.exp_name:
+                    raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
+                                    "--log-dir or --exp-name") from None
+                # Another run took the number just now.
+                self.directory = free_directory(self.algorithm, self.subject, self.config)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        self.display.close()
+        self.log_file.close()
+        self.close_subject()
+        torch.set_num_threads(self.threads_before)
+        if self.handler_before is not None:
+            signal.signal(signal.SIGINT, self.handler_before)
+        if error is not None:
+            self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
+            self._write_result()
+
+    def keep(self, **parts: Any) -> None:
+        """Name what a checkpoint must hold; each part has `state_dict` and `load_state_dict`."""
+        self.parts = parts
+
+    def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
+        """The numbers of the updates still to do, of `total`; between them rows and checkpoints are written.
+
+        Each update stands for `steps_each` steps. Ctrl-C, or `stop`, ends the loop after the update under way, saved.
+        """
+        self.steps_each, self.updates_per_epoch = steps_each, max(1, round(total / self.epochs))
+        cadence = max(1, round((self.config.checkpoint_steps or total * steps_each / CHECKPOINTS) / steps_each))
+        self.total_updates, self.display.total = total, total * steps_each
+        if self.state is not None:
+            try:
+                self._load(self.state)
+            except (RuntimeError, KeyError, ValueError) as error:
+                where, reason = describe(self.directory), str(error).splitlines()[0]
+                raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
+                                f"type: spinup resume {where}") from None
+            self.display.say(f"going on at step {self.steps:,}" + self.what_was_lost(self.state["subject"]))
+        elif self.resumed:
+            self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
+        self.save_subject()                                               # says now what cannot be saved
+        first, self.stopped = self.update, bool(self.state and self.state["stopped"])
+        while self.update < total and not self.interrupted and not self.stopped:
+            began = time.perf_counter()
+            yield self.update
+            if self.config.compile and self.update == first:
+                self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
+            self.steps += steps_each
+            self.after_update()
+            row_due = self.row_due
+            self.update += 1
+            if row_due or self.stopped:
+                self._write_row()
+            if self.update % cadence == 0 or self.update == total or self.interrupted or self.stopped:
+                self.save()
+        self.status = "finished" if self.update == total or self.stopped else "interrupted"
+
+    def stop(self) -> None:
+        """End the run, finished, after the update under way: what it was for is reached."""
+        self.stopped = True
+
+    @property
+    def row_due(self) -> bool:
+        """Whether a row of `progress.csv` follows the update under way: the moment to `log`."""
+        return (self.update + 1) % self.updates_per_epoch == 0 or self.update + 1 == self.total_updates
+
+    def log(self, **values: float | Tensor) -> None:
+        """Diagnostics for the row that follows this update."""
+        self.logged = {k: float(v) for k, v in values.items()}
+
+    def check_finite(self, **tensors: Tensor) -> None:
+        """NonFiniteError for the first tensor, in the order given (that of the data's flow), that is not all finite."""
+        for name, x in tensors.items():
+            if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
+                what, after = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
+                raise NonFiniteError(
+                    f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {after:,}; the "
+                    f"checkpoint before that, if there was one, is kept in {describe(self.directory)}. A smaller --lr "
+                    "is the first thing to try")
+
+    def save(self) -> None:
+        """Write a checkpoint, then load it, so that a resumed run and an uninterrupted one are the same computation."""
+        state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
+                 "stopped": self.stopped, "seconds": self.seconds,
+                 "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
+                 "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+                 "parts": {name: part.state_dict() for name, part in self.parts.items()},
+                 "subject": self.save_subject()}
+        save_checkpoint(self.directory / "checkpoint.pt", state)
+        self._load(load_checkpoint(self.directory / "checkpoint.pt"))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]
+        if self.seconds < state["seconds"]:
+            self.earlier_seconds = state["seconds"]
+        load_rng(self.rng, state["rng"])
+        torch.set_rng_state(state["torch_rng"])
+        if state["cuda_rng"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state_all(state["cuda_rng"])
+        for name, part_state in state["parts"].items():
+            self.parts[name].load_state_dict(part_state)
+        self.load_subject(state["subject"])
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the training, earlier processes included."""
+        return self.earlier_seconds + time.perf_counter() - self.started
+
+    def finish(self) -> None:
+        """Write `result.json` and `curve.png`, and print how to go on."""
+        self._write_result()
+        seconds = self.seconds                                            # of training, without the drawing
+        if self.status == "finished":
+            from spinup.runs.plots import draw_curve
+            draw_curve(self.directory)
+        if not self.config.quiet:
+            self._farewell(seconds)
+
+    def _write_row(self) -> None:
+        self.rows += 1
+        row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
+               "wall_seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1)}
+        self.log_file.write(row)
+        self.display.row(row, self.total_updates * self.steps_each)
+
+    def _write_result(self) -> None:
+        write_json(self.directory / "result.json", {
+            "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.steps / self.seconds, 1), "measure": self.measure, **self.outcome()})
+
+    def _interrupt(self, *_: Any) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def _farewell(self, seconds: float) -> None:
+        folder = describe(self.directory)
+        quoted = f'"{folder}"' if re.search(r"\s", folder) else folder
+        self.display.close()
+        if self.status == "finished":
+            rate = f"{self.steps / seconds:,.{self.decimals}f} a second"
+            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {rate}; {self.summary()}; "
+                             f"curve: {folder}/curve.png")
+            self.display.say("\n".join(f"  spinup {word} {quoted}" for word in self.next_words))
+        else:
+            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, type:\n"
+                             f"  spinup resume {quoted}")
+
+    # What depends on what is trained on.
+
+    def describe_subject(self) -> dict[str, Any]:
+        """What `config.json` says of it beside the settings."""
+        return {}
+
+    def after_update(self) -> None:
+        """Take what happened during an update."""
+
+    def row(self) -> dict[str, float]:
+        """The first numbers of a row, `measure` among them."""
+        raise NotImplementedError
+
+    def outcome(self) -> dict[str, Any]:
+        """What `result.json` says of the end, `measure` among it."""
+        raise NotImplementedError
+
+    def summary(self) -> str:
+        """The end in a few words."""
+        raise NotImplementedError
+
+    def save_subject(self) -> Any:
+        """What a checkpoint must hold of it."""
+
+    def load_subject(self, state: Any) -> None:
+        """Give that back."""
+
+    def what_was_lost(self, state: Any) -> str:
+        """What resuming from this state cannot give back, as the end of a sentence."""
+        return ""
+
+    def close_subject(self) -> None:
+        """Let it go."""
+
+
+def find_device(name: str, gpu_helps: bool) -> torch.device:
+    """The device that `name` means here; auto is a GPU where one helps and exists. UserError where there is none."""
+    if name == "auto":
+        return torch.device("cuda" if gpu_helps and torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"--device must be auto, cpu, cuda, cuda:1 or mps, not {name!r}") from None
+    there = {"cpu": True, "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
+             "mps": torch.backends.mps.is_available()}.get(device.type, False)
+    if not there:
+        raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type "
+                        "--device cpu")
+    return device

@@ -1,0 +1,369 @@
+"""Tiny models made by transformers, opened here, and the other way round."""
+import json
+import re
+import shutil
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+from llm.policy.checkpoint import load_pretrained, names, save_pretrained
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Shape, Transformer
+from spinup.errors import UserError
+
+LETTERS = CharTokenizer("".join(map(chr, range(ord("0"), ord("0") + 49))))
+SIZES = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "bos_token_id": None,
+         "eos_token_id": 0}
+ROPE = {"rope_type": "default", "rope_theta": 300.0}
+# An original context of 32 has frequencies left alone, between, and stretched.
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 300.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
+CASES = {
+    "qwen2": lambda: transformers.Qwen2Config(**SIZES, rope_parameters=dict(ROPE), tie_word_embeddings=True),
+    "qwen2-untied": lambda: transformers.Qwen2Config(**SIZES, rope_parameters=dict(ROPE)),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES, rope_parameters=dict(ROPE), head_dim=12),
+    "llama": lambda: transformers.LlamaConfig(**SIZES, rope_parameters=dict(ROPE)),
+    "llama3": lambda: transformers.LlamaConfig(**SIZES, rope_parameters=dict(LLAMA3), tie_word_embeddings=True)}
+each_case = pytest.mark.parametrize("case", CASES)
+IDS = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Case -> (transformers' model, its folder); biases and norms are drawn too, since they begin as 0 and 1."""
+    kept = {}
+
+    def make(case):
+        if case not in kept:
+            model = transformers.AutoModelForCausalLM.from_config(CASES[case]()).eval()
+            g = torch.Generator().manual_seed(1)
+            with torch.no_grad():
+                for name, p in model.named_parameters():
+                    p.copy_(torch.randn(p.shape, generator=g) * 0.15 + ("norm" in name))
+            folder = tmp_path_factory.mktemp(case)
+            model.save_pretrained(folder)
+            LETTERS.save(folder)
+            kept[case] = model, folder
+        return kept[case]
+    return make
+
+
+@pytest.fixture
+def copy(made, tmp_path):
+    """A case's folder to be spoilt."""
+    def copied(case):
+        return shutil.copytree(made(case)[1], tmp_path / "copy", dirs_exist_ok=True)
+    return copied
+
+
+def edit(folder, **changes):
+    """Set keys of config.json; None takes one away."""
+    config = json.loads((folder / "config.json").read_text())
+    config = {k: v for k, v in (config | changes).items() if v is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def reweigh(folder, **changes):
+    """Set weights, with __ for a dot in the name; None takes one away."""
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    weights = {k: v for k, v in (weights | {k.replace("__", "."): v for k, v in changes.items()}).items()
+               if v is not None}
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+
+
+@torch.no_grad()
+def logits(model, ids=IDS):
+    out = model(ids)
+    return out if isinstance(out, torch.Tensor) else out.logits
+
+
+def same(model, theirs):
+    torch.testing.assert_close(logits(model), logits(theirs), atol=1e-5, rtol=1e-5)
+
+
+def refused(folder, *words):
+    """load_pretrained says one sentence with these words."""
+    with pytest.raises(UserError) as error:
+        load_pretrained(folder)
+    message = str(error.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message and not message.endswith(".")
+    return message
+
+
+# Turned red by: q and k, or gate and up, the other way round; no biases, no q_norm; the default eps, theta, head_size;
+# the frequencies without the scaling; the embedding as head of an untied model.
+@each_case
+def test_logits_are_those_of_transformers(case, made):
+    theirs, folder = made(case)
+    ours, tokenizer = load_pretrained(folder)
+    same(ours, theirs)
+    assert ours.dtype == torch.float32 and all(p.requires_grad and p.is_leaf for p in ours.parameters())
+    assert tokenizer.alphabet == LETTERS.alphabet
+
+
+# Turned red by: positions that begin at L instead of each prompt's own length; a decode without the q_norm.
+@each_case
+def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
+    theirs, folder = made(case)
+    ours, _ = load_pretrained(folder)
+    prompts = [IDS[0, :n].tolist() for n in (3, 11, 7)]
+    out = Sampler(ours, end=0)(Prompts.of(prompts), max_tokens=20, generator=None)
+    for b, prompt in enumerate(prompts):
+        whole = theirs.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False, eos_token_id=0,
+                                pad_token_id=0)[0]
+        assert out.ids[b, :out.lengths[b]].tolist() == whole[len(prompt):].tolist()
+
+
+# Turned red by: q and k the other way round in saving alone; a head of its own in a tied model; eos_token_id left out,
+# which Llama takes for 2; rope_parameters without the scaling; another family.
+@each_case
+def test_saved_again_it_is_the_same(case, made, tmp_path):
+    theirs, folder = made(case)
+    ours, tokenizer = load_pretrained(folder)
+    save_pretrained(tmp_path / "saved", ours, tokenizer)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    assert type(again) is type(theirs) and torch.equal(logits(again), logits(theirs))
+    assert again.generation_config.eos_token_id == 0 and again.generation_config.bos_token_id is None
+    before, after = (safetensors.torch.load_file(x / "model.safetensors") for x in (folder, tmp_path / "saved"))
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    reloaded, tokenizer = load_pretrained(tmp_path / "saved")
+    assert reloaded.shape == ours.shape and tokenizer.alphabet == LETTERS.alphabet
+    assert all(torch.equal(a, b) for a, b in zip(reloaded.parameters(), ours.parameters(), strict=True))
+
+
+# Turned red by: `rope_scaling` or `rope_theta` of older files not read; the first default, 10,000, for a missing theta;
+# `type`, as it was called first, not known.
+@pytest.mark.parametrize("case", ["qwen3", "llama3"])
+def test_the_rotary_positions_of_older_folders(case, made, copy):
+    folder = copy(case)
+    scaling = {k: v for k, v in LLAMA3.items() if k != "rope_theta"} if case == "llama3" else None
+    edit(folder, rope_parameters=None, rope_theta=300, rope_scaling=scaling)
+    same(load_pretrained(folder)[0], made(case)[0])
+    edit(folder, rope_scaling={"type": "linear", "factor": 2.0})
+    refused(folder, "rotary positions of type linear")
+
+
+# Turned red by: rope_theta and rope_scaling no longer written.
+def test_a_saved_folder_is_right_for_older_readers_too(made, tmp_path):
+    save_pretrained(tmp_path / "x", *load_pretrained(made("llama3")[1]))
+    config = json.loads((tmp_path / "x/config.json").read_text())
+    assert config["rope_theta"] == 300 and config["rope_scaling"]["original_max_position_embeddings"] == 32
+
+
+# Turned red by: only the first file read; `weight_map`'s files taken from elsewhere.
+def test_weights_in_several_files(made, tmp_path):
+    theirs, _ = made("qwen2")
+    theirs.save_pretrained(tmp_path, max_shard_size="20KB")
+    LETTERS.save(tmp_path)
+    shards = sorted(tmp_path.glob("model-*.safetensors"))
+    assert len(shards) > 2
+    same(load_pretrained(tmp_path)[0], theirs)
+    shards[1].unlink()
+    refused(tmp_path, shards[1].name, "is missing", "fetch it again")
+
+
+# Turned red by: bf16 by default, dtype ignored; the rotations cast with the weights, in `Transformer._apply`.
+def test_bf16(made, tmp_path):
+    theirs = made("qwen2")[0]
+    half = type(theirs)(theirs.config).to(torch.bfloat16)
+    half.load_state_dict(theirs.state_dict())
+    half.save_pretrained(tmp_path)
+    LETTERS.save(tmp_path)
+    whole, (ours, tokenizer) = load_pretrained(tmp_path)[0], load_pretrained(tmp_path, dtype=torch.bfloat16)
+    theirs = type(theirs).from_pretrained(tmp_path, dtype=torch.float32)  # half.float() keeps rounded rotations
+    same(whole, theirs)
+    assert {p.dtype for p in ours.parameters()} == {torch.bfloat16} and {p.dtype for p in whole.parameters()} == {
+        torch.float32}
+    assert ours.cos.dtype == torch.float32 and torch.equal(ours.cos, whole.cos) and torch.equal(ours.sin, whole.sin)
+    save_pretrained(tmp_path / "again", ours, tokenizer)
+    for name, weight in safetensors.torch.load_file(tmp_path / "model.safetensors").items():
+        assert torch.equal(safetensors.torch.load_file(tmp_path / "again/model.safetensors")[name], weight)
+    assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == "bfloat16"
+
+
+# Turned red by: the folder's own architecture for `LlamaForCausalLM`; the ends of parameters that share one storage.
+def test_a_model_of_ours_is_saved_as_llama(tmp_path):
+    model = Transformer(Shape(50))
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()           # as one optimiser keeps them
+    torch.nn.utils.vector_to_parameters(flat, model.parameters())
+    save_pretrained(tmp_path / "new/model", model, LETTERS)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "new/model")
+    assert isinstance(theirs, transformers.LlamaForCausalLM)
+    same(theirs, model)
+    with pytest.raises(UserError, match="no family .* both qkv_bias and qk_norm"):
+        save_pretrained(tmp_path / "other", Transformer(Shape(50, qkv_bias=True, qk_norm=True)), LETTERS)
+    assert not (tmp_path / "other").exists()
+
+
+# Turned red by: `Transformer(shape)` outside of the meta device, which draws weights that are then thrown away.
+def test_loading_draws_no_random_numbers(made):
+    folder, before = made("qwen2")[1], torch.get_rng_state()
+    load_pretrained(folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# Turned red by: `get_tensors()`, all at once; the file's tensors kept, as a list, until all are read.
+def test_one_tensor_at_a_time(made, monkeypatch):
+    import weakref
+
+    import llm.policy.checkpoint as module
+    folder, alive, most = made("qwen2-untied")[1], weakref.WeakSet(), []
+
+    class Watched:
+        def __init__(self, file):
+            self.file = file
+
+        def get_tensor(self, name):
+            tensor = self.file.get_tensor(name)
+            alive.add(tensor)
+            most.append(len(alive))
+            return tensor
+
+    fill = module.fill
+    monkeypatch.setattr(module, "fill", lambda model, source, folder: fill(
+        model, {name: Watched(file) for name, file in source.items()}, folder))
+    load_pretrained(folder)
+    assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
+
+
+# Turned red by: both deletions in `fill`, each; the comparison of head and embedding left out.
+def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
+    folder = copy("qwen2")
+    embedding = safetensors.torch.load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    reweigh(folder, lm_head__weight=embedding.clone(), model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(4))
+    model, _ = load_pretrained(folder)
+    assert model.head is None
+    same(model, made("qwen2")[0])
+    reweigh(folder, lm_head__weight=embedding + 1)
+    refused(folder, "an unknown lm_head.weight")
+
+
+# Turned red by: each line of `unlike`.
+@pytest.mark.parametrize(("case", "changes", "words"), [
+    ("qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1, "layer_types": None},
+     "sliding window"),
+    ("qwen3", {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"]},
+     "sliding window"),
+    ("qwen3", {"attention_bias": True}, "biases in its attention"),
+    ("llama", {"attention_bias": True}, "biases in its attention"),
+    ("llama", {"mlp_bias": True}, "biases in its MLP"),
+    ("llama", {"hidden_act": "gelu"}, "gelu in its MLP"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantised weights"),
+    ("qwen2", {"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rotary positions of type yarn"),
+])
+def test_what_the_transformer_lacks(case, changes, words, copy):
+    folder = copy(case)
+    edit(folder, **changes)
+    refused(folder, f"the model in {folder} has", words, "choose another one, such as Qwen/Qwen2.5-0.5B-Instruct")
+
+
+# Turned red by: a window refused that no layer looks through.
+@pytest.mark.parametrize("changes", [
+    {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 0, "layer_types": None},
+    {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2, "layer_types": None},
+    {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "full_attention"]}])
+def test_a_window_that_no_layer_uses(changes, made, copy):
+    folder = copy("qwen2")
+    edit(folder, **changes)
+    same(load_pretrained(folder)[0], made("qwen2")[0])
+
+
+# Turned red by: each of the checks in `shape_of`, `read`, `weight_files`, `fill` and `load_pretrained`.
+def test_folders_that_are_incomplete_or_of_another_model(copy):
+    folder = copy("llama")
+    edit(folder, architectures=["MistralForCausalLM"])
+    refused(folder, "config.json is of MistralForCausalLM; choose a model of LlamaForCausalLM, Qwen2ForCausalLM")
+    edit(folder, architectures=None)
+    refused(folder, "no architecture")
+    edit(copy("llama"), hidden_size=None)
+    refused(folder, "config.json lacks hidden_size; fetch it again")
+    edit(copy("llama3"), rope_parameters={k: v for k, v in LLAMA3.items() if k != "factor"})
+    refused(folder, "config.json lacks factor; fetch it again")
+    for text in ("{", "[]"):
+        (folder / "config.json").write_text(text)
+        refused(folder, "config.json is damaged; fetch it again")
+    (folder / "config.json").unlink()
+    refused(folder, f"{folder} holds no config.json; fetch the whole folder")
+
+    reweigh(copy("llama"), model__norm__weight=None)
+    refused(folder, f"the weights in {folder} lack model.norm.weight; fetch them and config.json from one place")
+    reweigh(folder, lm_head__weight=None)
+    refused(folder, "lack lm_head.weight and 1 others;")
+    reweigh(copy("llama"), model__norm__bias=torch.ones(32))
+    refused(folder, f"the weights in {folder} have an unknown model.norm.bias;")
+    reweigh(copy("llama"), model__layers__1__self_attn__k_proj__weight=torch.ones(32, 32))
+    refused(folder, "model.layers.1.self_attn.k_proj.weight in", "is [32, 32] and should be [16, 32]; fetch")
+    reweigh(copy("llama"), model__norm__weight=torch.ones(1))             # would fit, spread over all 32
+    refused(folder, "is [1] and should be [32]")
+
+    weights = copy("llama") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    refused(folder, "model.safetensors is missing, damaged or cut short; fetch it again")
+    weights.rename(folder / "pytorch_model.bin")
+    refused(folder, f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
+
+    CharTokenizer(LETTERS.alphabet + "äö").save(copy("llama"))
+    refused(folder, "has 52 tokens and its model only 50; fetch both from one place")
+    (folder / "char_tokenizer.json").unlink()
+    refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
+
+
+# Turned red by: the advice for every missing folder; the owner left in the local folder's name; a model downloaded.
+def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    name = "Qwen/Qwen2.5-0.5B-Instruct"
+    assert refused(name) == (f"{name} is not on this disk; fetch it with `hf download {name} --local-dir "
+                             "models/Qwen2.5-0.5B-Instruct`, then type --model models/Qwen2.5-0.5B-Instruct")
+    (tmp_path / "models").mkdir()
+    for missing in ("models/other", "nothing", "./a/b", tmp_path / "x/y"):
+        assert refused(missing) == f"{missing} is not a folder; give one that holds a config.json and *.safetensors"
+    (tmp_path / "file").touch()
+    refused("file", "file is not a folder")
+
+
+# Turned red by: the import at the top of the file.
+def test_without_safetensors(made, monkeypatch, tmp_path):
+    folder, model = made("qwen2")[1], Transformer(Shape(50))
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    refused(folder, f"{folder} needs safetensors; type: pip install 'spinup-rl[hf]'")
+    with pytest.raises(UserError, match=re.escape("pip install 'spinup-rl[hf]'")):
+        save_pretrained(tmp_path / "x", model, LETTERS)
+
+
+# Turned red by: written in place; no clearing up; a folder replaced whatever else it holds.
+def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    first, second = Transformer(Shape(50, layers=1)), Transformer(Shape(50, layers=2))
+    save_pretrained(tmp_path / "x", first, LETTERS)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+        def full(*args, **kwargs):
+            raise OSError("disk full")
+        patch.setattr(safetensors.torch, "save_file", full)
+        save_pretrained(tmp_path / "x", second, LETTERS)
+    assert load_pretrained(tmp_path / "x")[0].shape == first.shape
+    save_pretrained(tmp_path / "x", second, LETTERS)
+    assert load_pretrained(tmp_path / "x")[0].shape == second.shape
+    (tmp_path / "x/notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="x holds notes.txt, which would be lost; give the model a new folder"):
+        save_pretrained(tmp_path / "x", first, LETTERS)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match="file holds file, which would be lost"):
+        save_pretrained(tmp_path / "file", first, LETTERS)
+    assert load_pretrained(tmp_path / "x")[0].shape == second.shape and (tmp_path / "x/notes.txt").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "x"]
+
+
+# Turned red by: what was put aside thrown away, when a save was killed between its two renames.
+def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
+    model = Transformer(Shape(50))
+    save_pretrained(tmp_path / "x", model, LETTERS)
+    (tmp_path / "x").rename(tmp_path / ".x.old")
+    monkeypatch.setattr(safetensors.torch, "save_file", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_pretrained(tmp_path / "x", model, LETTERS)
+    assert torch.equal(names(load_pretrained(tmp_path / "x")[0])["model.norm.weight"], model.norm.weight)

@@ -1,0 +1,232 @@
+"""Sampling against the full forward, which has no cache, no batch and no padding."""
+import pytest
+import torch
+from scipy.stats import chisquare
+
+import llm.policy.generate as generate
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.transformer import Cache, Shape, Transformer
+
+VOCAB, NEVER = 12, 99                   # an end that no model draws
+ROWS = ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7])
+EQUAL = ([3, 1, 4], [1, 5, 9], [2, 6, 5])
+
+
+@pytest.fixture(scope="module")
+def model():
+    model, g = Transformer(Shape(VOCAB, context=48, layers=2, width=32, heads=4, kv_heads=2, head_size=8)), \
+        torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(torch.randn(p.shape, generator=g) * 0.15 + ("norm" in name))
+    return model
+
+
+def seed(n=0):
+    return torch.Generator().manual_seed(n)
+
+
+@torch.no_grad()
+def log_pi(model, prompt, response, temperature=1.0):
+    """Log-probabilities `[T, vocab]` before each token of one response."""
+    logits = model(torch.tensor([[*prompt, *response]]))[0, len(prompt) - 1:-1]
+    return (logits / temperature).log_softmax(-1)
+
+
+def check(model, rows, out, temperature=1.0):
+    """Every log-probability of `out` against the full forward, and what stands beyond the end."""
+    for b, (p, n) in enumerate(zip(out.of.tolist(), out.lengths.tolist(), strict=True)):
+        ids = out.ids[b, :n]
+        expected = log_pi(model, rows[p], ids.tolist(), temperature).gather(1, ids[:, None])[:, 0] * out.mask[b, :n]
+        torch.testing.assert_close(out.logp[b, :n], expected, atol=1e-5, rtol=1e-5)
+        assert not out.mask[b, n:].any() and not out.logp[b, n:].any()
+
+
+# Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.
+def test_prompts():
+    prompts = Prompts.of(ROWS)
+    assert prompts.lengths.tolist() == [5, 2, 7] and prompts.ids.shape == (3, 7) and not prompts.equal
+    assert [prompts.ids[p, :n].tolist() for p, n in enumerate(prompts.lengths)] == list(ROWS)
+    assert Prompts.of(EQUAL).equal
+    with pytest.raises(ValueError, match="a prompt is empty"):
+        Prompts.of([[1], []])
+
+
+# Turned red by: `apart`'s mask with `<` or without the row's own position; the first logits taken from the last column;
+# positions from the longest prompt; one step for all rows, `together`, whatever their lengths.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_a_batch_is_its_prompts_one_by_one(model, rows):
+    sampler = Sampler(model, end=0)
+    out = sampler(Prompts.of(rows), max_tokens=20, generator=None)
+    assert out.of.tolist() == [0, 1, 2]
+    for p, row in enumerate(rows):
+        one, n = sampler(Prompts.of([row]), max_tokens=20, generator=None), out.lengths[p]
+        assert one.lengths[0] == n and torch.equal(one.ids[0, :n], out.ids[p, :n])
+        torch.testing.assert_close(one.logp[0, :n], out.logp[p, :n], atol=1e-5, rtol=1e-5)
+
+
+# Turned red by: the worst token for the best; a draw where there is no generator.
+def test_without_a_generator_the_likeliest_token_is_taken(model):
+    out = Sampler(model, NEVER)(Prompts.of(ROWS), max_tokens=8, generator=None, temperature=3.0)
+    for p, row in enumerate(ROWS):
+        assert torch.equal(out.ids[p], log_pi(model, row, out.ids[p].tolist()).argmax(-1))
+
+
+# Turned red by: logp of another column or of the logits; a temperature in the draw that is not in logp, or multiplied;
+# row p * samples + g for another prompt than p.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_log_probabilities_are_those_of_the_full_forward(model, rows, temperature):
+    out = Sampler(model, end=0)(Prompts.of(rows), samples=4, max_tokens=20, generator=seed(), temperature=temperature)
+    assert out.of.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    check(model, rows, out, temperature)
+    assert all(len(out.ids[out.of == p].unique(dim=0)) > 1 for p in range(3))         # samples are not copies
+
+
+# Turned red by: a uniform race in `choose`; the draw at temperature 1; argmax of noise alone.
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_tokens_are_drawn_from_the_softmax(model, temperature):
+    draws, row = 20_000, list(ROWS[0])
+    out = Sampler(model, NEVER)(Prompts.of([row]), samples=draws, max_tokens=1, generator=seed(1),
+                                temperature=temperature)
+    expected = log_pi(model, row, [0], temperature)[0].exp().double()
+    assert chisquare(torch.bincount(out.ids[:, 0], minlength=VOCAB), draws * expected / expected.sum()).pvalue > 0.01
+
+
+# Turned red by: the end token cut off or left out of the mask; `finished` where the limit cut; `alive` asked after the
+# limit, so that an end in the last place is not seen; lengths that go on.
+def test_ends(model):
+    limit = 6
+    out = Sampler(model, end=0)(Prompts.of(ROWS), samples=100, max_tokens=limit, generator=seed())
+    at_limit = 0
+    for ids, mask, logp, n, finished in zip(out.ids.tolist(), out.mask, out.logp, out.lengths.tolist(),
+                                            out.finished.tolist(), strict=True):
+        own = ids[:n]
+        assert 0 not in own[:-1] and finished == (own[-1] == 0) and (finished or n == limit)
+        assert mask[:n].all() and not mask[n:].any() and (logp[:n] < 0).all() and not logp[n:].any()
+        at_limit += finished and n == limit
+    assert at_limit and not out.finished.all() and 1 in out.lengths       # every kind was there
+
+
+# Turned red by: `now` or `position` not cut with the rest; the old step's rows; rows put back at their present places.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
+    kept, keep = [], Cache.keep
+    monkeypatch.setattr(Cache, "keep", lambda cache, rows: (kept.append(len(rows)), keep(cache, rows)))
+
+    def sample(share, generator):
+        monkeypatch.setattr(generate, "COMPACT_BELOW", share)
+        kept.clear()
+        out = Sampler(model, end=0)(Prompts.of(rows), samples=8, max_tokens=40 - 7, generator=generator)
+        check(model, rows, out)
+        return out, list(kept)
+
+    assert len(sample(0.5, seed())[1]) > 2                                # of 24 rows to 12, 6 and 3 or less
+    assert len(sample(1.0, seed())[1]) > 8
+    never, none = sample(0.0, seed(1))
+    assert not none and len(never.lengths.unique()) > 8                   # until all have ended, none is dropped
+
+
+# Turned red by: all of one length dropped at once, which ends the loop: `break` before the results are put back.
+def test_all_may_end_at_once(model):
+    out = Sampler(model, end=0)(Prompts.of([[3, 1]]), max_tokens=40, generator=None)
+    first = int(out.ids[0, 0])
+    out = Sampler(model, end=first)(Prompts.of([[3, 1]]), samples=3, max_tokens=40, generator=None)
+    assert out.ids[:, 0].tolist() == [first] * 3 and out.lengths.tolist() == [1] * 3 and out.finished.all()
+    check(model, [[3, 1]], out)
+
+
+# Turned red by: `exponential_()` without the generator; `torch.rand`.
+def test_randomness_is_the_generators_alone(model):
+    sampler = Sampler(model, end=0)
+
+    def sample(generator):
+        return sampler(Prompts.of(ROWS), samples=4, max_tokens=20, generator=generator).ids
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, generator = sample(seed(7)), seed(7)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(sample(generator), first)
+    assert not torch.equal(sample(generator), first)                      # it goes on where it stood
+
+
+# Turned red by: mask or logp of a tool's tokens; the drawn token for the inserted one, or appended after it; the tool
+# asked in the middle of what it writes; `written` of another row once rows were dropped.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_what_a_tool_writes(model, rows, monkeypatch):
+    monkeypatch.setattr(generate, "COMPACT_BELOW", 0.9)
+    asked = []
+
+    def tool(written):
+        asked.append(tuple(written))
+        return [10, 11, 10] if written[-1] in (1, 2, 3) else None
+
+    T = 24
+    out = Sampler(model, end=0)(Prompts.of(rows), samples=8, max_tokens=T, generator=seed(3), tool=tool)
+    check(model, rows, out)                                               # with later tokens that have seen it
+    expected, inserted = set(), 0
+    for ids, mask, n in zip(out.ids.tolist(), out.mask.tolist(), out.lengths.tolist(), strict=True):
+        t = 0
+        while t < n:                                                      # what should have happened, step by step
+            assert mask[t] == 1
+            expected.add(tuple(ids[:t + 1]))
+            t += 1
+            if ids[t - 1] in (1, 2, 3):
+                given = min(3, n - t)
+                assert ids[t:t + given] == [10, 11, 10][:given] and not any(mask[t:t + given])
+                assert given == 3 or n == T
+                t, inserted = t + given, inserted + 1
+                if given == 3:
+                    expected.add(tuple(ids[:t]))
+    assert set(asked) == expected and inserted > 20
+
+
+# Turned red by: a row that goes on behind the end that a tool wrote.
+def test_a_tool_may_end_a_response(model):
+    out = Sampler(model, end=10)(Prompts.of(EQUAL), max_tokens=9, generator=None,
+                                 tool=lambda written: [5, 10] if len(written) == 2 else None)
+    assert out.ids[:, 2:4].tolist() == [[5, 10]] * 3 and out.lengths.tolist() == [4] * 3 and out.finished.all()
+    assert out.mask[0].tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
+
+
+# Turned red by: `>=`; the longest prompt's length left out.
+def test_the_context(model):
+    sampler, prompts = Sampler(model, NEVER), Prompts.of(ROWS)
+    assert sampler(prompts, max_tokens=41, generator=seed()).lengths.tolist() == [41] * 3
+    with pytest.raises(ValueError, match="a prompt of 7 tokens and a response of 42 do not fit the context of 48"):
+        sampler(prompts, max_tokens=42, generator=seed())
+
+
+# Turned red by: prompts repeated before they are read; the last token, of which nothing follows, read too.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_a_prompt_is_read_once(model, rows, monkeypatch):
+    sizes, hidden = [], model.hidden
+    monkeypatch.setattr(model, "hidden", lambda ids, *rest: (sizes.append(tuple(ids.shape)), hidden(ids, *rest))[1])
+    Sampler(model, NEVER)(Prompts.of(rows), samples=5, max_tokens=4, generator=seed())
+    assert sizes == [(3, max(map(len, rows))), (15, 1), (15, 1), (15, 1)]
+
+
+# Turned red by: an old prompt's keys looked at, with `<=` of the cache's length; results that are views of what the
+# next call writes; `rows` left at what the last call ended with.
+def test_a_sampler_starts_afresh_each_time(model):
+    sampler = Sampler(model, end=0)
+    first = sampler(Prompts.of(ROWS), samples=2, max_tokens=20, generator=seed())
+    copy = first.ids.clone()
+    for n in range(1, 2 * generate.KEEP):                                 # more shapes than are kept
+        sampler(Prompts.of(ROWS), samples=2, max_tokens=n, generator=seed(n))
+    assert len(sampler.caches) <= generate.KEEP
+    sampler(Prompts.of(ROWS[::-1]), samples=2, max_tokens=20, generator=seed(1))
+    assert torch.equal(first.ids, copy)
+    again = sampler(Prompts.of(ROWS), samples=2, max_tokens=20, generator=seed())
+    assert torch.equal(again.logp, first.logp) and torch.equal(again.ids, copy)
+
+
+# Turned red by: results made in inference mode, which no gradient passes by.
+def test_results_may_stand_in_a_loss(model):
+    out = Sampler(model, end=0)(Prompts.of(EQUAL), max_tokens=5, generator=seed())
+    weight = torch.ones(3, 5, requires_grad=True)
+    ((weight * out.logp * out.mask).sum() / out.lengths.sum()).backward()
+    torch.testing.assert_close(weight.grad, out.logp / out.lengths.sum())
+    assert not any(x.requires_grad for x in vars(out).values())

@@ -1,0 +1,164 @@
+"""Our tokenizer, and transformers' on tiny ones that are made here."""
+import json
+import sys
+
+import pytest
+import tokenizers
+import transformers
+
+from llm.policy.tokenizer import CharTokenizer, HFTokenizer, load_tokenizer
+from spinup.errors import UserError
+
+# The form of Qwen's: a system turn comes by itself; of Llama's: it begins with a token of its own.
+QWEN = ("<|im_start|>system\nBe good.<|im_end|>\n{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+LLAMA = ("{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% else %}"
+         " {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A folder with a tokenizer of bytes and these special tokens, which may put a token in front of a text."""
+    def make(*, template=None, eos=None, bos=None, pad=None, **files):
+        letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        core = tokenizers.Tokenizer(tokenizers.models.BPE({letter: i for i, letter in enumerate(letters)}, []))
+        core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        core.decoder = tokenizers.decoders.ByteLevel()
+        core.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>"])
+        core.add_tokens(["<think>"])
+        if bos:
+            core.post_processor = tokenizers.processors.TemplateProcessing(
+                single=f"{bos} $A", special_tokens=[(bos, core.token_to_id(bos))])
+        whole = transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token=eos, bos_token=bos, pad_token=pad)
+        whole.chat_template = template
+        whole.save_pretrained(tmp_path)
+        for name, content in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        return tmp_path
+    return make
+
+
+def names(tokenizer, ids):
+    """A text in which special tokens are seen."""
+    return tokenizer.tokenizer.decode(ids)
+
+
+# Turned red by: ids from 0; an alphabet that is sorted; an end that is decoded, or skipped.
+def test_characters():
+    tokenizer = CharTokenizer("ba+")
+    assert tokenizer.end == 0 and tokenizer.vocab_size == 4
+    assert tokenizer.encode("ab+a") == tokenizer.prompt("ab+a") == [2, 1, 3, 2]
+    assert tokenizer.decode([2, 1, 3]) == "ab+" and tokenizer.decode([2, 0, 1, 0]) == "a"
+    assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
+
+
+# Turned red by: a KeyError; characters that are passed over; a second id for the same character.
+def test_characters_that_are_not_known():
+    with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out or add it there"):
+        CharTokenizer("abc").encode("abzq")
+    with pytest.raises(UserError, match="the alphabet 'abca' has a character twice; give each once"):
+        CharTokenizer("abca")
+
+
+# Turned red by: an alphabet that is sorted when saved; the other tokenizer asked first.
+def test_characters_from_a_folder(tmp_path):
+    CharTokenizer("zä\n\\\"a").save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, CharTokenizer) and again.alphabet == "zä\n\\\"a"
+    for text in ("{", "{}", "[]"):
+        (tmp_path / "char_tokenizer.json").write_text(text)
+        with pytest.raises(UserError, match=r'char_tokenizer.json is damaged; write \{"alphabet": "..."\}'):
+            load_tokenizer(tmp_path)
+
+
+# Turned red by: no add_generation_prompt; the BatchEncoding itself; add_special_tokens in the template's encoding.
+def test_a_prompt_is_a_turn_of_a_chat(made):
+    tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", bos="<s>", pad="<|endoftext|>"))
+    ids = tokenizer.prompt("1+1=")
+    assert type(ids) is list and all(type(i) is int for i in ids)
+    assert names(tokenizer, ids) == ("<|im_start|>system\nBe good.<|im_end|>\n<|im_start|>user\n1+1=<|im_end|>\n"
+                                     "<|im_start|>assistant\n")
+
+
+# Turned red by: the rendered template given to `encode` with special tokens: `<s><s>[INST]`.
+def test_a_beginning_is_not_doubled(made):
+    tokenizer = HFTokenizer(made(template=LLAMA, eos="</s>", bos="<s>"))
+    assert names(tokenizer, tokenizer.prompt("hi")) == "<s>[INST] hi [/INST]"
+    assert tokenizer.end == tokenizer.tokenizer.convert_tokens_to_ids("</s>")         # behind a space
+
+
+# Turned red by: special tokens in `encode`, which is for the middle of a text; none in front of a whole prompt.
+def test_without_a_chat_a_prompt_is_the_text(made):
+    tokenizer = HFTokenizer(made(eos="</s>", bos="<s>"))
+    assert names(tokenizer, tokenizer.prompt("hi")) == "<s>hi" and names(tokenizer, tokenizer.encode("hi")) == "hi"
+    assert tokenizer.decode(tokenizer.encode("hi , you !")) == "hi , you !"
+
+
+# Turned red by: eos_token asked first, which a base model of Qwen2.5 has beside its template; the pad; the first entry
+# left out of the list; the files asked before the tokenizer.
+def test_the_end(made):
+    def end(**given):
+        tokenizer = HFTokenizer(made(**given))
+        return tokenizer.tokenizer.convert_ids_to_tokens(tokenizer.end)
+    assert end(template=QWEN, eos="<|endoftext|>", pad="<|endoftext|>") == "<|im_end|>"
+    assert end(template=QWEN, eos="<|im_end|>", pad="<|im_end|>", config={"eos_token_id": 7}) == "<|im_end|>"
+    assert end(template="{{ messages[-1].content }}", eos="</s>") == "</s>"
+    assert end(eos="</s>", pad="<|endoftext|>", generation_config={"eos_token_id": 7}) == "</s>"
+    folder = made(config={"eos_token_id": 258}, generation_config={"eos_token_id": [260, 258]})
+    assert HFTokenizer(folder).end == 260
+    (folder / "generation_config.json").unlink()
+    assert HFTokenizer(folder).end == 258
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match="names no token that ends a text; put an eos_token into its tokenizer_config"):
+        HFTokenizer(folder)
+
+
+# Turned red by: special tokens that are shown; text behind the end; a plain added token left out; ids that a model has
+# beyond its tokenizer's.
+def test_a_response_is_decoded_up_to_its_end(made):
+    tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", pad="<|endoftext|>"))
+    text = "<think>é 2</think>"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.decode(tokenizer.encode("<s>4<|endoftext|>2<|im_end|>\nand on")) == "42"
+    assert tokenizer.vocab_size == 256 + 6 and tokenizer.decode([*tokenizer.encode("a"), 500]) == "a"
+
+
+# Turned red by: the template, or the end, lost on the way.
+def test_saved_again_it_is_the_same(made, tmp_path):
+    tokenizer = load_tokenizer(made(template=QWEN, eos="<|endoftext|>", bos="<s>"))
+    tokenizer.save(tmp_path / "again")
+    again = load_tokenizer(tmp_path / "again")
+    assert again.prompt("2+2=") == tokenizer.prompt("2+2=") and again.end == tokenizer.end
+    assert again.encode("<think> x") == tokenizer.encode("<think> x") and again.vocab_size == tokenizer.vocab_size
+
+
+# Turned red by: each check; an empty tokenizer, which transformers makes of a config.json alone; code of the folder's.
+def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    with pytest.raises(UserError, match="holds no tokenizer.json; fetch the whole folder of the model"):
+        HFTokenizer(tmp_path)
+    folder = made(eos="</s>")
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        config | {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")                 # transformers may ask
+    try:
+        HFTokenizer(folder)
+    except UserError as error:
+        assert "cannot be opened" in str(error)
+    assert not (tmp_path / "ran").exists()
+    (folder / "tokenizer.json").write_text("{")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"the tokenizer in .* cannot be opened \(.*\); fetch it again"):
+        HFTokenizer(folder)
+
+
+# Turned red by: the import at the top of the file.
+def test_without_transformers(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UserError) as error:
+        HFTokenizer(tmp_path)
+    assert str(error.value) == f"{tmp_path} needs transformers; type: pip install 'spinup-rl[hf]'"
+    CharTokenizer("ab").save(tmp_path)
+    assert load_tokenizer(tmp_path).encode("b") == [2]

@@ -1,0 +1,150 @@
+"""Small functions guessed from their values, and programs from a file: right ones are worth 1, all others 0."""
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+
+from llm.tasks import code, make_task
+from llm.tasks.code import Code
+from llm.tasks.sandbox import judge_many
+from llm.tasks.task import Problem
+from spinup.errors import UserError
+
+SQUARE = {"prompt": "Write f, which squares.", "tests": ["assert f(3) == 9", "assert f(-2) == 4"],
+          "answer": "def f(x):\n    return x * x"}
+ROWS = [SQUARE, *({"prompt": f"Write f, which adds {i}.", "tests": [f"assert f(3) == {3 + i}"]} for i in range(30))]
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """What is given to the sandbox."""
+    given = []
+
+    def judge(jobs, **limits):
+        given.extend(jobs)
+        return judge_many(jobs, **limits)
+
+    monkeypatch.setattr(code, "judge_many", judge)
+    return given
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*lines):
+        text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+        (tmp_path / "p.jsonl").write_text(text)
+        return str(tmp_path / "p.jsonl")
+    return write
+
+
+def shown_in(problem):
+    """f(1)=2,f(3)=4,f(5)=6,f(x)= as {1: 2, 3: 4, 5: 6}"""
+    return {int(x): int(y) for x, y in re.findall(r"f\((\d+)\)=(-?\d+),", problem.prompt)}
+
+
+def some(n, held_out=False):
+    return Code().problems(n, np.random.default_rng(0), held_out)
+
+
+# Turned red by: a template whose text is not its function; a letter that the alphabet lacks; a longer answer.
+def test_every_function_is_solved_by_its_text():
+    task, seen = Code(), {}
+    for problem in some(500):
+        seen.setdefault(problem.answer, problem)
+        assert set(problem.prompt + problem.answer) <= set(task.alphabet)
+        assert task.demonstration(problem, None) == problem.answer and len(problem.answer) < task.max_tokens
+    problems = list(seen.values())[:60]
+    assert len({re.sub(r"\d", "#", p.answer) for p in problems}) == len(code.FAMILY) == 10
+    assert task.rewards(problems, [p.answer for p in problems]) == [1.0] * 60
+
+
+# Turned red by: tests on the examples, or on 0 to 9, only; a reward for a part of the tests.
+def test_what_fits_the_examples_only_is_worth_nothing():
+    problem = Problem("f(1)=1,f(2)=2,f(4)=4,f(x)=", "min(x,5)", ("assert f(1) == 1", "assert f(6) == 5"))
+    assert Code().reward(problem, "x") == 0 and Code().reward(problem, " min(5, x)\n") == 1
+    for problem in some(20):
+        examples = shown_in(problem)
+        assert len(examples) == 3
+        assert Code().reward(problem, f"{examples}[x]") == 0
+        table = [int(re.search(r"-?\d+$", test)[0]) for test in problem.data if re.search(r"\(\d\)", test)]
+        assert len(table) == 10 and Code().reward(problem, f"{table}[x]") == 0
+
+
+# Turned red by: examples that do not tell one function from another: `x%9` where all that is shown is x.
+def test_no_other_function_of_the_family_fits_the_examples():
+    texts, shown, _ = code.members()
+    values = dict(zip(texts, shown.tolist(), strict=True))                # [f(0), f(1), ..., f(9)]
+    for problem in some(200):
+        examples = shown_in(problem)
+        assert [t for t, f in values.items() if all(f[x] == y for x, y in examples.items())] == [problem.answer]
+
+
+# Turned red by: prompts drawn without `draw`; a generator of its own.
+def test_held_out_prompts_are_never_trained_on():
+    train, held_out = ({p.prompt for p in some(1000, side)} for side in (False, True))
+    assert len(train) > 900 and len(held_out) > 500 and not train & held_out
+    assert some(5) == some(5)
+
+
+# Turned red by: parsing left to the sandbox; an exception of ast.parse that is not caught; running it here.
+def test_what_is_no_expression_starts_no_process(jobs, recwarn):
+    texts = ["", "x+", "return x", "x\nimport os", "y=3", "x)+(x", "\0", "\ud800", "-" * 9000 + "x", "9" * 9000,
+             "x" + "[0]" * 9000]
+    assert Code().rewards(some(len(texts)), texts) == [0.0] * len(texts)
+    assert jobs == [] and Code().reward(some(1)[0], "5in x") == 0 and len(jobs) == 1 and not recwarn.list
+
+
+# Turned red by: a dictionary by response alone, or by problem alone; a reward in another place.
+def test_the_same_is_judged_once(jobs):
+    a, b = some(2)
+    assert a.answer != b.answer
+    assert Code().rewards([a, b, a, b, a], [a.answer, a.answer, a.answer, b.answer, "+"]) == [1.0, 0.0, 1.0, 1.0, 0.0]
+    assert len(jobs) == 3
+
+
+# Turned red by: the first block, the text around it, a block in another language, one that the limit on tokens cut.
+@pytest.mark.parametrize(("response", "reward"), [
+    (SQUARE["answer"], 1), ("f = lambda x: x", 0),
+    ("So:\n```python\nf = lambda x: x\n```\nno,\n```python\nf = lambda x: x * x\n```\ndone", 1),
+    ("```python\nf = lambda x: x * x\n```\nor\n```python\nf = lambda x: x\n```", 0),
+    ("```python\nf = lambda x: x * x\n```\nwhich prints\n```\n9\n```", 1), ("```python\nf = lambda x: x * x", 1),
+    ("```\nf = lambda x: x * x\n```", 0), ("", 0), ("while True: pass", 0)])
+def test_problems_from_a_file(write, response, reward):
+    task = Code(write(*ROWS), seconds=0.3)
+    square = Problem(SQUARE["prompt"], SQUARE["answer"], tuple(SQUARE["tests"]))
+    assert square in task.train + task.held_out
+    start = time.perf_counter()
+    assert task.reward(square, response) == reward
+    assert time.perf_counter() - start < 5                                # `seconds` is passed on
+
+
+# Turned red by: the characters of a small model, or its 12 tokens, for real programs; a prompt on both sides.
+def test_a_file_is_for_models_with_a_tokenizer(write):
+    task = make_task(f"code:file={write(*ROWS)},max_tokens=300")
+    assert (task.name, task.alphabet, task.max_tokens, task.tool("f")) == ("code", None, 300, None)
+    train, held_out = ({p.prompt for p in task.problems(40, np.random.default_rng(0), side)} for side in (False, True))
+    assert len(train | held_out) == len(ROWS) and train and held_out and not train & held_out
+    assert task.demonstration(Problem("p", "pass"), None) == "pass"
+    with pytest.raises(UserError, match=r'p\.jsonl has no "answer" to .* adds'):
+        task.demonstration(next(p for p in task.train if "adds" in p.prompt), None)
+
+
+# Turned red by: each of the checks in `read`, left out.
+@pytest.mark.parametrize(("line", "words"), [
+    ("{'prompt'}", "line 2 is not JSON"), ({"tests": ["pass"]}, 'line 2 has no text as its "prompt"'),
+    ({"prompt": "p"}, 'line 2 has no list of texts as its "tests"'), ({"prompt": "p", "tests": []}, "no list of texts"),
+    ({"prompt": "p", "tests": "assert f(1)"}, "no list of texts"), ({"prompt": "p", "tests": [1]}, "no list of texts"),
+    ({"prompt": "p", "tests": ["pass"], "answer": 3}, '"answer" that is no text')])
+def test_a_bad_line_is_named(write, line, words):
+    with pytest.raises(UserError, match=words):
+        Code(write(SQUARE, line))
+
+
+# Turned red by: a file that is opened at the first batch, or not checked.
+def test_bad_options():
+    with pytest.raises(UserError, match="nowhere.jsonl cannot be read"):
+        Code("nowhere.jsonl")
+    with pytest.raises(UserError, match="seconds"):
+        Code(seconds=0)

@@ -1,0 +1,58 @@
+"""What holds for every task that makes its own problems."""
+import numpy as np
+import pytest
+
+from llm.tasks import make_task
+from llm.tasks.tools import replay
+
+TASKS = ["copy", "reverse", "sort", "copy:length=2,symbols=10", "sort:length=9,symbols=26", "addition:teacher=perfect",
+         "addition:digits=1,teacher=perfect", "addition:digits=18,teacher=perfect", "countdown", "countdown:numbers=2",
+         "countdown:numbers=4,largest=25", "calculator", "calculator:digits=1,calls=1", "calculator:digits=9"]
+each_task = pytest.mark.parametrize("text", TASKS)
+
+
+# Turned red by: `draw` without its condition, or a task that does not hand `held_out` on.
+@each_task
+def test_no_prompt_is_on_both_sides(text):
+    task, rng = make_task(text), np.random.default_rng(0)
+    train = {p.prompt for p in task.problems(400, rng)}
+    held_out = {p.prompt for p in task.problems(100, rng, held_out=True)}
+    assert train and held_out and not train & held_out
+
+
+# Turned red by: a problem drawn from a generator other than the one given, or from a set, whose order changes.
+@each_task
+def test_the_same_seed_gives_the_same_problems(text):
+    task = make_task(text)
+    first, again, other = (task.problems(20, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    assert first == again != other
+
+
+# Turned red by: a demonstration made from other numbers than the prompt's, a verifier that wants anything else, an
+# answer that does not solve its problem, a character missing from the alphabet, max_tokens without the end token.
+@each_task
+def test_a_perfect_teacher_is_always_right_within_alphabet_and_length(text):
+    task, rng = make_task(text), np.random.default_rng(1)
+    for problem in [*task.problems(100, rng), *task.problems(20, rng, held_out=True)]:
+        shown = task.demonstration(problem, rng)
+        assert task.reward(problem, shown) == task.reward(problem, problem.answer) == 1.0
+        assert set(problem.prompt + problem.answer + shown) <= set(task.alphabet)
+        assert len(shown) + 1 <= task.max_tokens
+    assert len(set(task.alphabet)) == len(task.alphabet)
+
+
+# Turned red by: a verifier that looks at a prefix, at a part of the answer, or only at its length.
+@each_task
+def test_nearly_right_is_wrong(text):
+    task, rng = make_task(text), np.random.default_rng(2)
+    for problem in task.problems(20, rng):
+        last = task.alphabet[(task.alphabet.index(problem.answer[-1]) + 1) % len(task.alphabet)]
+        for response in ("", problem.answer[:-1], problem.answer[:-1] + last, problem.answer + last):
+            assert task.reward(problem, response) == 0.0
+
+
+# Turned red by: a tool that answers in a task that has none.
+@pytest.mark.parametrize("text", [text for text in TASKS if "calculator" not in text])
+def test_all_is_the_policys_where_there_is_no_tool(text):
+    task = make_task(text)
+    assert replay(task, task.alphabet + "[1+1]") == [True] * (len(task.alphabet) + 5)

@@ -1,0 +1,182 @@
+"""The user's own prompts and reward."""
+import json
+import math
+import sys
+from zlib import crc32
+
+import numpy as np
+import pytest
+import torch
+
+from llm.tasks.task import Problem, is_held_out
+from llm.tasks.user import UserTask, load_reward
+from spinup.errors import UserError
+
+WORDS = [f"word {i}" for i in range(60)]
+RNG = np.random.default_rng(0)
+
+
+def nothing(prompt: str, response: str) -> float:
+    return 0.0
+
+
+def reward_of(function) -> float:
+    return UserTask(WORDS, function).reward(Problem("the prompt"), "the response")
+
+
+# Turned red by: fields that get lost, an empty line or a mark at the start that is refused, a text cut at a character
+# that only some take for the end of a line.
+def test_a_file_is_read(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    rows = [{"prompt": "one\u2028two", "answer": 3, "level": 2}, {"prompt": "four", "completion": "yes", "answer": "x"}]
+    path.write_text("\ufeff" + "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n\n", "utf-8")
+    task = UserTask(path)
+    problems = {p.prompt: p for p in task.train + task.held_out}
+    assert problems["one\u2028two"] == Problem("one\u2028two", "3", {"answer": 3, "level": 2})
+    assert [task.demonstration(problems[p], RNG) for p in ("one\u2028two", "four")] == ["3", "yes"]
+    assert (task.name, task.alphabet, task.max_tokens, task.tool("x")) == ("mine", None, 256, None)
+
+
+# Turned red by: prompts on both sides, some on neither, or the same ones drawn again before all have come.
+def test_every_prompt_is_on_one_side():
+    task = UserTask([*WORDS, *WORDS[:5]], nothing)
+    train = [p.prompt for p in task.problems(len(task.train), np.random.default_rng(0))]
+    held_out = [p.prompt for p in task.problems(len(task.held_out), np.random.default_rng(0), held_out=True)]
+    assert sorted(train + held_out) == sorted([*WORDS, *WORDS[:5]]) and not set(train) & set(held_out)
+    assert set(held_out) == {p for p in WORDS if is_held_out(p)}
+    assert len(task.problems(500, RNG)) == 500 and task.problems(0, RNG) == []
+    assert task.problems(9, np.random.default_rng(1)) == task.problems(9, np.random.default_rng(1))
+
+
+# Turned red by: an empty side, which nothing could be drawn from; a choice that hangs on the order of the prompts; a
+# copy of the held-out prompt that is trained on.
+@pytest.mark.parametrize("side", [False, True])
+def test_few_prompts_still_have_one_held_out(side):
+    few = [w for w in WORDS if is_held_out(w) == side][:3]
+    for order in (few, few[::-1], few + few):
+        task = UserTask(order, nothing)
+        assert {p.prompt for p in task.held_out} == {min(few, key=lambda w: crc32(w.encode()))}
+        assert {p.prompt for p in task.train} | {p.prompt for p in task.held_out} == set(few)
+        assert len(task.train) + len(task.held_out) == len(order)
+
+
+# Turned red by: a response that must not have white space around it, or may have more than that.
+def test_without_a_reward_the_answer_is_compared():
+    task = UserTask([{"prompt": "a", "answer": "Rome "}, {"prompt": "b", "answer": "Oslo"}])
+    for response, worth in (("Rome", 1.0), (" Rome\n", 1.0), ("rome", 0.0), ("Rome.", 0.0), ("", 0.0)):
+        assert task.reward(Problem("a", "Rome "), response) == worth
+
+
+# Turned red by: a number refused for its type, or left as a tensor, which no table can hold.
+@pytest.mark.parametrize("result", [1, 1.0, True, np.float32(1), np.bool_(True), np.array(1), torch.tensor(1.0),
+                                    torch.tensor([1.0])], ids=repr)
+def test_every_kind_of_number_is_a_reward(result):
+    worth = reward_of(lambda prompt, response: result)
+    assert worth == 1.0 and type(worth) is float
+
+
+# Turned red by: prompt and response given in the other order.
+def test_the_reward_gets_prompt_and_response():
+    assert reward_of(lambda prompt, response: float((prompt, response) == ("the prompt", "the response"))) == 1.0
+
+
+# Turned red by: NaN, or what is no number, let into the training.
+@pytest.mark.parametrize("result", [None, "1", b"1", math.nan, math.inf, -math.inf, [1.0], 1j, 10**400, np.zeros(2),
+                                    torch.zeros(2)], ids=repr)
+def test_what_is_no_finite_number_is_refused(result):
+    with pytest.raises(UserError, match="(?s)must return a finite number, and returned .*the prompt.*the response"):
+        reward_of(lambda prompt, response: result)
+
+
+# Turned red by: an exception that ends the run with a traceback, or says neither what was wrong nor where.
+def test_a_reward_that_fails_is_named():
+    def fails(prompt, response):
+        return 1 / 0
+    task = UserTask(WORDS, fails)
+    with pytest.raises(UserError, match="ZeroDivisionError: division by zero.*test_user.py, line [0-9]+") as caught:
+        task.reward(Problem("p" * 9000), "r" * 9000)
+    assert "'ppp" in str(caught.value) and "'rrr" in str(caught.value) and len(str(caught.value)) < 600
+    with pytest.raises(UserError, match="TypeError.*positional argument but 2 were given$"):
+        reward_of(lambda prompt: 1.0)
+
+
+# Turned red by: a mistake in the prompts that is found later than this, or without its place.
+@pytest.mark.parametrize(("text", "words"), [
+    ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"), ('{"prompt": "a"}\n\n"b"', "line 3 is no JSON object"),
+    ('{"prompt": "a"}\n{"question": "b"}', "line 2 has no text as its prompt"),
+    ('{"prompt": "a"}\n{"prompt": " "}', "line 2 has no text as its prompt"), ('{"prompt": 5}', "line 1 has no text"),
+    ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it holds 0"),
+    ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it holds 1")], ids=lambda x: x[:30])
+def test_a_bad_file_is_refused(tmp_path, text, words):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words) as caught:
+        UserTask(path, nothing)
+    assert "bad.jsonl" in str(caught.value) and "\n" not in str(caught.value)
+
+
+# Turned red by: a traceback for a file that cannot be read.
+def test_an_unreadable_file_is_refused(tmp_path):
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9"}')
+    for name, words in (("no.jsonl", "no such file"), (".", "cannot be read"), ("latin.jsonl", "save it as UTF-8")):
+        with pytest.raises(UserError, match=words):
+            UserTask(str(tmp_path / name), nothing)
+
+
+# Turned red by: a run that would start without a reward, an answer or a teacher that it needs.
+def test_what_is_missing_is_named():
+    with pytest.raises(UserError, match='prompt 2 has no "answer".*--reward file.py:function'):
+        UserTask([{"prompt": "a", "answer": "b"}, "c"])
+    with pytest.raises(UserError, match="prompt 2 has no text"):
+        UserTask(["a", 5], nothing)
+    with pytest.raises(UserError, match="must be a function"):
+        UserTask(WORDS, 5)
+    with pytest.raises(UserError, match='as its "demonstration"'):
+        UserTask(WORDS, nothing).demonstration(Problem("word 1", data={}), RNG)
+    with pytest.raises(UserError, match="prompt 1 uses ' w'"):
+        UserTask(["a word", "b"], nothing, alphabet="abdor")
+
+
+SOURCE = """
+from __future__ import annotations
+from dataclasses import dataclass
+import neighbour_of_reward
+
+@dataclass
+class Weights:
+    length: float = neighbour_of_reward.WEIGHT
+
+def score(prompt, response):
+    return Weights().length * len(response)
+
+number = 5
+"""
+
+
+# Turned red by: a file that cannot import its neighbour, or a dataclass in it that cannot find its module.
+def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "neighbour_of_reward.py").write_text("WEIGHT = 2\n")
+    (tmp_path / "json.py").write_text(SOURCE)
+    assert load_reward(f"{tmp_path / 'json.py'}:score")("p", "abc") == 6
+    assert json.dumps([1]) == "[1]" and sys.modules["json"] is json
+    assert UserTask(WORDS, f"{tmp_path / 'json.py'}:score").reward(Problem("p"), "ab") == 4.0
+    with pytest.raises(UserError, match="there is no 'scroe' in .*json.py. Did you mean 'score'?"):
+        load_reward(f"{tmp_path / 'json.py'}:scroe")
+    with pytest.raises(UserError, match="number is no function"):
+        load_reward(f"{tmp_path / 'json.py'}:number")
+
+
+# Turned red by: a mistake in the file or its name that ends in a traceback.
+def test_a_reward_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for source, words in (("def f(:", "SyntaxError: invalid"), ("import nothing_like_this", "ModuleNotFoundError: No"),
+                          ("1 / 0", "ZeroDivisionError: division by zero"), ("raise SystemExit(3)", "SystemExit: 3")):
+        (tmp_path / "bad.py").write_text(source)
+        with pytest.raises(UserError, match=f"bad.py cannot be imported: {words}"):
+            load_reward(f"{tmp_path / 'bad.py'}:f")
+    for text in ("score", "file.py", "file.py:", "file.txt:f", "file.py:f()", ":f"):
+        with pytest.raises(UserError, match="must be written file.py:function"):
+            load_reward(text)
+    with pytest.raises(UserError, match="there is no file"):
+        load_reward(f"{tmp_path / 'no.py'}:f")
