@@ -82,7 +82,7 @@ def find_start(cfg: LanguageConfig, task: Task) -> Start:
     What imitation makes is an ordinary run of `sft` in the same folder of experiments, named after a digest of its
     settings: the next run that needs it finds it there.
     """
-    from llm import sft
+    from llm.algos import sft
     if cfg.model:
         return on_device(load_model(cfg.model), cfg)
     fresh(cfg, task)                                          # its errors first
@@ -115,3 +115,13 @@ def on_device(start: Start, cfg: LanguageConfig) -> Start:
     device = find_device(cfg.device, gpu_helps=True)
     start.model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     return start
+
+
+def check(cfg: LanguageConfig) -> None:
+    """UserError where a run of these settings could not begin; makes nothing."""
+    from llm.tasks.make import make_task
+    task = make_task(cfg.task, cfg.reward or None)
+    if cfg.model:
+        load_model(cfg.model)
+    else:
+        fresh(cfg, task)

@@ -1,77 +1,47 @@
 """The public functions: one per algorithm, and `load`."""
 import importlib
-import inspect
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from spinup.cli import ALGORITHMS
+from spinup.cli import ALGORITHMS, METHODS
 from spinup.envs.spaces import space_from_json
 from spinup.errors import UserError, nearest
-from spinup.runs.config import check_names, comments, read_toml
 from spinup.runs.files import load_checkpoint
 from spinup.runs.folders import config_from_json, find_run, read_run
 from spinup.runs.policy import Policy, describe
-from spinup.runs.presets import choose_preset
-from spinup.runs.run import Result
+from spinup.runs.presets import trainer
 
 
-def algorithm(name: str) -> ModuleType:
-    """The module of an algorithm. UserError with the nearest name."""
-    if name not in ALGORITHMS:
-        raise UserError(f"there is no algorithm {name!r}.{nearest(name, ALGORITHMS)} `spinup algos` lists them")
-    return importlib.import_module(ALGORITHMS[name])
+def algorithm(name: str) -> tuple[ModuleType, str]:
+    """The module of an algorithm, and which method of its file is meant, if there are several: "llm dapo".
 
-
-def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto",
-              file: str | Path | None = None) -> tuple[Any, str]:
-    """The Config that layers make, and the name of the preset in it.
-
-    The layers, the later over the earlier: default, preset, TOML file, given.
+    UserError with the nearest name.
     """
-    from_file = read_toml(Path(file), module.Config) if file else {}
-    env = given.get("env") or from_file.get("env") or module.Config.env
-    name, values = choose_preset(module, env, preset)
-    return module.Config(**{**values, **from_file, **given, "env": env}), name
+    family, _, method = name.rpartition(" ")
+    known = METHODS if family == "llm" else ALGORITHMS
+    if method not in known or family not in ("", "llm"):
+        raise UserError(f"there is no {'method' if family else 'algorithm'} {name!r}.{nearest(method, known)} "
+                        "`spinup algos` lists them")
+    return importlib.import_module(known[method]), method if family else ""
 
 
-def _trainer(name: str) -> Callable[..., Result]:
-    module = algorithm(name)
-
-    def train(env: str | Callable | None = None, *, preset: str = "auto", config: str | Path | None = None,
-              resume: str | Path | None = None, **given: Any) -> Result:
-        check_names(given, [f.name for f in fields(module.Config)], f"{name} has no setting")
-        cfg, _ = configure(module, given if env is None else {"env": env, **given}, preset, config)
-        return module.train(cfg, resume)
-
-    help_of = comments(module.Config)
-    lines = [f"    {f.name} = {f.default!r}: {help_of[f.name]}" for f in fields(module.Config) if f.name != "env"]
-    train.__name__ = train.__qualname__ = name
-    train.__doc__ = "\n".join([
-        inspect.getdoc(module).splitlines()[0], "", "Args:",
-        f"    env: {help_of['env']}; without one, that of the file, or {module.Config.env}",
-        "    preset: auto (that of the environment), none, or a name from `spinup algos`",
-        "    config: a TOML file of settings",
-        "    resume: the folder of a run of the same settings to go on with", *lines, "",
-        "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
-        "Returns a Result with `policy`, `progress`, `directory`, `status` and `returns`."])
-    return train
+ppo = trainer("ppo", *algorithm("ppo"))
+vpg = trainer("vpg", *algorithm("vpg"))
 
 
-ppo = _trainer("ppo")
-vpg = _trainer("vpg")
-
-
-def load(directory: str | Path, device: str = "cpu") -> Policy:
+def load(directory: str | Path, device: str = "cpu") -> Any:
     """The policy that a run has learned, from its last checkpoint: `load("runs/NAME/NAME_s1").act(obs)`.
 
-    UserError where there is no checkpoint, or it is damaged or does not belong to its config.json.
+    Of a language model: `.respond(prompt)`. UserError where there is no checkpoint, or it is damaged or does not belong
+    to its config.json.
     """
     directory = find_run(Path(directory))
     data = read_run(directory)
-    module = algorithm(data["algorithm"])
+    if data["algorithm"].startswith("llm "):
+        import llm
+        return llm.load(directory, device)
+    module, _ = algorithm(data["algorithm"])
     state = load_checkpoint(directory / "checkpoint.pt")
     cfg = config_from_json(module.Config, data["config"])
     spaces = [space_from_json(data[key]) for key in ("observation_space", "action_space")]

@@ -12,12 +12,20 @@ if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
 ALGORITHMS = {"vpg": "spinup.algos.vpg", "ppo": "spinup.algos.ppo"}
+METHODS = {             # of language models; several may be in one file
+    "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
+    "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",
+    "dr_grpo": "llm.algos.grpo", "dapo": "llm.algos.grpo", "best_of_n": "llm.algos.best_of_n"}
+TASKS = ("copy", "reverse", "sort", "addition", "countdown", "calculator", "code", "gsm8k")
+PICTURES = ("beyond-imitation",)
+METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME"}
 
 HELP = f"""\
 usage: spinup COMMAND ...
 
 Train:
   spinup ALGORITHM [--env CartPole-v1] [flags]    one of: {', '.join(ALGORITHMS)}; `spinup ppo --help` lists its flags
+  spinup llm METHOD [--task reverse] [flags]      the same for language models; `spinup llm` lists methods and tasks
   spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the values given, one process a run
   spinup resume DIR                               go on with a run that was stopped
 
@@ -33,6 +41,19 @@ Know:
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
+"""
+LLM_HELP = f"""\
+usage: spinup llm COMMAND ...
+
+  spinup llm METHOD [--task T] [--model DIR]      one of: {', '.join(METHODS)};
+                                                  `spinup llm grpo --help` lists its flags
+  spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
+  spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}
+
+A task is one of {', '.join(TASKS)}, with options as in
+reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers.
+Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
+`spinup plot`, `watch`, `eval` and `resume` take these runs too, and `spinup grid llm grpo ...` too.
 """
 
 
@@ -93,10 +114,14 @@ def run(argv: list[str]) -> int:
         print(f"spinup {__version__}")
         return 0
     command, rest = argv[0], argv[1:]
+    if command == "llm":
+        return language(rest)
     if command in ALGORITHMS:
         return train(command, rest)
     if command not in COMMANDS:
-        near = nearest(command, [*COMMANDS, *ALGORITHMS])
+        if command in METHODS:
+            raise UserError(f"{command} is a method for language models; type: spinup llm {command}")
+        near = nearest(command, [*COMMANDS, *ALGORITHMS, "llm"])
         raise UserError(f"there is no command or algorithm {command!r}.{near} `spinup --help` lists them")
     return COMMANDS[command](rest)
 
@@ -104,19 +129,19 @@ def run(argv: list[str]) -> int:
 def config_parser(name: str) -> Parser:
     """Flags made from the fields of an algorithm's Config, their comments and ranges."""
     from spinup.api import algorithm
-    from spinup.runs.config import BaseConfig, comments, flag, parse
-    module = algorithm(name)
+    from spinup.runs.config import comments, flag, parse
+    module, method = algorithm(name)
     parser = Parser(f"spinup {name}", f"{module.__doc__.splitlines()[0]} Settings count in this order, the later over "
                                       "the earlier: default, preset, --config file, flags.")
     own = parser.add_argument_group(f"settings of {name}")
     shared = parser.add_argument_group("settings of every run")
     shared.add_argument("--preset", metavar="NAME",
-                        help="auto (that of the environment), none, or a name from `spinup algos`. [auto]")
+                        help="auto (that of the environment or task), none, or a name from `spinup algos`. [auto]")
     shared.add_argument("--config", metavar="FILE", help="a TOML file of settings")
-    in_base, help_of = get_type_hints(BaseConfig), comments(module.Config)
+    fixed, help_of = module.METHODS[method] if method else {}, comments(module.Config)
     for field, hint in get_type_hints(module.Config, include_extras=True).items():
-        group, convert = shared if field in in_base else own, partial(parse, field, hint)
-        default = getattr(module.Config, field)
+        group, convert = own if field in module.Config.__annotations__ else shared, partial(parse, field, hint)
+        default = fixed.get(field, getattr(module.Config, field))
         if isinstance(default, tuple):
             default = ",".join(map(str, default))
         limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
@@ -127,24 +152,27 @@ def config_parser(name: str) -> Parser:
             group.add_argument(flag(f"no_{field}"), dest=field, action="store_false", help=argparse.SUPPRESS)
         else:
             group.add_argument(flag(field), dest=field, type=convert, help=text,
-                               metavar={"env": "ID", "hidden": "64,64"}.get(field, field.upper().split("_")[-1]))
+                               metavar=METAVARS.get(field, field.upper().split("_")[-1]))
     return parser
 
 
-def configure(name: str, argv: list[str]) -> tuple[Any, str]:
+def settings(name: str, argv: list[str]) -> tuple[Any, str]:
     """The Config that the command line asks for, and the name of the preset in it."""
-    from spinup import api
+    from spinup.api import algorithm
+    from spinup.runs.presets import configure
     given = vars(config_parser(name).parse(argv))
     file, preset = given.pop("config", None), given.pop("preset", "auto")
-    return api.configure(api.algorithm(name), given, preset, file)
+    module, method = algorithm(name)
+    return configure(module, given, preset, file, method)
 
 
 def train(name: str, argv: list[str]) -> int:
     from spinup.api import algorithm
-    config, preset = configure(name, argv)
+    config, preset = settings(name, argv)
     if not config.quiet:
         print(f"preset: {preset}")
-    result = algorithm(name).train(config)
+    module, method = algorithm(name)
+    result = module.train(config, **({"method": method} if method else {}))
     return 0 if result.status == "finished" else 130
 
 
@@ -161,12 +189,15 @@ def resume(argv: list[str]) -> int:
         print(f"{where} is finished: {done['steps']:,} steps; `spinup watch {where}` shows it")
         return 0
     data = read_run(directory)
-    module, env = algorithm(data["algorithm"]), data["config"].get("env")
-    if isinstance(env, dict):
-        raise UserError(f"the environment of {describe(directory)} is a Python function, {env['callable']}; from "
-                        "Python, with the same settings: "
-                        f"spinup.{data['algorithm']}({env['callable']}, resume={describe(directory)!r})")
-    result = module.train(config_from_json(module.Config, data["config"]), resume=directory)
+    module, method = algorithm(data["algorithm"])
+    given = next((v for v in data["config"].values() if isinstance(v, dict)), None)
+    if given:
+        what, package = ("task", "llm") if method else ("environment", "spinup")
+        raise UserError(f"the {what} of {describe(directory)} is a Python function or object, {given['callable']}; "
+                        "from Python, with the same settings: "
+                        f"{package}.{method or data['algorithm']}({given['callable']}, resume={describe(directory)!r})")
+    result = module.train(config_from_json(module.Config, data["config"]), resume=directory,
+                          **({"method": method} if method else {}))
     return 0 if result.status == "finished" else 130
 
 
@@ -211,6 +242,12 @@ def plot(argv: list[str]) -> int:
     return 0
 
 
+def speaks(directory: str) -> bool:
+    """Whether a folder holds a run of a language model."""
+    from spinup.runs.folders import find_run, read_run
+    return read_run(find_run(Path(directory)))["algorithm"].startswith("llm ")
+
+
 def trained(directory: str) -> tuple[Any, str, Path]:
     """Policy, environment id and folder of a run."""
     from spinup.api import load
@@ -239,6 +276,10 @@ def watch(argv: list[str]) -> int:
     parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
+    if speaks(args.directory):
+        from llm.watch import watch as read
+        read(Path(args.directory), prompts=args.episodes, seed=args.seed)
+        return 0
     from spinup.runs import watch as watching
     policy, env, _ = trained(args.directory)
     watching.watch(policy, env, episodes=args.episodes, deterministic=not args.stochastic, gif=args.gif, seed=args.seed)
@@ -250,6 +291,10 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     import json
+    if speaks(args.directory):
+        from llm.watch import evaluate as examine
+        print(examine(Path(args.directory), problems=args.episodes, seed=args.seed, as_json=args.json))
+        return 0
 
     from spinup.runs.evaluate import evaluate as play
     from spinup.runs.policy import describe
@@ -281,9 +326,10 @@ def grid(argv: list[str]) -> int:
     from spinup.runs.folders import check_writable
     from spinup.runs.grid import grid as run_grid
     from spinup.runs.training import find_device
-    name, values, current = argv[0], {}, None
-    algorithm(name)
-    for word in argv[1:]:
+    words = 2 if argv[0] == "llm" else 1
+    name, values, current = " ".join(argv[:words]), {}, None
+    module, method = algorithm(name)
+    for word in argv[words:]:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
             current = values.setdefault(key.replace("_", "-"), [value] if equals else [])
@@ -295,10 +341,14 @@ def grid(argv: list[str]) -> int:
     workers = whole("workers")((values.pop("workers", None) or ["1"])[0])
 
     def check(flags: dict[str, str]) -> "BaseConfig":
-        config, _ = configure(name, [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()])
-        env = make(config.env, 1, 0)
-        algorithm(name).make_policy(config, env.observation_space, env.action_space)
-        env.close()
+        config, _ = settings(name, [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()])
+        if method:
+            from llm.start import check
+            check(config)
+        else:
+            env = make(config.env, 1, 0)
+            module.make_policy(config, env.observation_space, env.action_space)
+            env.close()
         find_device(config.device, gpu_helps=False)
         check_writable(Path(config.log_dir))
         return config
@@ -314,21 +364,54 @@ def algos(argv: list[str]) -> int:
     from spinup.api import algorithm
     from spinup.runs.presets import read_presets
     console = Console(width=None if sys.stdout.isatty() else 160)
-    for name in ALGORITHMS:
-        module = algorithm(name)
-        console.print(f"[bold]{name}[/]  {module.__doc__.splitlines()[0]}", highlight=False, soft_wrap=True)
-        console.print(f"     actions: {', '.join(module.ACTIONS)}; observations: vectors, images", highlight=False,
-                      soft_wrap=True)
+    families = dict.fromkeys(METHODS.values())
+    for name in [*ALGORITHMS, *(f"llm {next(m for m in METHODS if METHODS[m] == file)}" for file in families)]:
+        module, method = algorithm(name)
+        title = f"llm {' | '.join(module.METHODS)}" if method else name
+        console.print(f"[bold]{title}[/]  {module.__doc__.splitlines()[0]}", highlight=False, soft_wrap=True)
+        serves = ("tasks: " + ", ".join(TASKS) + "; JSONL files" if method else
+                  f"actions: {', '.join(module.ACTIONS)}; observations: vectors, images")
+        console.print(f"     {serves}", highlight=False, soft_wrap=True)
         table = Table(box=None, padding=(0, 2, 0, 0))
         for column in ("     preset", "steps", "reached here", "best published"):
             table.add_column(column, justify="right" if column == "steps" else "left")
         for preset, data in read_presets(module).items():
             reached = data["reached"] or {}
             table.add_row(f"     {preset}", f"{data['settings'].get('total_steps', module.Config.total_steps):,}",
-                          ", ".join(f"{k} {v}" for k, v in reached.items() if k in ("E100", "R100")),
+                          ", ".join(f"{k} {v}" for k, v in reached.items() if k not in ("seeds", "file")),
                           data["published"] or "")
         console.print(table)
     return 0
+
+
+def language(argv: list[str]) -> int:
+    """`spinup llm ...`."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(LLM_HELP, end="")
+        return 0
+    word, rest = argv[0], argv[1:]
+    if word in METHODS:
+        return train(f"llm {word}", rest)
+    if word == "chat":
+        parser = Parser("spinup llm chat", "Talk to a policy; an empty line ends it.")
+        parser.add_argument("directory", metavar="DIR", help="the folder of a run or of a checkpoint")
+        parser.add_argument("--greedy", action="store_true", default=False, help="the likeliest answer each time")
+        parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="the longest answer")
+        args = parser.parse(rest)
+        from llm.watch import chat
+        return chat(Path(args.directory), greedy=args.greedy, max_tokens=args.max_tokens)
+    if word == "picture":
+        parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
+        parser.add_argument("name", choices=PICTURES, help=", ".join(PICTURES))
+        parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
+                            help="of the runs. [1 2 3]")
+        parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="of the runs. [runs]")
+        parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
+        args = parser.parse(rest)
+        from llm.pictures import draw
+        return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
+    near = nearest(word, [*METHODS, "chat", "picture"])
+    raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
 
 
 def envs(argv: list[str]) -> int:

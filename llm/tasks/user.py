@@ -30,8 +30,8 @@ class UserTask:
         reward: `reward(prompt, response)`, or "file.py:function". Without one every prompt needs an "answer", and a
             response that equals it, but for white space around it, is worth 1.
         max_tokens: the longest response, the end token included.
-        alphabet: every character used, for a small character model; None takes those of prompts and demonstrations where
-            every prompt has one. A model with its own tokenizer does not look at it.
+        alphabet: every character used, for a small character model; None takes those of prompts and demonstrations,
+            where every prompt has one. A model with its own tokenizer does not look at it.
 
     The other fields of a line are kept in `Problem.data`. UserError: whatever is wrong with file, prompts or reward.
     """
@@ -50,8 +50,9 @@ class UserTask:
         if self.function is None and missing:
             raise UserError(f'{missing[0]} has no "answer" to compare with; give every prompt one, or a function with '
                             "--reward file.py:function")
-        if alphabet is None and all(problem.answer for problem in problems):
-            self.alphabet = "".join(sorted({c for p in problems for c in p.prompt + self.demonstration(p)}))
+        shown = [p.data.get("demonstration", p.data.get("completion", p.answer)) for p in problems]
+        if alphabet is None and all(isinstance(text, str) and text for text in shown):
+            self.alphabet = "".join(sorted(set("".join([*(p.prompt for p in problems), *shown]))))
         self.train, self.held_out = split(problems, "the list of prompts" if listed else str(prompts))
 
     def problem(self, where: str, row: Any) -> Problem:

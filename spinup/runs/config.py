@@ -93,7 +93,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         if value is None and type(None) in args:
             return None
-        if Callable in args and callable(value):
+        if object in args or (Callable in args and callable(value)):
             return value
         return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:

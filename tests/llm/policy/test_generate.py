@@ -119,6 +119,7 @@ def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
         kept.clear()
         out = Sampler(model, end=0)(Prompts.of(rows), samples=8, max_tokens=40 - 7, generator=generator)
         check(model, rows, out)
+        assert out.of.tolist() == [0] * 8 + [1] * 8 + [2] * 8
         return out, list(kept)
 
     assert len(sample(0.5, seed())[1]) > 2                                # of 24 rows to 12, 6 and 3 or less
@@ -127,7 +128,7 @@ def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
     assert not none and len(never.lengths.unique()) > 8                   # until all have ended, none is dropped
 
 
-# Turned red by: all of one length dropped at once, which ends the loop: `break` before the results are put back.
+# Turned red by: results that are put back only where rows are left, `if left: out.put`.
 def test_all_may_end_at_once(model):
     out = Sampler(model, end=0)(Prompts.of([[3, 1]]), max_tokens=40, generator=None)
     first = int(out.ids[0, 0])
@@ -161,7 +162,7 @@ def test_what_a_tool_writes(model, rows, monkeypatch):
 
     def tool(written):
         asked.append(tuple(written))
-        return [10, 11, 10] if written[-1] in (1, 2, 3) else None
+        return [10, 11, 11] if written[-1] in (1, 2, 3) else None
 
     T = 24
     out = Sampler(model, end=0)(Prompts.of(rows), samples=8, max_tokens=T, generator=seed(3), tool=tool)
@@ -175,7 +176,7 @@ def test_what_a_tool_writes(model, rows, monkeypatch):
             t += 1
             if ids[t - 1] in (1, 2, 3):
                 given = min(3, n - t)
-                assert ids[t:t + given] == [10, 11, 10][:given] and not any(mask[t:t + given])
+                assert ids[t:t + given] == [10, 11, 11][:given] and not any(mask[t:t + given])
                 assert given == 3 or n == T
                 t, inserted = t + given, inserted + 1
                 if given == 3:
@@ -183,7 +184,7 @@ def test_what_a_tool_writes(model, rows, monkeypatch):
     assert set(asked) == expected and inserted > 20
 
 
-# Turned red by: a row that goes on behind the end that a tool wrote.
+# Turned red by: an end that counts only where the policy chose it, `mine & (token == self.end)`.
 def test_a_tool_may_end_a_response(model):
     out = Sampler(model, end=10)(Prompts.of(EQUAL), max_tokens=9, generator=None,
                                  tool=lambda written: [5, 10] if len(written) == 2 else None)

@@ -114,16 +114,21 @@ def test_rotations_stay_exact(change):
     assert "cos" not in model.state_dict()                                # nor are they saved
 
 
-# Turned red by: `Prefix` as a list, to which the second reading appends; checkpointing without the mask.
+# Turned red by: no copy of the memory in `hidden`, so that the prompts are read again as responses to themselves;
+# checkpointing without the mask.
 def test_checkpointing_changes_no_gradient():
     model, prompts, rest = make(SHAPES["grouped"]), tokens(2, 5), tokens(3, 4, seed=1)
+    lengths, of = torch.tensor([3, 5]), torch.tensor([0, 1, 1])
+    positions = lengths[of][:, None] + torch.arange(4)
+    mask = torch.cat([seen(lengths[of][:, None] - 1, 5).expand(-1, -1, 4, -1), seen(torch.arange(4)[None], 4)
+                      .expand(3, -1, -1, -1)], 3)                         # of the prompt up to its length
 
     def gradients(checkpointing):
-        prefix, model.grad = Prefix(), model.zero_grad()
+        prefix = Prefix()
+        model.zero_grad()
         first = model.hidden(prompts, Slots(), prefix, checkpointing)
-        prefix.rows = torch.tensor([0, 1, 1])
-        mask = seen(torch.arange(5, 9)[None], 9)
-        out = model.hidden(rest, Slots(5, None, mask), prefix, checkpointing)
+        prefix.rows = of
+        out = model.hidden(rest, Slots(None, positions, mask), prefix, checkpointing)
         (first.square().sum() + out.square().sum()).backward()
         return out.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
@@ -131,5 +136,5 @@ def test_checkpointing_changes_no_gradient():
     close(plain, again)
     for a, b in zip(grads, regrads, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
-    whole = model.hidden(torch.cat([prompts[[0, 1, 1]], rest], 1), Slots())
-    close(plain, whole[:, 5:])
+    for row, (p, n) in enumerate(zip(of, lengths[of], strict=True)):
+        close(plain[row], model.hidden(torch.cat([prompts[p, :n], rest[row]])[None], Slots())[0, n:].detach())

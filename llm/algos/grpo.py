@@ -40,7 +40,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 METHODS = {"grpo": {"scale": "group", "average": "sequence"},
            "dr_grpo": {"scale": "none", "average": "constant"},
-           "dapo": {"scale": "group", "average": "token", "clip_high": 0.28, "draws": 3, "overlong": 1}}
+           "dapo": {"scale": "group", "average": "token", "clip_high": 0.28, "draws": 3, "overlong": 2}}
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class Config(LearningConfig):
     clip_low: Positive = 0.2             # below 1 - this, a step that already fell gets no more gradient
     clip_high: Positive = 0.2            # above 1 + this, a step that already rose gets no more gradient
     draws: Count = 1                     # at most so often are new prompts drawn for groups without contrast
-    overlong: Natural = 0                # tokens before the limit in which a penalty grows to 1; 0 means none
+    overlong: Natural = 0                # tokens granted beyond max_tokens, over which a penalty grows to 1
     kl_coef: NonNegative = 0.0           # weight of the divergence from the start in the loss
     epochs: Count = 1                    # passes over a batch; 1, in 1 minibatch, leaves ratio at 1 and clip asleep
     minibatches: Count = 1               # pieces of a batch, each a gradient step
@@ -92,6 +92,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task), resume)
+    run.max_tokens += cfg.overlong                          # where DAPO puts its buffer: the task's limit costs nothing
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:
@@ -111,7 +112,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
                 run.record(drawn[-1])                         # before any is left out: the curve must not flatter
             batch = join(drawn)
             r, mask = batch.responses, batch.responses.mask
-            rewards = batch.rewards + overlong_penalty(r.lengths + ~r.finished, run.max_tokens, cfg.overlong)
+            rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
 
             # A group without contrast has no gradient: it is left out, but counted, or the step would change. DAPO's

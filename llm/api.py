@@ -1,0 +1,38 @@
+"""The public functions: one per method, and `load`."""
+from pathlib import Path
+
+from llm.algos import best_of_n as best_of_n_file
+from llm.algos import grpo as grpo_file
+from llm.algos import reinforce as reinforce_file
+from llm.algos import sft as sft_file
+from llm.config import LanguageConfig
+from llm.policy.policy import LanguagePolicy
+from llm.start import load_model
+from llm.tasks.make import make_task
+from spinup.runs.folders import read_run
+from spinup.runs.presets import trainer
+
+sft = trainer("sft", sft_file, "sft")
+reinforce = trainer("reinforce", reinforce_file, "reinforce")
+rloo = trainer("rloo", reinforce_file, "rloo")
+remax = trainer("remax", reinforce_file, "remax")
+reinforce_pp = trainer("reinforce_pp", reinforce_file, "reinforce_pp")
+grpo = trainer("grpo", grpo_file, "grpo")
+dr_grpo = trainer("dr_grpo", grpo_file, "dr_grpo")
+dapo = trainer("dapo", grpo_file, "dapo")
+best_of_n = trainer("best_of_n", best_of_n_file, "best_of_n")
+
+
+def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy:
+    """The policy in the folder of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
+
+    UserError where there is none, or it is damaged.
+    """
+    start = load_model(directory)
+    tokens, temperature = 256, LanguageConfig.temperature
+    if (start.directory / "checkpoint.pt").exists():
+        config = read_run(start.directory)["config"]
+        if isinstance(config["task"], str):
+            tokens = make_task(config["task"], config["reward"] or None).max_tokens
+        tokens, temperature = config["max_tokens"] or tokens, config["temperature"]
+    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature)
