@@ -1,8 +1,5 @@
 """The returns that a preset reaches, seed by seed: what a user would run, then what a user would evaluate."""
 import json
-import shlex
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.speed import check_out, finish
-from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
+from spinup.runs.process import spinup
 from spinup.runs.statistics import bootstrap_interval
 
 # (algorithm, environment) -> {measure: the mean over seeds that is promised}
@@ -57,22 +54,14 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile:
     """One run and its evaluation."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
-        _spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
+        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
                 *(["--compile"] if compile else []))
     elif not (folder / "result.json").exists() or read_json(folder / "result.json")["status"] != "finished":
-        _spinup("resume", str(folder))
+        spinup("resume", str(folder))
     done, progress = read_json(folder / "result.json"), read_progress(folder)
-    evaluation = json.loads(_spinup("eval", str(folder), "--json"))
+    evaluation = json.loads(spinup("eval", str(folder), "--json"))
     means = [None if np.isnan(r) else r for r in progress["return_mean_100"]]              # JSON knows no NaN
     return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
             "seconds": done["seconds"], "training_returns": done["returns"],
             "evaluation_returns": evaluation["returns"],
             "curve": {"steps": progress["steps"], "return_mean_100": means}}
-
-
-def _spinup(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
-    if done.returncode:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
-        raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
-    return done.stdout

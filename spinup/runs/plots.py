@@ -123,7 +123,7 @@ def draw_curve(directory: Path) -> Path:
         _line(axes, *mean, color=COLOURS[0], linewidth=2, label=labels[1])
         axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel=ylabel)
         _finish(axes, run.unit, empty=not len(each[0]) and not len(mean[0]))
-        write_whole(path, _render(figure, "png"))
+        write_whole(path, render(figure, "png"))
     return path
 
 
@@ -177,7 +177,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
             for path in paths:
-                write_whole(path, _render(figure, path.suffix[1:]))
+                write_whole(path, render(figure, path.suffix[1:]))
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror.lower()}); choose another --out") from None
     return paths
@@ -265,7 +265,8 @@ def _finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None)
         axes.legend(title=title, alignment="left", **(outside if many else {"loc": "best"}))
 
 
-def _render(figure: "Figure", kind: str) -> bytes:
+def render(figure: "Figure", kind: str) -> bytes:
+    """A figure as the bytes of a file of that kind, the same for the same figure."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()

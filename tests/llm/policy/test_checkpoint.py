@@ -3,6 +3,7 @@ import json
 import re
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -107,7 +108,7 @@ def test_logits_are_those_of_transformers(case, made):
     assert tokenizer.alphabet == LETTERS.alphabet
 
 
-# Turned red by: positions that begin at L instead of each prompt's own length; a decode without the q_norm.
+# Turned red by: positions that begin at L instead of each prompt's own length.
 @each_case
 def test_greedy_text_of_a_batch_is_that_of_transformers_one_by_one(case, made):
     theirs, folder = made(case)
@@ -158,7 +159,7 @@ def test_a_saved_folder_is_right_for_older_and_newer_readers(unknown, made, tmp_
     assert load_pretrained(tmp_path / "x")[0].shape == model.shape
 
 
-# Turned red by: only the first file read; `weight_map`'s files taken from elsewhere.
+# Turned red by: only the first file read.
 def test_weights_in_several_files(made, tmp_path):
     theirs, _ = made("qwen2")
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -170,7 +171,7 @@ def test_weights_in_several_files(made, tmp_path):
     refused(tmp_path, shards[1].name, "is missing", "fetch it again")
 
 
-# Turned red by: bf16 by default, dtype ignored; the rotations cast with the weights, in `Transformer._apply`.
+# Turned red by: dtype ignored; the rotations cast with the weights, without `Transformer._apply`.
 def test_bf16(made, tmp_path):
     theirs = made("qwen2")[0]
     half = type(theirs)(theirs.config).to(torch.bfloat16)
@@ -189,7 +190,7 @@ def test_bf16(made, tmp_path):
     assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == "bfloat16"
 
 
-# Turned red by: the folder's own architecture for `LlamaForCausalLM`; the ends of parameters that share one storage.
+# Turned red by: `mkdir` of the last folder alone; any other family.
 def test_a_model_of_ours_is_saved_as_llama(tmp_path):
     model = Transformer(Shape(50))
     flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach()           # as one optimiser keeps them
@@ -210,7 +211,7 @@ def test_loading_draws_no_random_numbers(made):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-# Turned red by: `get_tensors()`, all at once; the file's tensors kept, as a list, until all are read.
+# Turned red by: all tensors read first and then copied.
 def test_one_tensor_at_a_time(made, monkeypatch):
     import weakref
 
@@ -234,7 +235,7 @@ def test_one_tensor_at_a_time(made, monkeypatch):
     assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
 
 
-# Turned red by: both deletions in `fill`, each; the comparison of head and embedding left out.
+# Turned red by: each of the two deletions in `fill` left out; head and embedding not compared.
 def test_tensors_that_say_nothing_new_are_passed_over(made, copy):
     folder = copy("qwen2")
     embedding = safetensors.torch.load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
@@ -316,7 +317,7 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
 
 
-# Turned red by: the advice for every missing folder; the owner left in the local folder's name; a model downloaded.
+# Turned red by: the advice for every missing folder; the owner left in the local folder's name.
 def test_a_name_is_not_downloaded(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     name = "Qwen/Qwen2.5-0.5B-Instruct"
@@ -338,16 +339,21 @@ def test_without_safetensors(made, monkeypatch, tmp_path):
         save_pretrained(tmp_path / "x", model, LETTERS)
 
 
-# Turned red by: written in place; no clearing up; a folder replaced whatever else it holds.
+# Turned red by: no clearing up; a folder replaced whatever else it holds; its old content not put back.
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     first, second = Transformer(Shape(50, layers=1)), Transformer(Shape(50, layers=2))
     save_pretrained(tmp_path / "x", first, LETTERS)
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
-        def full(*args, **kwargs):
-            raise OSError("disk full")
-        patch.setattr(safetensors.torch, "save_file", full)
-        save_pretrained(tmp_path / "x", second, LETTERS)
-    assert load_pretrained(tmp_path / "x")[0].shape == first.shape
+
+    def full(*args, **kwargs):
+        raise OSError("disk full")
+
+    rename = Path.rename
+    for owner, name, broken in ((safetensors.torch, "save_file", full),
+                                (Path, "rename", lambda a, b: (full if a.name == ".x.new" else rename)(a, b))):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="disk full"):
+            patch.setattr(owner, name, broken)
+            save_pretrained(tmp_path / "x", second, LETTERS)
+        assert load_pretrained(tmp_path / "x")[0].shape == first.shape
     save_pretrained(tmp_path / "x", second, LETTERS)
     assert load_pretrained(tmp_path / "x")[0].shape == second.shape
     (tmp_path / "x/notes.txt").write_text("mine")

@@ -52,8 +52,8 @@ def test_prompts():
         Prompts.of([[1], []])
 
 
-# Turned red by: `apart`'s mask with `<` or without the row's own position; the first logits taken from the last column;
-# positions from the longest prompt; one step for all rows, `together`, whatever their lengths.
+# Turned red by: `<` in the mask of `apart`; the first logits taken from the last column; positions from the longest
+# prompt; `together` whatever the lengths.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_a_batch_is_its_prompts_one_by_one(model, rows):
     sampler = Sampler(model, end=0)
@@ -72,8 +72,8 @@ def test_without_a_generator_the_likeliest_token_is_taken(model):
         assert torch.equal(out.ids[p], log_pi(model, row, out.ids[p].tolist()).argmax(-1))
 
 
-# Turned red by: logp of another column or of the logits; a temperature in the draw that is not in logp, or multiplied;
-# row p * samples + g for another prompt than p.
+# Turned red by: logp of another column; a temperature in the draw that is not in logp, or multiplied; `repeat` for
+# `repeat_interleave`, rows of another prompt.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_log_probabilities_are_those_of_the_full_forward(model, rows, temperature):
@@ -83,7 +83,7 @@ def test_log_probabilities_are_those_of_the_full_forward(model, rows, temperatur
     assert all(len(out.ids[out.of == p].unique(dim=0)) > 1 for p in range(3))         # samples are not copies
 
 
-# Turned red by: a uniform race in `choose`; the draw at temperature 1; argmax of noise alone.
+# Turned red by: uniform noise in `choose`; the draw at temperature 1.
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_tokens_are_drawn_from_the_softmax(model, temperature):
     draws, row = 20_000, list(ROWS[0])
@@ -93,8 +93,8 @@ def test_tokens_are_drawn_from_the_softmax(model, temperature):
     assert chisquare(torch.bincount(out.ids[:, 0], minlength=VOCAB), draws * expected / expected.sum()).pvalue > 0.01
 
 
-# Turned red by: the end token cut off or left out of the mask; `finished` where the limit cut; `alive` asked after the
-# limit, so that an end in the last place is not seen; lengths that go on.
+# Turned red by: the end token left out of the mask; `finished` not set at the limit; `alive` asked after the limit, so
+# that an end in the last place is not seen; lengths that go on.
 def test_ends(model):
     limit = 6
     out = Sampler(model, end=0)(Prompts.of(ROWS), samples=100, max_tokens=limit, generator=seed())
@@ -108,7 +108,8 @@ def test_ends(model):
     assert at_limit and not out.finished.all() and 1 in out.lengths       # every kind was there
 
 
-# Turned red by: `now` or `position` not cut with the rest; the old step's rows; rows put back at their present places.
+# Turned red by: the first positions kept, and not those of the rows; a cache cut without moving its rows; rows put back
+# at their present places.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
     kept, keep = [], Cache.keep
@@ -137,7 +138,7 @@ def test_all_may_end_at_once(model):
     check(model, [[3, 1]], out)
 
 
-# Turned red by: `exponential_()` without the generator; `torch.rand`.
+# Turned red by: `exponential_()` without the generator.
 def test_randomness_is_the_generators_alone(model):
     sampler = Sampler(model, end=0)
 
@@ -153,8 +154,8 @@ def test_randomness_is_the_generators_alone(model):
     assert not torch.equal(sample(generator), first)                      # it goes on where it stood
 
 
-# Turned red by: mask or logp of a tool's tokens; the drawn token for the inserted one, or appended after it; the tool
-# asked in the middle of what it writes; `written` of another row once rows were dropped.
+# Turned red by: 1 in the mask, or a logp, of a tool's tokens; the drawn token for the inserted one; insertions from the
+# back; the tool asked in the middle of what it writes; `written` of another row once rows were dropped.
 @pytest.mark.parametrize("rows", [ROWS, EQUAL])
 def test_what_a_tool_writes(model, rows, monkeypatch):
     monkeypatch.setattr(generate, "COMPACT_BELOW", 0.9)
@@ -209,8 +210,7 @@ def test_a_prompt_is_read_once(model, rows, monkeypatch):
     assert sizes == [(3, max(map(len, rows))), (15, 1), (15, 1), (15, 1)]
 
 
-# Turned red by: an old prompt's keys looked at, with `<=` of the cache's length; results that are views of what the
-# next call writes; `rows` left at what the last call ended with.
+# Turned red by: caches that are never let go; `rows` of a cache left at what the last call ended with.
 def test_a_sampler_starts_afresh_each_time(model):
     sampler = Sampler(model, end=0)
     first = sampler(Prompts.of(ROWS), samples=2, max_tokens=20, generator=seed())

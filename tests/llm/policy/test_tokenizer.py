@@ -43,7 +43,7 @@ def names(tokenizer, ids):
     return tokenizer.tokenizer.decode(ids)
 
 
-# Turned red by: ids from 0; an alphabet that is sorted; an end that is decoded, or skipped.
+# Turned red by: ids from 0; an alphabet that is sorted; an end that is passed over.
 def test_characters():
     tokenizer = CharTokenizer("ba+")
     assert tokenizer.end == 0 and tokenizer.vocab_size == 4
@@ -71,7 +71,7 @@ def test_characters_from_a_folder(tmp_path):
             load_tokenizer(tmp_path)
 
 
-# Turned red by: no add_generation_prompt; the BatchEncoding itself; add_special_tokens in the template's encoding.
+# Turned red by: no add_generation_prompt; the BatchEncoding itself; `encode` of the rendered text, `<s>` and all.
 def test_a_prompt_is_a_turn_of_a_chat(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", bos="<s>", pad="<|endoftext|>"))
     ids = tokenizer.prompt("1+1=")
@@ -80,7 +80,7 @@ def test_a_prompt_is_a_turn_of_a_chat(made):
                                      "<|im_start|>assistant\n")
 
 
-# Turned red by: the rendered template given to `encode` with special tokens: `<s><s>[INST]`.
+# Turned red by: `encode` of the rendered text, `<s><s>[INST]`; the first token behind the words taken for the end.
 def test_a_beginning_is_not_doubled(made):
     tokenizer = HFTokenizer(made(template=LLAMA, eos="</s>", bos="<s>"))
     assert names(tokenizer, tokenizer.prompt("hi")) == "<s>[INST] hi [/INST]"
@@ -97,8 +97,8 @@ def test_without_a_chat_a_prompt_is_the_text(made):
     assert tokenizer.decode(tokenizer.encode("hi , you !")) == "hi , you !"
 
 
-# Turned red by: eos_token asked first, which a base model of Qwen2.5 has beside its template; the pad; the first entry
-# left out of the list; the files asked before the tokenizer.
+# Turned red by: eos_token asked first, which a base model of Qwen2.5 has beside its template; an end demanded of every
+# template; the last entry of a list; the tokenizer not asked before the files.
 def test_the_end(made):
     def end(**given):
         tokenizer = HFTokenizer(made(**given))
@@ -116,8 +116,7 @@ def test_the_end(made):
         HFTokenizer(folder)
 
 
-# Turned red by: special tokens that are shown; text behind the end; a plain added token left out; ids that a model has
-# beyond its tokenizer's.
+# Turned red by: special tokens that are shown; text behind the end.
 def test_a_response_is_decoded_up_to_its_end(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", pad="<|endoftext|>"))
     text = "<think>é 2</think>"
@@ -126,7 +125,7 @@ def test_a_response_is_decoded_up_to_its_end(made):
     assert tokenizer.vocab_size == 256 + 6 and tokenizer.decode([*tokenizer.encode("a"), 500]) == "a"
 
 
-# Turned red by: the template, or the end, lost on the way.
+# Turned red by: tokenizer.json saved alone, without the template.
 def test_saved_again_it_is_the_same(made, tmp_path):
     tokenizer = load_tokenizer(made(template=QWEN, eos="<|endoftext|>", bos="<s>"))
     tokenizer.save(tmp_path / "again")
@@ -135,7 +134,8 @@ def test_saved_again_it_is_the_same(made, tmp_path):
     assert again.encode("<think> x") == tokenizer.encode("<think> x") and again.vocab_size == tokenizer.vocab_size
 
 
-# Turned red by: each check; an empty tokenizer, which transformers makes of a config.json alone; code of the folder's.
+# Turned red by: no look for FILES, since transformers makes an empty tokenizer of a config.json alone; code of the
+# folder's that is trusted; another kind of exception caught.
 def test_a_folder_without_a_tokenizer(tmp_path, made, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     with pytest.raises(UserError, match="holds no tokenizer.json; fetch the whole folder of the model"):

@@ -1,0 +1,279 @@
+"""The seam between environments and tokens: one loss for both, held against the truth of a language of 64 responses."""
+import importlib
+from pathlib import Path
+
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from torch.nn.utils import parameters_to_vector as flat
+
+import llm.algos
+from llm.algos import sft
+from llm.algos.grpo import group_advantage
+from llm.algos.reinforce import leave_one_out, reward_to_go
+from llm.policy.generate import Sampler
+from llm.policy.transformer import Shape, Transformer
+from llm.tasks import testbed as bed
+from spinup.algos.ppo import clipped_surrogate
+from spinup.algos.vpg import policy_gradient
+from spinup.core.kl import k1, k2, k3
+from spinup.core.masked import aggregate
+
+# Each twin, and the loss that it takes from its classic sibling.
+TWINS = {"sft": "vpg.policy_gradient", "reinforce": "vpg.policy_gradient", "best_of_n": "vpg.policy_gradient",
+         "grpo": "ppo.clipped_surrogate"}
+METHODS = [(twin, method) for twin in TWINS for method in importlib.import_module(f"llm.algos.{twin}").METHODS]
+TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "total_steps": 2, "held_out": 8,
+        "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """The folder of a model that has hardly learned anything."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield str(sft.train(sft.Config(**TINY, log_dir=str(tmp_path_factory.mktemp("start")))).directory)
+    torch.set_num_threads(threads)
+
+
+# Turned red by: a file of llm/algos that is not in TWINS.
+def test_no_twin_is_forgotten():
+    assert {path.stem for path in Path(llm.algos.__path__[0]).glob("*.py")} - {"__init__"} == set(TWINS)
+
+
+class Broken(Exception):
+    """What a loss raises here."""
+
+
+# Turned red by: a copy of the loss in a twin, or one of torch's in its place; a loss that is never called.
+@pytest.mark.parametrize(("twin", "method"), METHODS)
+def test_a_twin_has_no_loss_of_its_own(twin, method, start, tmp_path, monkeypatch):
+    def broken(*args, **kwargs):
+        raise Broken
+
+    module, settings = importlib.import_module(f"llm.algos.{twin}"), {}
+    if twin != "sft":                                                     # some of each reward, or nothing is learned
+        settings = {"model": start, "prompts": 4, "reward": lambda prompt, response: len(response) or 1.0}
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"spinup.algos.{TWINS[twin]}", broken)
+            importlib.reload(module)
+            cfg = module.Config(**{**TINY, **module.METHODS[method], **settings}, log_dir=str(tmp_path))
+            with pytest.raises(Broken):
+                module.train(cfg) if twin == "sft" else module.train(cfg, method=method)
+    finally:
+        importlib.reload(module)
+
+
+# One token at a time, as an environment gives them, against rectangles of whole responses.
+
+def transformer(seed=0):
+    torch.manual_seed(seed)
+    return Transformer(Shape(4, context=8, layers=2, width=16, heads=2, kv_heads=2, head_size=8, hidden=32))
+
+
+def next_logits(policy, written):
+    """Logits `[4]` after the tokens written, by the plainest way: everything is read again at each step."""
+    ids = torch.tensor([written], dtype=torch.long)
+    if isinstance(policy, bed.TabularPolicy):
+        return policy(ids)[0, -1]
+    return policy(torch.cat([torch.zeros(1, 1, dtype=torch.long), ids], 1))[0, -1]
+
+
+def gradient(value, policy):
+    return flat(torch.autograd.grad(value, list(policy.parameters())))
+
+
+def surrogate(logp, old, adv):
+    return clipped_surrogate(logp, old, adv, (0.2, 0.28))[0]
+
+
+# Turned red by: `score` one token late, without its temperature or with the prompt's last state left out; an episode
+# that ends one token early; the reward with each token; the row number in `TabularPolicy` without its + 1.
+@pytest.mark.parametrize("loss", [lambda logp, old, adv: policy_gradient(logp, adv)[0], surrogate], ids=["vpg", "ppo"])
+@pytest.mark.parametrize("make", [bed.TabularPolicy, transformer], ids=["table", "transformer"])
+def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(make, loss):
+    testbed, policy, g = bed.Testbed(), make(), torch.Generator().manual_seed(0)
+    ids = testbed.sequences[torch.randint(64, (12,), generator=g)]                           # [12, 3]
+    noise = 0.3 * torch.randn(ids.shape, generator=g)                                        # so that some are clipped
+
+    logp, rewards = testbed.logp(policy, ids), testbed.rewards[ids @ torch.tensor([16, 4, 1])]
+    at_once = aggregate(loss(logp, (logp + noise).detach(), (rewards - 0.5)[:, None]))
+
+    env, logps, returns = bed.TokenEnv(testbed), [], []
+    for row in ids.tolist():
+        obs, _ = env.reset()
+        earned, over, steps = 0.0, False, 0
+        while not over:
+            written = [token for token in obs.tolist() if token < testbed.vocab]
+            logps.append(next_logits(policy, written).log_softmax(-1)[row[steps]])
+            obs, reward, over, truncated, _ = env.step(row[steps])
+            earned, steps = earned + reward, steps + 1
+            assert not truncated and obs.tolist()[:steps] == row[:steps]
+        assert steps == 3
+        returns += [earned] * steps
+    logps, returns = torch.stack(logps), torch.tensor(returns, dtype=rewards.dtype)          # [36], flat
+    step_by_step = aggregate(loss(logps, (logps + noise.flatten()).detach(), returns - 0.5))
+    expected = gradient(step_by_step, policy)
+    assert expected.norm() > 0.01
+    torch.testing.assert_close(gradient(at_once, policy), expected, atol=1e-6, rtol=1e-5)
+
+
+# Turned red by: an observation that is not in its space; a `reset` that forgets the seed.
+@pytest.mark.filterwarnings("ignore:.*environment's spec")                # it is in no registry
+def test_the_token_environment_is_gymnasiums():
+    check_env(bed.TokenEnv(bed.Testbed()), skip_render_check=True)
+
+
+# Turned red by: an end token that a response may draw; ids that the model has and the testbed has not.
+def test_a_sampler_can_draw_every_response():
+    testbed, model, g = bed.Testbed(), transformer(), torch.Generator().manual_seed(0)
+    out = Sampler(model, end=-1)(testbed.prompts, samples=4000, max_tokens=3, generator=g)
+    assert out.mask.all() and not out.finished.any() and (out.lengths == 3).all()
+    log_p = testbed.log_probs(model).detach()
+    torch.testing.assert_close(log_p.exp().sum(), torch.tensor(1.0))
+    counts = torch.bincount(out.ids @ torch.tensor([16, 4, 1]), minlength=64)
+    assert bed.total_variation(log_p, (counts / 4000).log()) < 0.08       # 0.05 is what so many draws leave
+
+
+# What the testbed itself says.
+
+def policies(testbed, seed=1):
+    """A policy with its gradients, another, and both distributions."""
+    policy, other = (bed.TabularPolicy(testbed.vocab, testbed.length, s) for s in (seed, seed + 50))
+    return policy, other, testbed.log_probs(policy), testbed.log_probs(other).detach()
+
+
+# Turned red by: beta on the wrong side; Z left out; rewards of other responses.
+def test_the_optimal_policy_is_the_best():
+    testbed, beta = bed.Testbed(), 0.3
+    _, _, log_p, log_ref = policies(testbed)
+    log_best = testbed.optimal(log_ref, beta)
+
+    def objective(log_p):
+        return testbed.expected_reward(log_p) - beta * bed.kl(log_p, log_ref)
+
+    torch.testing.assert_close(log_best.exp().sum(), torch.ones((), dtype=torch.float64))
+    for other in (log_p, log_ref):                                        # what is lost is the divergence from the best
+        torch.testing.assert_close(objective(log_best) - objective(other), beta * bed.kl(other, log_best))
+    assert testbed.expected_reward(testbed.optimal(log_ref, 1e-3)) > testbed.rewards.max() - 1e-2
+
+
+# Turned red by: the logarithm to another base, a missing half in `total_variation`.
+def test_entropy_and_distances():
+    testbed = bed.Testbed(2, 2)
+    uniform = testbed.log_probs(bed.TabularPolicy(2, 2, scale=0)).detach()
+    certain = torch.tensor([0.97, 0.01, 0.01, 0.01]).double().log()
+    torch.testing.assert_close(bed.entropy(uniform), torch.tensor(4.0).double().log())
+    torch.testing.assert_close(bed.total_variation(uniform, certain), torch.tensor(0.72).double())
+    torch.testing.assert_close(bed.kl(certain, uniform), torch.tensor(4.0).double().log() - bed.entropy(certain))
+
+
+# Expectations by enumeration.
+
+# Turned red by: either ratio upside down; k3 without its log ratio.
+def test_k1_and_k3_are_the_divergence():
+    testbed = bed.Testbed()
+    policy, other, log_p, log_ref = policies(testbed)
+    logp, ref = testbed.logp(policy, testbed.sequences), testbed.logp(other, testbed.sequences).detach()
+    exact = bed.kl(log_p, log_ref)
+    for estimator in k1, k3:                                              # of whole responses, and token by token
+        torch.testing.assert_close(bed.expectation(log_p, estimator(log_p, log_ref)), exact)
+        torch.testing.assert_close(bed.expectation(log_p, estimator(logp, ref).sum(1)), exact)
+
+
+# Turned red by: k1, k3 in place of k2 (a k1 in the loss does nothing: bug 20 of many a library).
+def test_only_k2_has_the_gradient_of_the_divergence():
+    testbed = bed.Testbed()
+    policy, _, log_p, log_ref = policies(testbed)
+    exact = gradient(bed.kl(log_p, log_ref), policy)
+
+    def found(estimator):
+        log_p = testbed.log_probs(policy)
+        return gradient(bed.expectation(log_p, estimator(log_p, log_ref)), policy)
+
+    torch.testing.assert_close(found(k2), exact)
+    torch.testing.assert_close(found(k1), torch.zeros_like(exact))
+    assert (found(k3) - exact).norm() > 0.1 * exact.norm()
+
+
+# Token by token k2 has the gradient of each token's divergence, what comes before it being given: that a token leads to
+# beginnings where the policies differ more or less is not in it. Turned red by: the half of k2 left out.
+def test_k2_of_tokens_takes_beginnings_as_given():
+    testbed = bed.Testbed()
+    policy, other, log_p, _ = policies(testbed)
+    logp, ref = testbed.logp(policy, testbed.sequences), testbed.logp(other, testbed.sequences).detach()
+    found = gradient(bed.expectation(log_p, k2(logp, ref).sum(1)), policy)
+    log_pi, log_ref = (p(testbed.sequences[:, :-1]).log_softmax(-1) for p in (policy, other))         # [64, 3, 4]
+    each = (log_pi.exp() * (log_pi - log_ref)).sum((1, 2))
+    torch.testing.assert_close(found, gradient(bed.expectation(log_p, each), policy))
+
+
+LOSSES = {"vpg": lambda logp, adv: policy_gradient(logp, adv)[0],
+          "ppo": lambda logp, adv: clipped_surrogate(logp, logp.detach(), adv, (0.2, 0.2))[0]}
+each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+
+
+# Turned red by: a loss of the other sign; a ratio whose old part has a gradient.
+@each_loss
+def test_both_losses_have_the_policy_gradient(loss):
+    testbed = bed.Testbed()
+    policy, _, log_p, _ = policies(testbed)
+    exact = gradient(testbed.expected_reward(log_p), policy)
+    each = loss(testbed.logp(policy, testbed.sequences), testbed.rewards[:, None]).sum(1)
+    torch.testing.assert_close(-gradient(bed.expectation(log_p, each), policy), exact)
+
+
+# The divergence as a price within the reward: REINFORCE++'s way, exact for whole responses too.
+# Turned red by: the price of a token alone in place of the sum of those to come; the price added.
+@each_loss
+def test_a_price_for_divergence_has_the_gradient_of_the_whole_objective(loss):
+    testbed, beta = bed.Testbed(), 0.3
+    policy, other, log_p, log_ref = policies(testbed)
+    exact = gradient(testbed.expected_reward(log_p) - beta * bed.kl(log_p, log_ref), policy)
+    logp, ref = testbed.logp(policy, testbed.sequences), testbed.logp(other, testbed.sequences).detach()
+    adv = reward_to_go(testbed.rewards, k1(logp.detach(), ref), beta, torch.ones_like(logp))
+    torch.testing.assert_close(-gradient(bed.expectation(log_p, loss(logp, adv).sum(1)), policy), exact)
+
+
+def expected_gradient(advantage, G=2):
+    """Of the mean over groups of G on a testbed of 4 responses, every group weighed by its probability; and the exact
+    gradient of the expected reward."""
+    testbed = bed.Testbed(2, 2)
+    policy, _, log_p, _ = policies(testbed)
+    groups = torch.cartesian_prod(*[torch.arange(4)] * G)                                    # [4^G, G]
+    adv = advantage(testbed.rewards[groups].flatten(), log_p)
+    each = policy_gradient(testbed.logp(policy, testbed.sequences[groups.flatten()]), adv[:, None])[0].sum(1)
+    found = bed.expectation(log_p.detach()[groups].sum(1), each.view(-1, G).mean(1))
+    return -gradient(found, policy), gradient(testbed.expected_reward(testbed.log_probs(policy)), policy)
+
+
+def greedy(log_p):
+    return bed.Testbed(2, 2).rewards[log_p.argmax()]
+
+
+# What a baseline may be: a running mean is a number that these responses do not change, as is what the greedy response
+# earned; the others' mean is not of one's own response. Turned red by: G in place of G - 1 in `leave_one_out`.
+@pytest.mark.parametrize("baseline", [lambda rewards, log_p: leave_one_out(rewards, 2),
+                                      lambda rewards, log_p: rewards - 0.37,
+                                      lambda rewards, log_p: rewards - greedy(log_p)],
+                         ids=["rloo", "running mean", "remax"])
+def test_baselines_leave_the_expected_gradient_as_it_is(baseline):
+    torch.testing.assert_close(*expected_gradient(baseline))
+
+
+# One's own reward is in the mean that GRPO compares it with: the gradient is shorter by (G - 1) / G, and as straight.
+# Its division by the deviation turns it. Turned red by: the deviation divided by in both.
+@pytest.mark.parametrize("G", [2, 3])
+def test_a_groups_mean_shortens_the_expected_gradient(G):
+    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "none"), G)
+    torch.testing.assert_close(found, exact * (G - 1) / G)
+    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "group"), G)
+    assert torch.cosine_similarity(found, exact, dim=0) < 0.9999
+
+
+# Turned red by: either baseline of another group; G - 1 mistaken for G.
+@pytest.mark.parametrize("G", [2, 3, 8])
+def test_rloo_is_dr_grpo_but_for_its_scale(G):
+    rewards = torch.rand(5 * G, generator=torch.Generator().manual_seed(G))
+    torch.testing.assert_close(leave_one_out(rewards, G), G / (G - 1) * group_advantage(rewards, G, "none"))
