@@ -17,16 +17,14 @@ from torch.nn.functional import pad
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
 from llm.policy.generate import Prompts, Responses, Sampler
-from llm.policy.policy import LanguagePolicy
+from llm.policy.policy import LanguagePolicy, check_context, for_tokens, texts_of
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Transformer
 from llm.start import Start
 from llm.tasks.task import Problem, Task
 from llm.tasks.tools import replay
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
-from spinup.errors import UserError
 from spinup.runs.log import read_progress
 from spinup.runs.training import Training
 
@@ -93,7 +91,7 @@ class Run(Training):
                          min(2, os.cpu_count() or 1) if self.model.shape.width >= WIDE else 1, resume)
         self.max_tokens = config.max_tokens or task.max_tokens
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self.sampler = Sampler(self.model, self.tokenizer.end)
+        self.sampler, self.tool = Sampler(self.model, self.tokenizer.end), for_tokens(task.tool, self.tokenizer)
         self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
         self.counts: dict[str, int] = defaultdict(int)
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
@@ -116,9 +114,8 @@ class Run(Training):
             prompts = self.prompts(problems)
             responses = self.sampler(prompts, samples=samples, max_tokens=self.max_tokens,
                                      generator=None if greedy else generator or self.generator,
-                                     temperature=self.config.temperature, tool=self.tool if self.task.tool else None)
-            rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
-            texts = [self.tokenizer.decode(ids[:n]) for ids, n in rows]
+                                     temperature=self.config.temperature, tool=self.tool)
+            texts = texts_of(responses, self.tokenizer)
         with self.timed("reward"):
             asked = [p for p in problems for _ in range(samples)]
             judge = getattr(self.task, "rewards", None)
@@ -224,11 +221,6 @@ class Run(Training):
         check_context(max(map(len, rows)), self.max_tokens, self.model)
         return Prompts.of(rows, self.device)
 
-    def tool(self, tokens: list[int]) -> list[int] | None:
-        """The task's tool, for tokens."""
-        added = self.task.tool(self.tokenizer.decode(tokens))
-        return self.tokenizer.encode(added) if added else None
-
     # What `Training` asks for.
 
     def describe_subject(self) -> dict[str, Any]:
@@ -253,7 +245,7 @@ class Run(Training):
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean())}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
-        seconds = max(time.perf_counter() - self.row_began, 1e-9)
+        seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": self.kl_to_start(),
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
@@ -273,7 +265,7 @@ class Run(Training):
         prompts = self.prompts(problems)
         r = self.sampler(prompts, max_tokens=self.max_tokens, temperature=self.config.temperature,
                          generator=torch.Generator(self.device).manual_seed(EVALUATION),
-                         tool=self.tool if self.task.tool else None)
+                         tool=self.tool)
         if self.model.shape.vocab_size <= EXACT:
             kl = exact_kl(self.model, self.reference, prompts, r.of, r.ids, self.config.temperature)
         else:
@@ -317,10 +309,3 @@ def join(batches: Sequence[Batch]) -> Batch:
 def solved(rewards: Tensor) -> float:
     """Share of responses that earned 1 or more."""
     return float((rewards >= 1).float().mean())
-
-
-def check_context(prompt: int, response: int, model: Transformer) -> None:
-    """UserError where a prompt and its response do not fit the model."""
-    if prompt + response > model.shape.context:
-        raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
-                        f"of {model.shape.context}; choose a smaller --max-tokens or shorter prompts")

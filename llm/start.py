@@ -87,7 +87,7 @@ def find_start(cfg: LanguageConfig, task: Task) -> Start:
         return on_device(load_model(cfg.model), cfg)
     fresh(cfg, task)                                          # its errors first
     from spinup.runs.presets import choose_preset
-    not_its = ("total_steps", "max_tokens", "reward", "micro_batch", "checkpointing", "compile")
+    not_its = ("total_steps", "max_tokens", "reward", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
     settings = {**choose_preset(sft, task.name)[1], **given, "stop_accuracy": cfg.start_accuracy, "temperature": 1.0}
     wanted = sft.Config(**settings)

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from llm.policy.generate import Prompts
 from llm.policy.policy import LanguagePolicy
 from llm.run import EVALUATION
 from llm.start import load_model
@@ -39,14 +38,8 @@ def open_run(directory: Path) -> tuple[LanguagePolicy, Task, Path]:
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
             generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
     """Responses, `samples` to each problem, and their rewards `[P, samples]`."""
-    def tool(tokens: list[int]) -> list[int] | None:
-        added = task.tool(policy.tokenizer.decode(tokens))
-        return policy.tokenizer.encode(added) if added else None
-
-    prompts = Prompts.of([policy.tokenizer.prompt(p.prompt) for p in problems], policy.model.device)
-    r = policy.sampler(prompts, samples=samples, max_tokens=policy.max_tokens, temperature=policy.temperature,
-                       generator=None if greedy else generator, tool=tool if task.tool else None)
-    texts = [policy.tokenizer.decode(i[:n]) for i, n in zip(r.ids.tolist(), r.lengths.tolist(), strict=True)]
+    prompts = [p.prompt for p in problems]
+    texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens, task.tool)
     asked = [p for p in problems for _ in range(samples)]
     judge = getattr(task, "rewards", None)
     rewards = judge(asked, texts) if judge else list(map(task.reward, asked, texts))
@@ -88,9 +81,9 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         f"pass@{PASS}": float(right.amax(1).mean()), "reward": float(torch.cat(sampled).mean())}
     if as_json:
         return json.dumps(found)
-    return (f"{describe(folder)}: {found['held_out_accuracy']:.3f} of held-out problems solved (95 % interval {low:.3f} "
-            f"to {high:.3f}), drawing, {PASS} answers to each of {problems}; greedy {found['held_out_greedy']:.3f}; "
-            f"solved at least once in {PASS}: {found[f'pass@{PASS}']:.3f}")
+    return (f"{describe(folder)}: {found['held_out_accuracy']:.3f} of held-out problems solved (95 % interval "
+            f"{low:.3f} to {high:.3f}), drawing {PASS} answers to each of {problems}; greedy "
+            f"{found['held_out_greedy']:.3f}; solved at least once in {PASS}: {found[f'pass@{PASS}']:.3f}")
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:

@@ -39,6 +39,8 @@ Know:
   spinup envs [--grep WORD]                       environments that can be made here
   spinup doctor                                   what works on this machine
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
+  spinup bench speed grpo|generate                language models beside trl and transformers
+  spinup bench roofline                           language models beside what this GPU or CPU allows
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
 """
@@ -48,6 +50,7 @@ usage: spinup llm COMMAND ...
   spinup llm METHOD [--task T] [--model DIR]      one of: {', '.join(METHODS)};
                                                   `spinup llm grpo --help` lists its flags
   spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
+  spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}
 
 A task is one of {', '.join(TASKS)}, with options as in
@@ -277,6 +280,8 @@ def watch(argv: list[str]) -> int:
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
     if speaks(args.directory):
+        if args.gif:
+            raise UserError("a language model has no picture to show; leave out --gif to read its responses")
         from llm.watch import watch as read
         read(Path(args.directory), prompts=args.episodes, seed=args.seed)
         return 0
@@ -400,6 +405,17 @@ def language(argv: list[str]) -> int:
         args = parser.parse(rest)
         from llm.watch import chat
         return chat(Path(args.directory), greedy=args.greedy, max_tokens=args.max_tokens)
+    if word == "export":
+        parser = Parser("spinup llm export", "Write a policy as a folder that Hugging Face's libraries read.")
+        parser.add_argument("directory", metavar="DIR", help="the folder of a run")
+        parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
+        args = parser.parse(rest)
+        from llm.policy.checkpoint import save_pretrained
+        from llm.start import load_model
+        start = load_model(args.directory)
+        save_pretrained(args.folder, start.model, start.tokenizer)
+        print(args.folder)
+        return 0
     if word == "picture":
         parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
         parser.add_argument("name", choices=PICTURES, help=", ".join(PICTURES))
@@ -410,7 +426,7 @@ def language(argv: list[str]) -> int:
         args = parser.parse(rest)
         from llm.pictures import draw
         return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
-    near = nearest(word, [*METHODS, "chat", "picture"])
+    near = nearest(word, [*METHODS, "chat", "export", "picture"])
     raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
 
 
@@ -436,8 +452,12 @@ def doctor(argv: list[str]) -> int:
 
 
 def bench(argv: list[str]) -> int:
+    for words in (["speed", "grpo"], ["speed", "generate"], ["roofline"]):
+        if argv[:len(words)] == words:
+            return bench_language(" ".join(words), argv[len(words):])
     parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
-                                    "missed.")
+                                    "missed. Those of language models, `spinup bench speed grpo`, `spinup bench speed "
+                                    "generate` and `spinup bench roofline`, have flags of their own.")
     parser.add_argument("what", choices=["speed", "time-to", "returns"],
                         help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
@@ -468,6 +488,34 @@ def bench(argv: list[str]) -> int:
                        log_dir=args.log_dir, out=args.out)
     from spinup.bench.time_to import time_to
     return time_to(args.algorithm, args.env, target=args.target, seeds=args.seeds, out=args.out)
+
+
+def bench_language(name: str, argv: list[str]) -> int:
+    """A flag that is not typed is as the benchmark's own function has it."""
+    parser = Parser(f"spinup bench {name}", {
+        "speed grpo": "New tokens a second of GRPO beside TRL's, where all groups have contrast and where half have.",
+        "speed generate": "New tokens a second of the sampler beside transformers' generate.",
+        "roofline": "How near sampling and training come to the memory's bandwidth and the device's peak."}[name])
+    if name == "roofline":
+        parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
+        parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
+    else:
+        peer, rounds = ("trl", 3) if name == "speed grpo" else ("transformers", 30)
+        parser.add_argument("--against", choices=[peer], help=f"the peer. [{peer}]")
+        parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help=f"pairs, in turn. [{rounds}]")
+    if name == "speed grpo":
+        parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")
+        parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates of a run. [300]")
+    if name == "speed generate":
+        parser.add_argument("--batch", dest="batches", type=whole("batch"), nargs="+", metavar="B",
+                            help="answers at a time. [16 256]")
+        parser.add_argument("--new", type=whole("new"), nargs="+", metavar="T", help="tokens of an answer. [8 32]")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
+    given = vars(parser.parse(argv))
+    given.pop("against", None)
+    from spinup.bench import language, roofline
+    return {"speed grpo": language.speed_grpo, "speed generate": language.speed_generate,
+            "roofline": roofline.roofline}[name](**given)
 
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {

@@ -115,9 +115,10 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
 
-            # A group without contrast has no gradient: it is left out, but counted, or the step would change. DAPO's
-            # batch consists of the others alone, and of no more than `prompts` of them.
-            rows, counted = groups_to_rows(contrast(rewards, cfg.samples), cfg.samples), mask
+            # A group without contrast has no gradient but that of `kl_coef`: it is left out, but counted, or the step would
+            # change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
+            learns = contrast(rewards, cfg.samples) | (cfg.kl_coef > 0 and cfg.draws == 1)
+            rows, counted = groups_to_rows(learns, cfg.samples), mask
             if cfg.draws > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]
@@ -128,7 +129,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             for _ in range(cfg.epochs if len(rows) else 0):
                 order = rows[torch.randperm(len(rows)).to(run.device)]
-                for chosen in order.tensor_split(cfg.minibatches):
+                for chosen in order.tensor_split(min(cfg.minibatches, len(rows))):
                     optimizer.zero_grad()
                     stats = run.backward(batch, chosen, loss, adv, before, denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)

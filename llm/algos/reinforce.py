@@ -93,7 +93,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforc
                 kl = torch.zeros_like(r.logp)
                 if cfg.kl_coef:
                     kl = k1(r.logp, run.start_logp(batch), mask)
-                adv = whiten(reward_to_go(rewards, kl, cfg.kl_coef, mask), mask)             # [B, T]
+                shifted = rewards - rewards.min()             # equal ones to exact 0, or rounding would be whitened
+                adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)             # [B, T]
             else:
                 mean, begun = expected.mean
                 adv = (rewards - (mean if begun else rewards.mean()))[:, None]

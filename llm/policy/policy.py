@@ -1,9 +1,12 @@
 """A trained language model as a person uses it: a prompt in, a response out."""
+from collections.abc import Callable, Sequence
+
 import torch
 
-from llm.policy.generate import Prompts, Sampler
+from llm.policy.generate import Prompts, Responses, Sampler, Tool
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
+from spinup.errors import UserError
 
 
 class LanguagePolicy:
@@ -25,8 +28,38 @@ class LanguagePolicy:
 
     def respond(self, prompt: str, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
         """`samples` responses to one prompt; `greedy` takes the likeliest token each time."""
-        prompts = Prompts.of([self.tokenizer.prompt(prompt)], self.model.device)
-        r = self.sampler(prompts, samples=samples, max_tokens=max_tokens or self.max_tokens,
-                         generator=None if greedy else self.generator, temperature=self.temperature)
-        rows = zip(r.ids.tolist(), r.lengths.tolist(), strict=True)
-        return [self.tokenizer.decode(ids[:n]) for ids, n in rows]
+        return self.respond_all([prompt], samples, None if greedy else self.generator, max_tokens or self.max_tokens)
+
+    def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None, max_tokens: int,
+                    call: Callable[[str], str | None] | None = None) -> list[str]:
+        """`samples` responses to each prompt, those of a prompt together.
+
+        generator: None takes the likeliest token each time. call: a tool, as `llm.tasks.Task` has it.
+        UserError where a prompt and its response do not fit the model.
+        """
+        rows = [self.tokenizer.prompt(p) for p in prompts]
+        check_context(max(map(len, rows)), max_tokens, self.model)
+        r = self.sampler(Prompts.of(rows, self.model.device), samples=samples, max_tokens=max_tokens,
+                         generator=generator, temperature=self.temperature, tool=for_tokens(call, self.tokenizer))
+        return texts_of(r, self.tokenizer)
+
+
+def texts_of(responses: Responses, tokenizer: Tokenizer) -> list[str]:
+    """The text of each response."""
+    rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
+    return [tokenizer.decode(ids[:n]) for ids, n in rows]
+
+
+def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -> Tool | None:
+    """A task's tool, for tokens."""
+    def tool(tokens: list[int]) -> list[int] | None:
+        added = call(tokenizer.decode(tokens))
+        return tokenizer.encode(added) if added else None
+    return tool if call else None
+
+
+def check_context(prompt: int, response: int, model: Transformer) -> None:
+    """UserError where a prompt and its response do not fit the model."""
+    if prompt + response > model.shape.context:
+        raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
+                        f"of {model.shape.context}; choose a smaller --max-tokens or shorter prompts")

@@ -152,7 +152,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], slots: Slots, memory: Cache | Prefix | None,
                 layer: int) -> Tensor:
         (B, T, _), h, kv = x.shape, self.shape.heads, self.shape.kv_heads
-        qkv = self.qkv(self.norm_attention(x)).view(B, T, h + 2 * kv, -1).transpose(1, 2)
+        qkv = self.qkv(self.norm_attention(x)).view(B, T, h + 2 * kv, self.shape.head_size).transpose(1, 2)
         if self.q_norm is None:
             (q, k), v = rotate(qkv[:, :h + kv], *angles).split([h, kv], 1), qkv[:, h + kv:]
         else:
@@ -165,7 +165,7 @@ class Block(nn.Module):
             mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=h != kv,
                                            is_causal=mask is None and T > 1)
-        x = x + self.out(y.transpose(1, 2).reshape(B, T, -1))
+        x = x + self.out(y.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 

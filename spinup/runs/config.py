@@ -52,7 +52,6 @@ class RunConfig:
     total_steps: Count = 100_000         # steps of the whole run
     device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU where one helps, else the CPU
     threads: Natural = 0                 # torch's threads; 0 chooses: 1 for narrow networks, 2 for wide ones, images
-    compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
     log_dir: str = "runs"                # the folder that holds the experiments
     exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
     checkpoint_steps: Natural = 0        # steps between checkpoints; 0 means a twentieth of the run
@@ -73,6 +72,7 @@ class BaseConfig(RunConfig):
     env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
+    compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:

@@ -50,7 +50,7 @@ class Run(Training):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
         super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
-                         min(2, os.cpu_count() or 1) if wide else 1, resume)
+                         min(2, os.cpu_count() or 1) if wide else 1, resume, config.compile)
         self.env, self.told = env, False
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row

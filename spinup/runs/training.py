@@ -37,6 +37,7 @@ class Training:
         device: where.
         threads: for torch, unless the settings say otherwise.
         resume: the folder of a run of the same settings to go on with.
+        compile: whether the first update compiles.
     UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists, a
     checkpoint of another algorithm.
     """
@@ -47,11 +48,12 @@ class Training:
     measure = "return_mean_100"         # the column of progress.csv that tells how good the policy is
 
     def __init__(self, algorithm: str, config: RunConfig, subject: str, device: torch.device, threads: int,
-                 resume: str | Path | None = None):
+                 resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject, self.resumed = algorithm, config, subject, resume is not None
         self.device, self.threads = device, config.threads or threads
         check_wandb(config.wandb)
-        if config.compile and find_compiler() is None:
+        self.compile = compile
+        if compile and find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
@@ -142,7 +144,7 @@ class Training:
         while self.update < total and not self.interrupted and not self.stopped:
             began = time.perf_counter()
             yield self.update
-            if self.config.compile and self.update == first:
+            if self.compile and self.update == first:
                 self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
             self.steps += steps_each
             self.after_update()
