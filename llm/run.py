@@ -246,7 +246,10 @@ class Run(Training):
                      "held_out_reward": float(sampled.rewards.mean())}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
-        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": self.kl_to_start(),
+        began = time.perf_counter()
+        kl = self.kl_to_start()
+        self.clock["evaluation"] += time.perf_counter() - began
+        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
         for sentence in diagnose(row, self.max_tokens):

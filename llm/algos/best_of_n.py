@@ -40,8 +40,8 @@ class Config(LearningConfig):
     keep: Positive = 1.0                 # a winner that earns less is not imitated: the best may be wrong too
     epochs: Count = 1                    # passes over the winners of a round
     minibatches: Count = 1               # pieces of the winners, each a gradient step
-    lr: Positive = 5e-4                  # 2e-4 to 2e-3 for small models, 1e-6 for large ones
-    warmup: Natural = 10                 # updates in which the step size grows to that
+    lr: Positive = 1e-3                  # 3e-4 to 2e-3 for small models, 1e-6 for large ones
+    warmup: Natural = 50                 # updates in which the step size grows to that
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
 

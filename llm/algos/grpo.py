@@ -54,8 +54,8 @@ class Config(LearningConfig):
     kl_coef: NonNegative = 0.0           # weight of the divergence from the start in the loss
     epochs: Count = 1                    # passes over a batch; 1, in 1 minibatch, leaves ratio at 1 and clip asleep
     minibatches: Count = 1               # pieces of a batch, each a gradient step
-    lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 1e-6 for large ones
-    warmup: Natural = 10                 # updates in which the step size grows to that; the first ones are the roughest
+    lr: Positive = 1e-3                  # 3e-4 to 1e-3 for small models, 1e-6 for large ones
+    warmup: Natural = 50                 # updates in which lr grows to that; with 10, one seed in three collapsed
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
 
@@ -115,8 +115,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
 
-            # A group without contrast has no gradient but that of `kl_coef`: it is left out, but counted, or the step would
-            # change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
+            # A group without contrast has no gradient, but for that of `kl_coef`: it is left out, but counted, or the
+            # step would change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
             learns = contrast(rewards, cfg.samples) | (cfg.kl_coef > 0 and cfg.draws == 1)
             rows, counted = groups_to_rows(learns, cfg.samples), mask
             if cfg.draws > 1:

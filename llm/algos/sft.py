@@ -41,13 +41,13 @@ class Config(LanguageConfig):
     stop_every: Natural = 5              # updates between looks at that
 
 
-def train(cfg: Config, resume: str | Path | None = None) -> Result:
+def train(cfg: Config, resume: str | Path | None = None, method: str = "sft") -> Result:
     """Imitate the teacher of a task. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     find_device(cfg.device, True)
     start = on_device(load_model(cfg.model) if cfg.model else fresh(cfg, task), cfg)
-    run = Run("sft", cfg, task, start, resume)
+    run = Run(method, cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=1e-8)
     fixed = [(p, task.demonstration(p, run.rng)) for p in task.problems(cfg.demonstrations, run.rng)]
 

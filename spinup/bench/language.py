@@ -156,15 +156,15 @@ def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, tr
     def ratio(of: str) -> list[float]:
         return [round(a[of] / b[of], 3) for a, b in zip(runs["spinup"], runs["trl"], strict=True)]
     ratios, whole = ratio("tokens_per_second"), ratio("tokens_per_second_with_evaluation")
-    work = runs["spinup"][0]["parameters"] * (2 + 6 * trained) * (NEW + PROMPT / SAMPLES)       # FLOP a new token
+    work = runs["spinup"][0]["parameters"] * (2 + 6 * trained) * (1 + PROMPT / SAMPLES / NEW)   # FLOP a new token
     return {"ratio_median": median(ratios), "ratios": ratios, "goal": goal, "met": median(ratios) >= goal,
             "ratio_median_with_evaluation": median(whole), "ratios_with_evaluation": whole,
             "evaluation_share": round(median(r["evaluation_seconds"] / (r["seconds"] + r["evaluation_seconds"])
                                              for r in runs["spinup"]), 3),
             "tokens_per_second": {name: [r["tokens_per_second"] for r in found] for name, found in runs.items()},
-            "limit": round(flops / work), "no_contrast": {k: median(r["no_contrast"] for r in v)
-                                                          for k, v in runs.items()},
-            "rewards": {k: median(r["reward"] for r in v) for k, v in runs.items()}, "runs": runs}
+            "limit": round(flops / work),
+            "no_contrast": {name: median(r["no_contrast"] for r in found) for name, found in runs.items()},
+            "rewards": {name: median(r["reward"] for r in found) for name, found in runs.items()}, "runs": runs}
 
 
 def call(name: str, job: dict[str, Any] | None = None) -> dict[str, Any]:

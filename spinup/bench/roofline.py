@@ -148,7 +148,7 @@ def best(device: torch.device, work: Callable[[], Any], repeats: int = 5) -> flo
 
 def copy_pace(device: torch.device) -> float:
     """Bytes a second, read and written, of a large copy."""
-    x = torch.ones(2**30 if device.type == "cuda" else 2**26, device=device)                 # 4 GB; 256 MB
+    x = torch.ones(2**28 if device.type == "cuda" else 2**26, device=device)                 # 1 GB; 256 MB
     y = torch.empty_like(x)
     return 2 * x.numel() * x.element_size() / best(device, lambda: y.copy_(x))
 

@@ -1,5 +1,6 @@
 """Benchmarks of language models: the same weights and the same work for both sides, and a result that says which."""
 import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,14 @@ from spinup.bench import language, roofline
 from spinup.bench.language import ALPHABET, Questions, run_spinup, save_model, speed_generate, speed_grpo
 from spinup.bench.roofline import bytes_a_step, flop_a_token
 from spinup.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("words, message", [
@@ -56,7 +65,7 @@ def test_every_group_has_contrast_or_those_of_every_other_character():
     assert all(len(p.prompt) == 7 and not is_held_out(p.prompt) for p in problems)
 
 
-@pytest.mark.parametrize("width, parameters", [(64, 216_320 - 1024), (128, 858_624)])
+@pytest.mark.parametrize("width, parameters", [(64, 216_320), (128, 858_624)])
 def test_both_begin_with_the_same_weights_whose_answers_never_end(width, parameters, tmp_path):
     from transformers import AutoModelForCausalLM
     save_model(tmp_path / "model", width)
@@ -66,7 +75,7 @@ def test_both_begin_with_the_same_weights_whose_answers_never_end(width, paramet
     ids = torch.randint(1, 43, (3, 15), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs(ids).logits, rtol=1e-4, atol=1e-4)
-    r = Sampler(ours, tokenizer.end)(Prompts.of(ids.tolist()), samples=300, max_tokens=8,
+    r = Sampler(ours, tokenizer.end)(Prompts.of(ids.tolist()), samples=40, max_tokens=8,
                                      generator=torch.Generator().manual_seed(1))
     assert (r.lengths == 8).all() and not r.finished.any()
 
@@ -96,7 +105,7 @@ def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, t
 @pytest.mark.parametrize("paces, half, code", [([150, 100, 140], 200, 0), ([150, 100, 139], 200, 1),
                                                ([150, 100, 140], 199, 1)])
 def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys):
-    def call(name, job=None):
+    def call(name: str, job: dict | None = None) -> dict:
         pace = 100 if name == "trl" else half if job and job["half"] else paces[job["seed"] - 1] if job else 0
         return {"flops": 1e9, "tokens_per_second": pace, "tokens_per_second_with_evaluation": pace / 2, "seconds": 3.0,
                 "evaluation_seconds": 1.0 if name == "spinup" else 0.0, "no_contrast": 0.0, "reward": 0.5,
@@ -104,15 +113,12 @@ def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys
     monkeypatch.setattr(language, "call", call)
     assert speed_grpo() == code
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert result["met"] == (code == 0) and result["ratio_median"] == median_of(paces) and result["goal"] == 1.4
+    assert result["met"] == (code == 0) and result["ratio_median"] == sorted(paces)[1] / 100 and result["goal"] == 1.4
     assert result["half"]["ratio_median"] == half / 100 and result["half"]["goal"] == 2.0
     assert result["equal work"]["evaluation_share"] == 0.25 and result["steps"] == 300
-    assert result["equal work"]["limit"] == round(1e9 / (1000 * 8 * (8 + 7 / 8)))
-    assert result["half"]["limit"] == round(1e9 / (1000 * 5 * (8 + 7 / 8)))
-
-
-def median_of(paces: list[int]) -> float:
-    return sorted(paces)[1] / 100
+    positions = (32 * 7 + 256 * 8) / (256 * 8)                            # read for a new token; prompts once
+    assert result["equal work"]["limit"] == round(1e9 / (1000 * (2 + 6) * positions))
+    assert result["half"]["limit"] == round(1e9 / (1000 * (2 + 3) * positions))
 
 
 def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
@@ -124,13 +130,13 @@ def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
 
     def call(name, job=None):
         (folder := tmp_path / f"{name}{len(list(tmp_path.iterdir()))}").mkdir()
-        return getattr(language, f"run_{name}")(str(folder), job or {})
+        return json.loads(json.dumps(getattr(language, f"run_{name}")(str(folder), job or {})))
     monkeypatch.setattr(language, "call", call)
     assert speed_grpo(total_steps=3, rounds=1, out=tmp_path / "speed.json") == 1
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(lines[-1])
     assert result == json.loads((tmp_path / "speed.json").read_text())
-    assert result["parameters"] == {"spinup": 215_296, "trl": 215_296}
+    assert result["parameters"] == {"spinup": 216_320, "trl": 216_320}
     assert result["equal work"]["no_contrast"] == {"spinup": 0.0, "trl": 0.0} and result["equal work"]["met"]
     assert all(0 < share < 1 for share in result["half"]["no_contrast"].values()) and not result["half"]["met"]
     for case in ("equal work", "half"):
@@ -174,6 +180,7 @@ def test_roofline_end_to_end(monkeypatch, capsys):
     monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
     monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)
     monkeypatch.setattr(roofline, "ROWS", {"cpu": (2, 16)})
+    monkeypatch.setattr(roofline, "CONTEXT", 16)
     monkeypatch.setattr(roofline, "NEW", 4)
     full = roofline.sampling_step
 
@@ -192,4 +199,5 @@ def test_roofline_end_to_end(monkeypatch, capsys):
         assert row["bandwidth_share"] == pytest.approx(row["bytes_per_step"] / row["step_seconds"] / 1e9, abs=1e-4)
     trained, step = result["training"], result["grpo_step"]
     assert trained["mfu"] == pytest.approx(32 * trained["flop_per_token"] / trained["step_seconds"] / 2e9, abs=1e-4)
-    assert (step["answers"], step["tokens_each"]) == (256, 8) and sum(step["shares"].values()) == pytest.approx(1, abs=.01)
+    assert (step["answers"], step["tokens_each"]) == (256, 8)
+    assert sum(step["shares"].values()) == pytest.approx(1, abs=0.01)

@@ -88,8 +88,8 @@ def surrogate(logp, old, adv):
     return clipped_surrogate(logp, old, adv, (0.2, 0.28))[0]
 
 
-# Turned red by: `score` one token late, without its temperature or with the prompt's last state left out; an episode
-# that ends one token early; the reward with each token; the row number in `TabularPolicy` without its + 1.
+# Turned red by: `score` one token late or early; an episode that ends one token early; a reward before the last token, or
+# that of another response.
 @pytest.mark.parametrize("loss", [lambda logp, old, adv: policy_gradient(logp, adv)[0], surrogate], ids=["vpg", "ppo"])
 @pytest.mark.parametrize("make", [bed.TabularPolicy, transformer], ids=["table", "transformer"])
 def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(make, loss):
@@ -125,7 +125,7 @@ def test_the_token_environment_is_gymnasiums():
     check_env(bed.TokenEnv(bed.Testbed()), skip_render_check=True)
 
 
-# Turned red by: an end token that a response may draw; ids that the model has and the testbed has not.
+# Turned red by: another temperature or prompt than the sampler's; an end among the tokens.
 def test_a_sampler_can_draw_every_response():
     testbed, model, g = bed.Testbed(), transformer(), torch.Generator().manual_seed(0)
     out = Sampler(model, end=-1)(testbed.prompts, samples=4000, max_tokens=3, generator=g)
@@ -137,6 +137,16 @@ def test_a_sampler_can_draw_every_response():
 
 
 # What the testbed itself says.
+
+# Turned red by: a row number without its + 1, with which two beginnings share a row.
+def test_every_beginning_has_its_own_row():
+    policy = bed.TabularPolicy()
+    with torch.no_grad():
+        policy.logits[:] = torch.arange(21)[:, None]
+    beginnings = bed.Testbed().sequences[:, :2]
+    expected = torch.stack([0 * beginnings[:, 0], 1 + beginnings[:, 0], 5 + beginnings @ torch.tensor([4, 1])], 1)
+    assert torch.equal(policy(beginnings)[..., 0].long(), expected)
+
 
 def policies(testbed, seed=1):
     """A policy with its gradients, another, and both distributions."""
