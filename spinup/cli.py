@@ -452,12 +452,12 @@ def doctor(argv: list[str]) -> int:
 
 
 def bench(argv: list[str]) -> int:
-    for words in (["speed", "grpo"], ["speed", "generate"], ["roofline"]):
+    for words in (["speed", "grpo"], ["speed", "generate"], ["roofline"], ["accuracy"]):
         if argv[:len(words)] == words:
             return bench_language(" ".join(words), argv[len(words):])
     parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
                                     "missed. Those of language models, `spinup bench speed grpo`, `spinup bench speed "
-                                    "generate` and `spinup bench roofline`, have flags of their own.")
+                                    "generate`, `roofline` and `accuracy`, have flags of their own.")
     parser.add_argument("what", choices=["speed", "time-to", "returns"],
                         help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
@@ -495,10 +495,18 @@ def bench_language(name: str, argv: list[str]) -> int:
     parser = Parser(f"spinup bench {name}", {
         "speed grpo": "New tokens a second of GRPO beside TRL's, where all groups have contrast and where half have.",
         "speed generate": "New tokens a second of the sampler beside transformers' generate.",
+        "accuracy": "What a method reaches on held-out problems, and how soon, seed by seed.",
         "roofline": "How near sampling and training come to the memory's bandwidth and the device's peak."}[name])
     if name == "roofline":
         parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
         parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
+    elif name == "accuracy":
+        parser.add_argument("method", choices=METHODS, help=", ".join(METHODS))
+        parser.add_argument("--task", default="reverse", help="such as reverse, addition, countdown. [reverse]")
+        parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
+                            help="of the runs. [1 2 3]")
+        parser.add_argument("--workers", type=whole("workers"), metavar="N", help="runs at a time. [1]")
+        parser.add_argument("--log-dir", type=Path, metavar="DIR", help="the folder of the runs. [runs]")
     else:
         peer, rounds = ("trl", 3) if name == "speed grpo" else ("transformers", 30)
         parser.add_argument("--against", choices=[peer], help=f"the peer. [{peer}]")
@@ -513,8 +521,8 @@ def bench_language(name: str, argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
     given = vars(parser.parse(argv))
     given.pop("against", None)
-    from spinup.bench import language, roofline
-    return {"speed grpo": language.speed_grpo, "speed generate": language.speed_generate,
+    from spinup.bench import accuracy, language, roofline
+    return {"accuracy": accuracy.accuracy, "speed grpo": language.speed_grpo, "speed generate": language.speed_generate,
             "roofline": roofline.roofline}[name](**given)
 
 

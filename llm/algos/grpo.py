@@ -115,8 +115,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
 
-            # A group without contrast has no gradient, but for that of `kl_coef`: it is left out, but counted, or the
-            # step would change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
+            # A group without contrast has no gradient, unless `kl_coef` gives it one: it is left out, but counted, or
+            # the step would change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
             learns = contrast(rewards, cfg.samples) | (cfg.kl_coef > 0 and cfg.draws == 1)
             rows, counted = groups_to_rows(learns, cfg.samples), mask
             if cfg.draws > 1:

@@ -49,7 +49,7 @@ class Countdown:
     """
 
     numbers: Annotated[int, Range(2, 5)] = 3
-    largest: Annotated[int, Range(9, 99)] = 9       # of the numbers, the smallest being 1
+    largest: Annotated[int, Range(9, 99)] = 15      # of the numbers, the smallest being 1
     name = "countdown"
     tool = None
     alphabet = "0123456789+-*/(),=:"

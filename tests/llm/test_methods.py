@@ -70,9 +70,9 @@ def test_contrast():
 
 # Turned red by: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.
 def test_overlong_penalty():
-    lengths = torch.tensor([1, 6, 7, 8, 9, 10])
-    close(grpo.overlong_penalty(lengths, 10, 4), [0, 0, -0.25, -0.5, -0.75, -1])
-    close(grpo.overlong_penalty(lengths, 10, 0), [0.0] * 6)
+    lengths = torch.tensor([1, 6, 7, 8, 9, 10, 12])
+    close(grpo.overlong_penalty(lengths, 10, 4), [0, 0, -0.25, -0.5, -0.75, -1, -1])
+    close(grpo.overlong_penalty(lengths, 10, 0), [0.0] * 7)
 
 
 # Turned red by: the last among equals; `keep` above instead of at least; the best of the whole batch.

@@ -88,8 +88,8 @@ def surrogate(logp, old, adv):
     return clipped_surrogate(logp, old, adv, (0.2, 0.28))[0]
 
 
-# Turned red by: `score` one token late or early; an episode that ends one token early; a reward before the last token, or
-# that of another response.
+# Turned red by: `score` one token late or early; an episode that ends one token early; a reward before the last token,
+# or that of another response.
 @pytest.mark.parametrize("loss", [lambda logp, old, adv: policy_gradient(logp, adv)[0], surrogate], ids=["vpg", "ppo"])
 @pytest.mark.parametrize("make", [bed.TabularPolicy, transformer], ids=["table", "transformer"])
 def test_tokens_at_once_and_steps_of_an_environment_have_one_gradient(make, loss):
