@@ -8,7 +8,6 @@ from llm.algos import sft as sft_file
 from llm.config import LanguageConfig
 from llm.policy.policy import LanguagePolicy
 from llm.start import load_model
-from llm.tasks.make import make_task
 from spinup.runs.folders import read_run
 from spinup.runs.presets import trainer
 
@@ -31,8 +30,6 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy:
     start = load_model(directory)
     tokens, temperature = 256, LanguageConfig.temperature
     if (start.directory / "checkpoint.pt").exists():
-        config = read_run(start.directory)["config"]
-        if isinstance(config["task"], str):
-            tokens = make_task(config["task"], config["reward"] or None).max_tokens
-        tokens, temperature = config["max_tokens"] or tokens, config["temperature"]
+        data = read_run(start.directory)
+        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
     return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature)

@@ -1,6 +1,7 @@
 """A training of a language model: its responses are its rows, its task and generators are in its checkpoint."""
 import math
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -120,7 +121,8 @@ class Run(Training):
             asked = [p for p in problems for _ in range(samples)]
             judge = getattr(self.task, "rewards", None)
             rewards = judge(asked, texts) if judge else list(map(self.task.reward, asked, texts))
-        return Batch(list(problems), prompts, responses, texts, torch.tensor(rewards, device=self.device))
+        earned = torch.tensor(rewards, dtype=torch.float32, device=self.device)               # of True and 1 too
+        return Batch(list(problems), prompts, responses, texts, earned)
 
     def start_logp(self, batch: Batch) -> Tensor:
         """Log-probabilities of a batch's tokens under the policy that learning began with, `[B, T]`."""
@@ -149,8 +151,7 @@ class Run(Training):
                 for name, x in {**stats, "entropy": masked_mean(entropy, part.mask)}.items():
                     found[name] += x * weight
                 found["loss"] += value.detach()
-                log_ratio = select(logp - part.logp, part.mask)
-                self.extreme(log_ratio.amin(), log_ratio.amax())
+                self.watch_ratio(select(logp - part.logp, part.mask).exp())
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
 
@@ -164,7 +165,7 @@ class Run(Training):
         padded = torch.tensor([i + [self.tokenizer.end] * (longest - len(i)) for i in ids], device=self.device)
         of = torch.arange(len(ids), device=self.device)
         lengths = torch.tensor([len(i) for i in ids], device=self.device)
-        responses = Responses(padded, torch.zeros_like(mask), mask, lengths, torch.ones_like(of).bool(), of)
+        responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, torch.ones_like(of).bool(), of)
         return Batch(list(problems), self.prompts(problems), responses, list(texts), torch.ones_like(mask[:, 0]))
 
     def add(self, **values: float | Tensor) -> None:
@@ -173,9 +174,9 @@ class Run(Training):
             self.sums[name] += float(value)
             self.counts[name] += 1
 
-    def extreme(self, ratio_min: Tensor, ratio_max: Tensor) -> None:
-        """Log ratios of an update, of which the farthest from 0 is shown, as a ratio."""
-        low, high = math.exp(float(ratio_min)), math.exp(float(ratio_max))
+    def watch_ratio(self, ratio: Tensor) -> None:
+        """Keep the extremes of pi / pi_old, `[m, T]`; NaN where nobody knows what pi_old was, as with a teacher."""
+        low, high = float(ratio.amin()), float(ratio.amax())
         self.extremes = {"ratio_min": min(low, self.extremes.get("ratio_min", low)),
                          "ratio_max": max(high, self.extremes.get("ratio_max", high))}
 
@@ -227,7 +228,7 @@ class Run(Training):
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
                      else {"tokenizer": str(self.tokenizer.folder)})
         parameters = sum(p.numel() for p in self.model.parameters())
-        return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters,
+        return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
                 "start": str(self.start.directory) if self.start.directory else None,
                 "start_seconds": round(self.start.made_in, 1)}
 
@@ -253,8 +254,9 @@ class Run(Training):
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
         for sentence in diagnose(row, self.max_tokens):
-            if sentence not in self.said:
-                self.said.add(sentence)
+            kind = re.sub(r"[\d.%]+", "", sentence)                        # with other numbers it says the same again
+            if kind not in self.said:
+                self.said.add(kind)
                 self.display.say(sentence)
         for counter in self.sums, self.counts, self.extremes, self.clock:
             counter.clear()

@@ -193,12 +193,13 @@ def resume(argv: list[str]) -> int:
         return 0
     data = read_run(directory)
     module, method = algorithm(data["algorithm"])
-    given = next((v for v in data["config"].values() if isinstance(v, dict)), None)
+    given = {k: v["callable"] for k, v in data["config"].items() if isinstance(v, dict)}
     if given:
-        what, package = ("task", "llm") if method else ("environment", "spinup")
-        raise UserError(f"the {what} of {describe(directory)} is a Python function or object, {given['callable']}; "
-                        "from Python, with the same settings: "
-                        f"{package}.{method or data['algorithm']}({given['callable']}, resume={describe(directory)!r})")
+        what, package = next(iter(given)).replace("env", "environment"), "llm" if method else "spinup"
+        words = ", ".join(f"{k}={v}" if k == "reward" else v for k, v in given.items())
+        raise UserError(f"the {what} of {describe(directory)} is a Python function or object, {words}; from Python, "
+                        f"with the same settings: {package}.{method or data['algorithm']}({words}, "
+                        f"resume={describe(directory)!r})")
     result = module.train(config_from_json(module.Config, data["config"]), resume=directory,
                           **({"method": method} if method else {}))
     return 0 if result.status == "finished" else 130
@@ -448,7 +449,10 @@ def envs(argv: list[str]) -> int:
 def doctor(argv: list[str]) -> int:
     Parser("spinup doctor", "What works on this machine.").parse(argv)
     from spinup.runs.doctor import doctor as examine
-    return examine()
+    code = examine()
+    from llm.tasks.sandbox import limits
+    print(f"code that a language model writes is run with {limits()}")
+    return code
 
 
 def bench(argv: list[str]) -> int:

@@ -1,13 +1,20 @@
-"""What several tests need: the command line, in this process or in one of its own, and a run's curve without clock."""
+"""What several tests need: the command line, in this process or one of its own, that is killed; a run without clock."""
 import csv
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
+CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
+                             "update_seconds"])
 
 
 class Done(NamedTuple):
@@ -70,7 +77,7 @@ def curve() -> Callable[[Path], list[list[str]]]:
         with open(Path(directory, "progress.csv"), newline="") as file:
             rows = list(csv.reader(file))
         timeless = [i for i, name in enumerate(rows[0]) if not name.endswith(("_seconds", "_per_second"))]
-        assert len(timeless) == len(rows[0]) - 2                          # wall_seconds, steps_per_second
+        assert sorted({*rows[0]} - {rows[0][i] for i in timeless}) in (CLOCKS, CLOCKS_OF_LANGUAGE)
         return [[row[i] for i in timeless] for row in rows]
     return read
 
@@ -79,3 +86,54 @@ def curve() -> Callable[[Path], list[list[str]]]:
 def tree(tmp_path) -> Callable[[], list[str]]:
     """Every file and folder below `tmp_path`."""
     return lambda: sorted(os.path.relpath(p, tmp_path) for p in tmp_path.rglob("*"))
+
+
+@pytest.fixture
+def rows() -> Callable[[Path], int]:
+    """How many lines a run's progress.csv has, its head included."""
+    def count(directory: Path) -> int:
+        try:
+            return (directory / "progress.csv").read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return 0
+    return count
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool], Process], None]:
+    """Wait until something is so, while a process is at work on it."""
+    def wait(condition: Callable[[], bool], process: Process) -> None:
+        while not condition():
+            assert process.poll() is None, "it ended before its time: " + process.files[1].read_text()
+            time.sleep(0.002)
+    return wait
+
+
+@pytest.fixture
+def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
+    """Start a run, kill it `kills` times at random moments of its first 70 %, go on with it each time; how it ended.
+
+    directory: of the run, below `tmp_path`. length: the lines that its progress.csv will have. seed: of the moments.
+    """
+    from spinup.runs.files import load_checkpoint
+
+    def run(words: list[object], directory: Path, length: int, kills: int, seed: str) -> Done:
+        where, chance = tmp_path / directory, random.Random(seed)
+        process, last = start(*words), 0
+        for i in range(kills):
+            # Somewhere in its share of the first 70 %; then from no time to about a row's, to be at any line of the
+            # loop.
+            target = round(length * 0.7 * (i + chance.random()) / kills)
+            aim = max(2, target, last)                                    # with a row, there is a training
+            wait_for(lambda aim=aim: rows(where) >= aim, process)
+            time.sleep(chance.random() * 0.03)
+            process.kill()
+            assert process.wait() == -signal.SIGKILL
+            at = load_checkpoint(where / "checkpoint.pt")["steps"] if (where / "checkpoint.pt").exists() else None
+            process = start("resume", directory)
+            said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
+            wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
+            last = rows(where)
+        return process.end()
+
+    return run

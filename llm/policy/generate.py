@@ -47,7 +47,8 @@ class Responses:
 
     Attributes:
         ids: `[B, T]` tokens, the end token included; beyond `lengths`, anything.
-        logp: `[B, T]` fp32 log-probabilities under the policy that drew them, at the temperature it drew with.
+        logp: `[B, T]` fp32 log-probabilities under the policy that drew them, at the temperature it drew with; NaN in
+            demonstrations.
         mask: `[B, T]` 1 where the policy chose the token, 0 for what a tool wrote and beyond the end.
         lengths: `[B]` tokens, those of tools and the end token included.
         finished: `[B]` bool: it ended itself; otherwise it was cut off at the limit.

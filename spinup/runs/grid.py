@@ -174,7 +174,8 @@ class Grid:
         if (job.directory / "config.json").exists():
             words = ["resume", str(job.directory)]
         else:
-            words = [self.algo, *(f"--{flag}={value}" if value else f"--{flag}" for flag, value in job.flags.items())]
+            flags = (f"--{flag}={value}" if value else f"--{flag}" for flag, value in job.flags.items())
+            words = [*self.algo.split(), *flags]                          # "llm grpo" is two words
         job.words = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
         # In a group of its own: a terminal's Ctrl-C would reach it beside ours, and a second one stops a run unsaved.
         # Windows cannot pass Ctrl-C on to another group; there the console tells both, once.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from llm.algos import best_of_n, grpo, reinforce, sft
+from llm.algos import best_of_n, grpo, reinforce
 from llm.policy.generate import Prompts, Responses
 from llm.policy.score import score
 from llm.policy.transformer import Shape, Transformer
@@ -14,6 +14,7 @@ from llm.run import Batch, Run, join
 from llm.start import load_model
 from llm.tasks import Problem
 from llm.tasks import testbed as bed
+from llm.tasks.strings import Reverse
 from spinup.core.masked import whiten
 from spinup.runs.files import load_checkpoint
 
@@ -140,24 +141,14 @@ class Watched:
         return self.updates[update][2][:, 0]
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    """The folder of a model that has hardly learned anything."""
-    folder, threads = tmp_path_factory.mktemp("start"), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(sft.train(sft.Config(**TINY, total_steps=2, log_dir=str(folder))).directory)
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
-def watch(start, tmp_path, monkeypatch):
+def watch(beginner, undrawn, tmp_path, monkeypatch):
     """Train with rewards from a script: `watch("grpo", lambda draw: [1, 0, 1, 0])`.
 
     script: rewards of a draw, by its number. likeliest: those of the likeliest responses. interrupt: the update in
     which Ctrl-C is pressed.
     """
     sample, backward = Run.sample, Run.backward
-    monkeypatch.setattr("spinup.runs.plots.draw_curve", lambda directory: None)
 
     def watch(method, script=None, likeliest=None, interrupt=None, resume=None, **given):
         seen = Watched()
@@ -181,7 +172,7 @@ def watch(start, tmp_path, monkeypatch):
         monkeypatch.setattr(Run, "sample", scripted)
         monkeypatch.setattr(Run, "backward", spy)
         module = MODULES[method]
-        settings = TINY | {"model": start, "prompts": 2, "samples": 4} | module.METHODS[method] | given
+        settings = TINY | {"model": beginner, "prompts": 2, "samples": 4} | module.METHODS[method] | given
         seen.result = module.train(module.Config(**settings, log_dir=str(tmp_path)), resume, method=method)
         return seen
     return watch
@@ -228,12 +219,12 @@ def test_rloo_compares_with_the_others(watch):
 
 # The price of the divergence is that of the token's own and of all that follow. Turned red by: another reference than
 # the policy that learning began with; a price that is paid once a response; no whitening, or that of a response.
-def test_reinforce_pp_pays_for_divergence(watch, start):
+def test_reinforce_pp_pays_for_divergence(watch, beginner):
     rewards, coef = [1, 0, 2, 0, 1, 0, 2, 0], 0.5
     seen = watch("reinforce_pp", lambda draw: rewards, kl_coef=coef, total_steps=3, lr=0.05, warmup=0)
     batch, rows, adv, denominator = seen.updates[2]
     r = batch.responses
-    before = score(load_model(start).model, batch.prompts, r.of, r.ids)[0].detach()
+    before = score(load_model(beginner).model, batch.prompts, r.of, r.ids)[0].detach()
     returns = {(b, t): rewards[b] - coef * sum(float(r.logp[b, s] - before[b, s]) for s in range(t, n))
                for b, n in enumerate(r.lengths.tolist()) for t in range(n)}
     mean = sum(returns.values()) / len(returns)
@@ -296,6 +287,15 @@ def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
     rewards = torch.tensor([1 - max(0, n - LIMIT) / 4 for n in lengths.tolist()])
     close(adv[:, 0], grpo.group_advantage(rewards, 4))
     assert seen.result.progress["reward"] == [1.0]
+
+
+# Turned red by: rewards of whatever type the verifier has, which have no mean.
+@pytest.mark.parametrize("answer", [True, 1])
+def test_a_verifier_may_say_true_or_false(answer, watch):
+    task = Reverse(2, 10)
+    task.reward = lambda problem, response: answer if len(response) > 2 else 0 * answer
+    seen = watch("rloo", task=task, total_steps=1)
+    assert seen.drawn[0].rewards.dtype == torch.float32 and set(seen.drawn[0].rewards.tolist()) <= {0.0, 1.0}
 
 
 # Turned red by: other rows than the best; the tokens of all as denominator; the losers of a prompt without a winner in

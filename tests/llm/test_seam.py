@@ -8,7 +8,6 @@ from gymnasium.utils.env_checker import check_env
 from torch.nn.utils import parameters_to_vector as flat
 
 import llm.algos
-from llm.algos import sft
 from llm.algos.grpo import group_advantage
 from llm.algos.reinforce import leave_one_out, reward_to_go
 from llm.policy.generate import Sampler
@@ -27,15 +26,6 @@ TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads"
         "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory):
-    """The folder of a model that has hardly learned anything."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield str(sft.train(sft.Config(**TINY, log_dir=str(tmp_path_factory.mktemp("start")))).directory)
-    torch.set_num_threads(threads)
-
-
 # Turned red by: a file of llm/algos that is not in TWINS.
 def test_no_twin_is_forgotten():
     assert {path.stem for path in Path(llm.algos.__path__[0]).glob("*.py")} - {"__init__"} == set(TWINS)
@@ -47,13 +37,13 @@ class Broken(Exception):
 
 # Turned red by: a copy of the loss in a twin, or one of torch's in its place; a loss that is never called.
 @pytest.mark.parametrize(("twin", "method"), METHODS)
-def test_a_twin_has_no_loss_of_its_own(twin, method, start, tmp_path, monkeypatch):
+def test_a_twin_has_no_loss_of_its_own(twin, method, beginner, tmp_path, monkeypatch):
     def broken(*args, **kwargs):
         raise Broken
 
     module, settings = importlib.import_module(f"llm.algos.{twin}"), {}
     if twin != "sft":                                                     # some of each reward, or nothing is learned
-        settings = {"model": start, "prompts": 4, "reward": lambda prompt, response: len(response) or 1.0}
+        settings = {"model": beginner, "prompts": 4, "reward": lambda prompt, response: len(response) or 1.0}
     try:
         with monkeypatch.context() as patch:
             patch.setattr(f"spinup.algos.{TWINS[twin]}", broken)

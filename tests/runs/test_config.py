@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from spinup.api import configure
 from spinup.cli import ALGORITHMS
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Range, checked, flag, parse, read_toml
 from spinup.runs.folders import config_from_json, config_to_json
+from spinup.runs.presets import configure
 
 CONFIGS = {name: import_module(module).Config for name, module in ALGORITHMS.items()}
 ppo = import_module(ALGORITHMS["ppo"])

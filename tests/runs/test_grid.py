@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from spinup.algos import ppo
-from spinup.cli import configure
+from spinup.cli import settings
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import config_to_json
@@ -18,7 +18,7 @@ SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "
 
 
 def check(flags: dict[str, str]) -> ppo.Config:
-    return configure("ppo", [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
+    return settings("ppo", [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
 
 
 def described(flags: dict[str, str]) -> dict:

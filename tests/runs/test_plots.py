@@ -28,8 +28,8 @@ def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100)
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that were rendered, in order."""
-    seen, render = [], plots._render
-    monkeypatch.setattr(plots, "_render", lambda figure, kind: seen.append(figure) or render(figure, kind))
+    seen, render = [], plots.render
+    monkeypatch.setattr(plots, "render", lambda figure, kind: seen.append(figure) or render(figure, kind))
     return seen
 
 

@@ -1,9 +1,7 @@
 """A run that is killed, interrupted or fails goes on as if nothing had happened, or says what it cannot give back."""
 import os
-import random
 import signal
 import sys
-import time
 from pathlib import Path
 
 import gymnasium
@@ -35,44 +33,15 @@ KILLED = {                                                                # algo
 WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
 
 
-def rows(directory: Path) -> int:
-    """Lines of progress.csv, its head included."""
-    try:
-        return (directory / "progress.csv").read_bytes().count(b"\n")
-    except FileNotFoundError:
-        return 0
-
-
-def wait_for(condition, process) -> None:
-    while not condition():
-        assert process.poll() is None, "it ended before its time: " + process.files[1].read_text()
-        time.sleep(0.002)
-
-
 # Turns red (each tried): ppo.py without `scaler` in `keep`; VectorEnv not loading episode_length (Pendulum); run.py not
 # loading `recent` (vpg-CartPole); log.py not flushing the events, or not cutting them (ppo-CartPole).
 @pytest.mark.parametrize("name", KILLED)
-def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, start, cli, curve, tmp_path):
+def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, killed, cli, curve, tmp_path):
     algorithm, env, flags, kills = KILLED[name]
-    words = [algorithm, "--env", env, *FLAGS, *flags]
-    directory, chance = tmp_path / RUN, random.Random(name)
+    words, directory = [algorithm, "--env", env, *FLAGS, *flags], tmp_path / RUN
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
-    process, last = start(*words), 0
-    for i in range(kills):
-        # Somewhere in its share of the first 70 %; then from no time to about a row's, to be at any line of the loop.
-        target = round(len(expected) * 0.7 * (i + chance.random()) / kills)
-        aim = max(2, target, last)                                        # with a row, there is a training
-        wait_for(lambda aim=aim: rows(directory) >= aim, process)
-        time.sleep(chance.random() * 0.03)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        at = load_checkpoint(directory / "checkpoint.pt")["steps"] if (directory / "checkpoint.pt").exists() else None
-        process = start("resume", RUN)
-        said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
-        wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
-        last = rows(directory)
-    done = process.end()
+    done = killed(words, RUN, len(expected), kills, name)
     assert done.code == 0 and "Traceback" not in done.err
     assert curve(directory) == expected
     assert not (tmp_path / "MUJOCO_LOG.TXT").exists()
@@ -155,7 +124,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
 
 
 # Turns red (each tried): `_interrupt` raising KeyboardInterrupt at once; not saving when interrupted.
-def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, tmp_path):
+def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
     words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     process, directory = start(*words), tmp_path / RUN

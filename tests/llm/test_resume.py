@@ -1,0 +1,116 @@
+"""A run of a language model that is killed, itself or in the making of its start, goes on as if nothing had happened."""
+import signal
+from pathlib import Path
+
+import pytest
+
+import llm
+from llm.algos import sft
+from llm.run import Run
+from spinup.runs.files import load_checkpoint, read_json
+
+RUN = Path("runs/x/x_s1")
+WORDS = ["--task", "reverse:length=2,symbols=10", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
+         "none", "--exp-name", "x"]
+LEARNING = [*WORDS, "--prompts", 4, "--samples", 4, "--reward", "score.py:early", "--lr", 0.01]
+# Rows stand for three updates, checkpoints for seven, so that most of these fall within a row.
+LONG = ["--total-steps", 120, "--checkpoint-steps", 7]
+KILLED = {                                                                # words, and kills
+    "sft": (["sft", *WORDS, "--batch", 8, "--demonstrations", 50], 1),
+    "reinforce": (["reinforce", *LEARNING], 1),                           # which has a running mean
+    "grpo": (["grpo", *LEARNING, "--epochs", 2, "--minibatches", 2, "--kl-coef", 0.1], 2),
+    "dapo": (["dapo", *LEARNING], 1)}
+
+
+@pytest.fixture
+def scored(tmp_path, undrawn) -> None:
+    """score.py: a reward that any model earns some of."""
+    (tmp_path / "score.py").write_text(
+        "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
+
+
+# Turned red by: `sums`, `extremes` or `generator` not loaded; `expected` or the optimiser left out of `keep`;
+# progress.csv not cut.
+@pytest.mark.parametrize("name", KILLED)
+def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
+                                                                             curve, tmp_path):
+    words, kills = KILLED[name]
+    words = ["llm", *words, *LONG, "--model", beginner]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    assert len(expected) == 41 and len({tuple(row[2:]) for row in expected}) > 30
+    done = killed(words, RUN, len(expected), kills, name)
+    assert done.code == 0 and "Traceback" not in done.err
+    assert curve(tmp_path / RUN) == expected
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
+    finished = cli("resume", RUN)
+    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 120 steps; `spinup watch {RUN}` shows it\n")
+
+
+# Turned red by: a start that is begun again, or taken as it is where it was stopped.
+def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, undrawn, tmp_path):
+    words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
+             "--total-steps", 3, "--start-accuracy", 0.12, "--seed", 1]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    (whole,) = (tmp_path / "whole").glob("start_*/*")
+    steps = read_json(whole / "result.json")["steps"]
+    assert 75 < steps < 1000                                              # it stopped at the accuracy, and not at once
+    directory, process = tmp_path / "runs" / whole.relative_to(tmp_path / "whole"), start(*words)
+    wait_for(lambda: (directory / "checkpoint.pt").exists(), process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / RUN).exists() and not (directory / "result.json").exists()
+    at = load_checkpoint(directory / "checkpoint.pt")["steps"]
+    done = cli(*words)
+    assert done.code == 0 and f"going on at step {at}\n" in done.out
+    assert curve(directory) == curve(whole) and curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
+
+
+# Turned red by: a learning that goes on from a start that was stopped.
+def test_ctrl_c_while_the_start_is_being_made(cli, curve, undrawn, monkeypatch, tmp_path):
+    words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
+             "--total-steps", 3, "--start-accuracy", 0.12]
+    backward, left = Run.backward, [30]
+
+    def press(run, *args, **whole):
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+        return backward(run, *args, **whole)
+
+    monkeypatch.setattr(Run, "backward", press)
+    done = cli(*words)
+    assert done.code == 130 and "Traceback" not in done.err and not (tmp_path / RUN).exists()
+    (directory,) = (tmp_path / "runs").glob("start_*/*")
+    assert done.out.endswith(f"interrupted after 30 steps and saved; to go on, type:\n"
+                             f"  spinup resume {directory.relative_to(tmp_path)}\n")
+    assert read_json(directory / "result.json")["status"] == "interrupted"
+    again = cli(*words)
+    assert again.code == 0 and "going on at step 30\n" in again.out
+    assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
+
+
+# Turned red by: `save` keeping a new generator; a checkpoint that clears what a row has gathered.
+@pytest.mark.parametrize("method", ["reinforce", "remax", "reinforce_pp", "dr_grpo", "dapo", "best_of_n"])
+def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginner, cli, curve, monkeypatch, tmp_path):
+    monkeypatch.setattr(Run, "epochs", 4)                                 # rows of three updates
+    words = ["llm", method, *LEARNING, "--total-steps", 12, "--model", beginner, "--quiet",
+             *(["--keep", 0.3] if method == "best_of_n" else [])]
+    for cadence in (1, 10**9):
+        assert cli(*words, "--checkpoint-steps", cadence, "--log-dir", cadence).code == 0
+    often = curve(tmp_path / "1/x/x_s1")
+    assert often == curve(tmp_path / "1000000000/x/x_s1") and len(often) == 5
+    assert load_checkpoint(tmp_path / "1/x/x_s1/checkpoint.pt")["update"] == 12
+
+
+# Turned red by: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
+def test_a_run_that_reached_its_accuracy_is_finished(beginner, tmp_path, monkeypatch, undrawn):
+    monkeypatch.chdir(tmp_path)
+    settings = {"task": "reverse:length=2,symbols=10", "held_out": 8, "threads": 1, "tensorboard": False, "batch": 8,
+                "preset": "none", "quiet": True, "model": beginner, "stop_accuracy": 1e-9, "stop_every": 4}
+    monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
+    result = llm.sft(**settings)
+    assert result.status == "finished" and result.progress["steps"][-1] == 4
+    (result.directory / "result.json").unlink()                           # as if it had been killed at the end
+    assert llm.sft(**settings, resume=result.directory).progress["steps"][-1] == 4
+    assert read_json(result.directory / "result.json")["steps"] == 4

@@ -1,0 +1,336 @@
+"""A run of a language model: its folder, its rows, where it begins, what is said of it, and the policy it gives."""
+import csv
+import json
+import math
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import llm
+import spinup
+from llm.diagnose import diagnose
+from llm.run import METRICS, PHASES, Result
+from llm.tasks import Problem
+from spinup.cli import METHODS
+from spinup.errors import NonFiniteError, UserError
+from spinup.runs import plots
+from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.log import read_progress
+
+REVERSE = "reverse:length=2,symbols=10"
+TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,
+        "preset": "none"}
+SHAPE = {"layers": 1, "width": 16, "heads": 2}                            # of a model made here
+WORDS = ["--task", REVERSE, "--held-out", 8, "--total-steps", 4, "--threads", 1, "--preset", "none"]
+DRAW = plots.draw_curve
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch, undrawn) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def able(make_model) -> str:
+    """The folder of a model that answers a part of the problems, and knows more than it says when it draws."""
+    return make_model(total_steps=60, lr=0.02, warmup=0, batch=48, held_out=100)
+
+
+def early(prompt: str, response: str) -> float:
+    """A reward that any model earns some of: for the letters up to e."""
+    return sum(letter in "abcde" for letter in response) / 3
+
+
+def train(method: str, model: str, **settings) -> Result:
+    own = {"batch": 16} if method == "sft" else {"prompts": 4, "samples": 4}
+    return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
+
+
+def weights(result: Result) -> torch.Tensor:
+    parts = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["model"]
+    return torch.cat([parts[name].flatten() for name in sorted(parts)])
+
+
+# Turned red by: a fresh model recorded where one was given; result.json of the row before the last.
+def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, monkeypatch):
+    monkeypatch.setattr(plots, "draw_curve", DRAW)
+    assert cli("llm", "dapo", *WORDS, "--model", beginner, "--prompts", 4, "--exp-name", "back", "--seed", 7).code == 0
+    run = tmp_path / "runs/back/back_s7"
+    files = {p.name for p in run.iterdir()}
+    events = {name for name in files if name.startswith("events.out.tfevents.")}
+    assert files - events == {"config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"}
+    assert len(events) == 1 and [p.name for p in tmp_path.iterdir()] == ["runs"]
+
+    config = read_json(run / "config.json")
+    assert config["algorithm"] == "llm dapo"
+    assert config["config"].items() >= {"seed": 7, "task": REVERSE, "clip_high": 0.28, "model": beginner}.items()
+    assert config["shape"].items() >= {"layers": 1, "width": 16, "heads": 2, "vocab_size": 12}.items()
+    assert config["alphabet"] == "abcdefghij>" and config["parameters"] == sum(
+        x.numel() for x in llm.load(run).model.parameters())
+    assert config["start"] == beginner and config["start_seconds"] == 0
+    assert config["versions"].items() >= {"torch": torch.__version__, "numpy": np.__version__}.items()
+    assert config["git"] is None or re.fullmatch(r"[0-9a-f]{12}\+?", config["git"])
+
+    result, progress = read_json(run / "result.json"), read_progress(run)
+    assert (result["status"], result["steps"], result["measure"]) == ("finished", 4, "held_out_accuracy")
+    for name in "held_out_accuracy", "held_out_greedy", "held_out_reward":
+        assert result[name] == progress[name][-1]
+    assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+# Turned red by: a method that logs a number of its own; a number that is never logged, or that is made up where there
+# is none.
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_the_same_columns(method, beginner):
+    rewarded = {} if method == "sft" else {"reward": early}
+    if method == "best_of_n":
+        rewarded["keep"] = 0.1
+    result = train(method, beginner, **rewarded)
+    with open(result.directory / "progress.csv", newline="") as file:
+        columns = next(csv.reader(file))
+    assert columns == ["epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", *METRICS,
+                       "kl_to_start", *(f"{phase}_seconds" for phase in PHASES), "tokens_per_second", "wall_seconds",
+                       "steps_per_second"]
+    lacking = {"logp"} if method in ("grpo", "dr_grpo", "dapo") else {"kl", "clip_fraction"}       # of the two losses
+    if method == "sft":
+        lacking |= {"reward", "reward_std", "no_contrast", "cut_off", "ratio_min", "ratio_max"}
+    assert {name for name in columns if math.isnan(result.progress[name][-1])} == lacking
+    assert result.progress["steps"] == [1, 2, 3, 4]
+
+
+# Turned red by: problems drawn without the seed; a row that depends on how often it was saved.
+def test_the_seed_decides_the_curve_and_nothing_else_does(beginner, curve):
+    first = train("grpo", beginner, reward=early, minibatches=2)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    again = train("grpo", beginner, reward=early, minibatches=2, checkpoint_steps=3, exp_name="again", quiet=False)
+    other = train("grpo", beginner, reward=early, minibatches=2, seed=2)
+    assert curve(first.directory) == curve(again.directory) != curve(other.directory)
+    assert len({tuple(row[2:]) for row in curve(first.directory)}) == 5   # and there is something to compare
+
+
+# Where a run begins.
+
+# Turned red by: a model of the right shape whose weights are not loaded; `evaluate` with another generator each time.
+def test_learning_from_rewards_begins_where_the_start_ended(able):
+    ended = read_json(Path(able, "result.json"))
+    assert 0.15 < ended["held_out_accuracy"] < 0.9
+    still = train("rloo", able, held_out=100, lr=1e-12, total_steps=2)
+    assert still.progress["held_out_accuracy"] == [ended["held_out_accuracy"]] * 2
+    assert still.progress["held_out_greedy"] == [ended["held_out_greedy"]] * 2
+    assert max(still.progress["kl_to_start"]) < 1e-6
+    moved = train("rloo", able, held_out=100, lr=2e-3, warmup=0, total_steps=8)
+    assert abs(moved.progress["held_out_accuracy"][0] - ended["held_out_accuracy"]) < 0.15
+    assert moved.progress["kl_to_start"][-1] > 1e-4
+
+
+# Turned red by: a start made anew each time; settings of the start missing in its name, or settings that are not its.
+def test_a_start_is_made_once_and_found_again(monkeypatch):
+    chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # of a preset: the real one takes seconds
+    monkeypatch.setattr("spinup.runs.presets.choose_preset", lambda module, *_: (
+        "none", chosen.get(module.__name__.rpartition(".")[2], {})))
+
+    def run(method="grpo", **settings) -> str:
+        own = {"total_steps": 1, "prompts": 2, "samples": 2, "start_accuracy": 1.0}
+        result = getattr(llm, method)(**{**TINY, **SHAPE, **own, **settings})
+        data = read_json(result.directory / "config.json")
+        starts.append(data["start"])
+        return data["start_seconds"]
+
+    starts: list[str] = []
+    assert run() > 0
+    kept = {p: p.stat().st_mtime_ns for p in Path(starts[0]).iterdir()}
+    assert {p.name for p in kept} == {"config.json", "progress.csv", "result.json", "checkpoint.pt"}
+    assert read_json(Path(starts[0], "config.json"))["algorithm"] == "llm sft"
+    same = ({}, {"method": "rloo"}, {"lr": 1e-3, "prompts": 4, "total_steps": 2}, {"temperature": 0.7},
+            {"micro_batch": 1, "checkpointing": True, "exp_name": "named", "checkpoint_steps": 1})
+    for settings in same:
+        assert run(**settings) == 0
+    assert set(starts) == {starts[0]} and {p: p.stat().st_mtime_ns for p in Path(starts[0]).iterdir()} == kept
+    others = ({"seed": 2}, {"width": 24}, {"task": "reverse:length=3"}, {"task": "copy:length=2"},
+              {"start_accuracy": 0.9})
+    for settings in others:
+        assert run(**settings) > 0
+    assert len(set(starts)) == 1 + len(others)
+
+
+# Turned red by: the clock of evaluation left in that of the rollout; time between updates that no column has.
+def test_the_columns_of_seconds_add_up(beginner):
+    def slow(prompt: str, response: str) -> float:
+        time.sleep(0.0005)
+        return early(prompt, response)
+
+    began = time.perf_counter()
+    result = train("grpo", beginner, reward=slow, total_steps=60, held_out=4)                # two updates a row
+    took = time.perf_counter() - began
+    wall = result.progress["wall_seconds"]
+    spent = {phase: sum(result.progress[f"{phase}_seconds"]) for phase in PHASES}
+    assert len(wall) == 30 and wall[-1] <= took
+    assert 0.9 * wall[-1] < sum(spent.values()) <= 1.001 * wall[-1] + 0.005
+    assert 60 * 16 * 0.0005 < spent["reward"] < 0.9 * wall[-1]
+    assert 30 * 8 * 0.0005 < spent["evaluation"] and spent["rollout"] > 0 and spent["update"] > 0
+    imitation = train("sft", beginner)
+    assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
+
+
+# What a run gives.
+
+# Turned red by: `load` without the weights; a longest response that is not the run's; `greedy` not handed on.
+@pytest.mark.parametrize(("method", "settings"), [
+    ("grpo", {}), ("dapo", {}), ("rloo", {"max_tokens": 2}), ("rloo", {"reward": early})])
+def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, able):
+    result = train(method, able, lr=0.02, exp_name="x", **settings)
+    loaded = [llm.load(result.directory), spinup.load(str(result.directory)), llm.load("runs/x")]
+    prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]
+    answers = result.policy.respond_all(prompts, 1, None, result.policy.max_tokens)
+    for policy in loaded:
+        assert policy.respond_all(prompts, 1, None, policy.max_tokens) == answers
+        assert [policy.respond(prompt, greedy=True) for prompt in prompts[:9]] == [[answer] for answer in answers[:9]]
+    if not settings:
+        assert sum(answer == prompt[1::-1] for prompt, answer in zip(prompts, answers, strict=True)) > 50
+    drawn = loaded[0].respond("ab>", samples=30)
+    assert len(drawn) == 30 and len(set(drawn)) > 1 and max(map(len, drawn)) <= result.policy.max_tokens
+    with pytest.raises(UserError, match="'z' is not in the alphabet"):
+        loaded[0].respond("az>")
+    with pytest.raises(UserError, match="a prompt of 601 tokens .* longer than the model's context of 512"):
+        loaded[0].respond("a" * 600 + ">")
+
+
+def test_the_result_speaks_for_itself(beginner):
+    result = train("reinforce", beginner)
+    assert isinstance(result, Result) and result.status == "finished" and result.directory.is_dir()
+    assert result.held_out_accuracy == result.progress["held_out_accuracy"][-1]
+
+
+# Turned red by: evaluating with the generator of the rollout, or drawing problems from `run.rng`.
+@pytest.mark.parametrize(("method", "settings", "looks"), [
+    ("reinforce", {"reward": early}, {}), ("grpo", {"reward": early, "minibatches": 2}, {}),
+    ("sft", {}, {"stop_accuracy": 1.0, "stop_every": 1})])
+def test_looking_does_not_change_what_is_learned(method, settings, looks, beginner):
+    seldom = train(method, beginner, lr=1e-2, **settings)
+    often = train(method, beginner, lr=1e-2, **settings, **looks, held_out=64)
+    assert torch.equal(weights(seldom), weights(often))
+    assert seldom.progress["loss"] == often.progress["loss"]
+
+
+# Turned red by: the denominator of a piece; a piece whose gradient replaces that of the one before.
+@pytest.mark.parametrize(("method", "settings"), [
+    ("sft", {}), ("reinforce_pp", {"kl_coef": 0.1}), ("dapo", {"epochs": 2, "minibatches": 2}),
+    ("best_of_n", {"keep": 0.1})])
+def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, settings, beginner):
+    rewarded = {} if method == "sft" else {"reward": early}
+    whole = train(method, beginner, **rewarded, **settings)
+    for saving in {"micro_batch": 3}, {"checkpointing": True}, {"micro_batch": 5, "checkpointing": True}:
+        pieces = train(method, beginner, **saving, **rewarded, **settings)
+        torch.testing.assert_close(weights(pieces), weights(whole), atol=1e-5, rtol=0)
+        for name in "loss", "entropy", "grad_norm", "ratio_max":
+            np.testing.assert_allclose(pieces.progress[name], whole.progress[name], atol=1e-5, rtol=1e-4)
+
+
+# What is said.
+
+WELL = {"reward": 0.4, "no_contrast": 0.3, "cut_off": 0.0, "loss": 0.2, "grad_norm": 0.5, "entropy": 0.8,
+        "held_out_accuracy": 0.4, "kl_to_start": 0.1}
+SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
+    "little contrast": ({"no_contrast": 0.85}, "most groups have no contrast: .* (85% now); start from a better policy",
+                        {"no_contrast": 0.8}),
+    "nearly solved": ({"no_contrast": 0.85, "reward": 0.9}, "the task is nearly solved, or needs harder prompts",
+                      {"no_contrast": math.nan, "reward": 0.9}),
+    "cut off": ({"cut_off": 0.3}, "30% of answers are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
+    "loss of 0": ({"loss": -1e-9}, "loss is 0 while the gradient is not", {"loss": -1e-9, "grad_norm": 0.0}),
+    "loss": ({"loss": 9e-4}, "watch the reward", {"loss": 1.1e-3}),
+    "collapsed": ({"entropy": 0.01}, "entropy is 0.010 nats", {"entropy": 0.01, "held_out_accuracy": 0.95}),
+    "entropy": ({"entropy": 0.019}, "a lower --lr", {"entropy": 0.02}),
+    "far": ({"kl_to_start": 12.3}, "12 nats a token from where it began", {"kl_to_start": 10.0})}
+
+
+# Turned red by: each comparison the other way round; another sentence beside the one called for.
+@pytest.mark.parametrize("case", SAID)
+def test_what_has_puzzled_people_is_said_in_words(case):
+    wrong, words, right = SAID[case]
+    (sentence,) = diagnose({**WELL, **wrong}, 7)
+    assert re.search(words.replace("(", r"\(").replace(")", r"\)"), sentence)
+    assert diagnose({**WELL, **right}, 7) == []
+
+
+def test_of_numbers_that_a_method_lacks_nothing_is_said():
+    assert diagnose({**dict.fromkeys(WELL, math.nan), "held_out_accuracy": 0.1}, 7) == []
+
+
+# Turned red by: sentences compared with their numbers, which differ in every row; `said` not kept in the checkpoint.
+def test_a_sentence_is_said_once(beginner, capsys):
+    result = train("grpo", beginner, total_steps=20, lr=1e-9, quiet=False)
+    said = capsys.readouterr().out
+    assert len(set(result.progress["cut_off"])) > 2 and min(result.progress["cut_off"]) > 0.25
+    assert said.count("of answers are cut off at 3 tokens") == 1
+    state = load_checkpoint(result.directory / "checkpoint.pt")
+    assert [s for s in state["subject"]["said"] if "cut off" in s]
+
+
+# What only Python can give.
+
+class Vowels:
+    """A user's own task: any two vowels."""
+
+    name, alphabet, max_tokens, tool = "vowels", "abcdefghij>", 3, None
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem(f"{'a' if held_out else 'b'}{letter}>") for letter in rng.choice(list("cdefg"), n)]
+
+    def demonstration(self, problem, rng):
+        return "ae"
+
+    def reward(self, problem, response):
+        return sum(letter in "aei" for letter in response) / 2
+
+
+# Turned red by: a task that is asked for its name after --task; a resume that runs what was only named.
+def test_a_task_may_be_an_object(cli, beginner, curve):
+    result = train("grpo", beginner, task=Vowels())
+    assert result.directory.as_posix() == "runs/llm-grpo_vowels_1/llm-grpo_vowels_1_s1"
+    assert read_json(result.directory / "config.json")["config"]["task"] == {"callable": "Vowels"}
+    assert max(result.progress["reward_std"]) > 0
+    whole = curve(result.directory)
+    (result.directory / "result.json").unlink()                           # as if it had been killed
+    assert train("grpo", beginner, task=Vowels(), resume=result.directory).status == "finished"
+    assert curve(result.directory) == whole
+    (result.directory / "result.json").unlink()
+    where = result.directory.as_posix()
+    refused = {"resume": f"llm.grpo(Vowels, resume='{where}')", "watch": f"llm.load('{where}')",
+               "eval": f"llm.load('{where}')"}
+    for command, words in refused.items():
+        done = cli(command, where)
+        assert done.code == 2 and words in done.err and done.err.count("\n") == 1
+    assert llm.load(where).respond("bc>", greedy=True) == result.policy.respond("bc>", greedy=True)
+    assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
+
+
+# Turned red by: a reward that is recorded as if it were a file's; the task named where the reward is what is lacking.
+def test_a_reward_may_be_a_function(cli, beginner):
+    seen = []
+
+    def vowels(prompt, response):
+        seen.append((prompt, response))
+        return len(seen) % 3 == 0
+
+    result = train("rloo", beginner, reward=vowels)
+    assert len(seen) == 4 * (16 + 2 * 8)                                  # drawn, and both kinds of held-out answers
+    assert all(re.fullmatch("[a-j]{2}>", prompt) and set(response) <= set("abcdefghij>") for prompt, response in seen)
+    config = read_json(result.directory / "config.json")["config"]
+    assert config["task"] == REVERSE and config["reward"] == {"callable": "vowels"}
+    (result.directory / "result.json").unlink()
+    done = cli("resume", result.directory)
+    assert done.code == 2 and f"llm.rloo(reward=vowels, resume='{result.directory}')" in done.err
+    assert train("rloo", beginner, reward=vowels, resume=result.directory).status == "finished"
+
+
+# Turned red by: no `check_finite` in `backward`.
+def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
+    with pytest.raises(NonFiniteError, match=r"(loss|entropy) became NaN between steps . and .; .* A smaller --lr is"):
+        train("sft", beginner, lr=1e30, warmup=0)
+    (directory,) = Path("runs").glob("*/*")
+    assert json.loads((directory / "result.json").read_text())["status"] == "failed"
