@@ -142,7 +142,9 @@ class Run(Training):
         tokens = r.mask[rows].sum().clamp(min=1)
         for piece in rows.split(self.config.micro_batch or len(rows)):
             part = r[piece]
-            logp, entropy = score(self.model, batch.prompts, part.of, part.ids, temperature=self.config.temperature,
+            needed, of = part.of.unique(return_inverse=True)              # prompts without a row here are not read
+            prompts = Prompts(batch.prompts.ids[needed], batch.prompts.lengths[needed])
+            logp, entropy = score(self.model, prompts, of, part.ids, temperature=self.config.temperature,
                                   checkpointing=self.config.checkpointing)
             value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
             value.backward()

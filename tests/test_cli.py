@@ -286,7 +286,8 @@ def test_help_comes_at_once_and_without_torch(tmp_path):
     assert min(seconds) < 0.5
     for code in ("import sys, spinup.cli; spinup.cli.run(['--help']); "
                  "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'gymnasium', 'rich')))",
-                 "import sys, spinup; dir(spinup); sys.exit('torch' in sys.modules)"):
+                 "import sys, spinup, llm; dir(spinup), dir(llm); sys.exit('torch' in sys.modules)",
+                 "import sys, spinup.cli; spinup.cli.run(['llm']); sys.exit('torch' in sys.modules)"):
         assert run(sys.executable, "-c", code, cwd=tmp_path).returncode == 0
 
 

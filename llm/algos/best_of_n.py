@@ -10,8 +10,8 @@ log n - (n - 1) / n, and imitating it brings the improvement into the weights:
 Whether that is due to the choice, and not to imitating oneself, is seen beside `--select random`, the same with a
 response chosen by lot: the control that every selection needs.
 
-Differs from llm/sft.py by: the teacher is the best of the policy's own responses. The loss is the same, and so it is
-spinup/algos/vpg.py with an advantage of 1 for winners and 0 for the rest.
+Differs from llm/algos/sft.py by: the teacher is the best of the policy's own responses. The loss is the same, and so
+it is spinup/algos/vpg.py with an advantage of 1 for winners and 0 for the rest.
 """
 import math
 from dataclasses import dataclass

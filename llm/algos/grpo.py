@@ -15,7 +15,8 @@ that balances CartPole. What a response's tokens weigh differs:
 
 DAPO clips higher above than below (rare tokens can still become likely), draws again where a group has no contrast, and
 takes a penalty off for answers that come close to the limit of their length. The divergence from the start, which GRPO
-subtracts, is off by default, as in most of what came after; `--kl-coef` puts it into the loss.
+subtracts, is off by default, as in most of what came after; `--kl-coef` puts that of each token, given those before it,
+into the loss.
 
 Differs from spinup/algos/ppo.py by: the mean of a group where the value function was, one episode a row with a mask for
 its end, and how rows are averaged.
@@ -63,7 +64,7 @@ class Config(LearningConfig):
 def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
     """R - mean of its group, `[P * G]`, over its deviation where `scale` is "group"; 0 where a group has no contrast.
 
-    The rows of a group stand together. Equal rewards are found by comparing, for .7 - mean(.7) is not 0.
+    The rows of a group stand together. Equal rewards are found by comparing: their mean may be off by rounding.
     """
     groups = rewards.view(-1, samples)
     std, mean = torch.std_mean(groups, 1, correction=0, keepdim=True)
@@ -107,12 +108,13 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             # Collect; where `draws` allows it, again until enough groups have contrast, but never for ever.
             drawn, useful = [], 0
             while len(drawn) < cfg.draws and useful < cfg.prompts:
-                drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
-                useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
-                run.record(drawn[-1])                         # before any is left out: the curve must not flatter
+                batch = run.sample(run.problems(cfg.prompts), cfg.samples)
+                run.record(batch)                             # before any is left out: the curve must not flatter
+                batch.rewards += overlong_penalty(batch.responses.lengths, run.max_tokens, cfg.overlong)
+                useful += int(contrast(batch.rewards, cfg.samples).sum())
+                drawn.append(batch)
             batch = join(drawn)
-            r, mask = batch.responses, batch.responses.mask
-            rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
+            r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
             adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
 
             # A group without contrast has no gradient, unless `kl_coef` gives it one: it is left out, but counted, or

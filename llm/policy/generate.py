@@ -12,7 +12,7 @@ from torch import Tensor
 from llm.policy.transformer import Cache, Prefix, Slots, Transformer
 from spinup.core.masked import select
 
-LOOK_EVERY = 16         # steps between looks at which rows have finished: a look waits for the GPU; on a CPU it is free
+LOOK_EVERY = (2, 16)    # steps between looks at which rows have finished, on a CPU and on a GPU, where a look waits
 COMPACT_BELOW = 0.5     # finished rows are dropped where no more than this share is left; moving the cache costs a step
 KEEP = 8                # shapes of caches that are kept
 
@@ -109,13 +109,14 @@ class Sampler:
         hidden = model.hidden(prompts.ids, Slots(), prefix)
         logits = model.logits(hidden[torch.arange(P, device=device), prompts.lengths - 1])[of]      # [B, vocab]
         cache = self._cache(B, L + max_tokens)
-        cache.fill(prefix, of)
-        step = self._step(cache, prompts.equal)
+        cache.fill(prefix)
+        step = self._step(cache, prompts)
 
-        out = Responses.empty(of, max_tokens, self.end)
-        now, rows = Responses.empty(of, max_tokens, self.end), torch.arange(B, device=device)       # what is under way
-        alive, position = torch.ones_like(now.finished), prompts.lengths[of]
+        out = now = Responses.empty(of, max_tokens, self.end)             # all of them, and what is under way of them
+        rows, begin = torch.arange(B, device=device), prompts.lengths[of]
+        alive = torch.ones_like(now.finished)
         insert = Insertions(tool, B) if tool else None
+        look = LOOK_EVERY[device.type == "cuda"]
         for t in range(max_tokens):
             log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)
             token, mine = choose(log_pi, generator), alive
@@ -127,21 +128,22 @@ class Sampler:
             alive = alive & (token != self.end)
             if t + 1 == max_tokens:
                 break
-            if device.type == "cpu" or t % LOOK_EVERY == LOOK_EVERY - 1:
+            if t % look == look - 1:
                 left = int(alive.sum())
                 if left <= COMPACT_BELOW * len(rows):
                     now.finished = ~alive
-                    out.put(rows, now)
+                    if now is not out:
+                        out.put(rows, now)
                     keep = alive.nonzero()[:, 0]
-                    rows, now, position, alive, token = rows[keep], now[keep], position[keep], alive[keep], token[keep]
+                    rows, now, begin, alive, token = rows[keep], now[keep], begin[keep], alive[keep], token[keep]
                     if not left:
                         break
                     cache.keep(keep)
-                    step = self._step(cache, prompts.equal)
-            logits = step(token, position)
-            position = position + 1
+                    step = self._step(cache, prompts)
+            logits = step(token, begin, t)
         now.finished = ~alive
-        out.put(rows, now)
+        if now is not out:
+            out.put(rows, now)
         out.logp = select(out.logp, out.mask)
         with torch.inference_mode(False):                     # as ordinary tensors, which a gradient may pass by
             return Responses(*(getattr(out, f.name).clone() for f in fields(out)))
@@ -154,16 +156,16 @@ class Sampler:
             self.caches[rows, length] = Cache(self.model.shape, rows, length, self.model.device, self.model.dtype)
         return self.caches[rows, length]
 
-    def _step(self, cache: Cache, equal: bool) -> "Step":
-        """A function (last token `[B]`, its position `[B]`) -> logits `[B, vocab]` of the next.
+    def _step(self, cache: Cache, prompts: Prompts) -> "Step":
+        """A function (last token `[B]`, where each response began `[B]`, how far it is) -> logits of the next.
 
         Where all rows stand at the same place, the cache is read up to there. Otherwise each row has a mask over the
         whole of it, whose shapes never change: on CUDA that step is recorded once as a graph, and played back.
         """
         model = self.model
 
-        def together(token: Tensor, position: Tensor) -> Tensor:
-            return model.logits(model.hidden(token[:, None], Slots(int(position[0])), cache)[:, 0])
+        def together(token: Tensor, start: int) -> Tensor:
+            return model.logits(model.hidden(token[:, None], Slots(start), cache)[:, 0])
 
         numbers = torch.arange(cache.length, device=model.device)
 
@@ -172,19 +174,23 @@ class Sampler:
             return model.logits(model.hidden(token[:, None], slots, cache)[:, 0])
 
         if model.device.type != "cuda":
-            return together if equal else apart
+            if prompts.equal:
+                return lambda token, begin, t: together(token, prompts.ids.shape[1] + t)
+            return lambda token, begin, t: apart(token, begin + t)
         key = (len(cache.memory[0][0]), cache.length, cache.rows)
         if key not in self.steps:
-            self.steps[key] = record(apart, cache.rows, model.device)
-        return self.steps[key]
+            self.steps[key] = record(apart, cache)
+        return lambda token, begin, t: self.steps[key](token, begin + t)
 
 
-Step = Callable[[Tensor, Tensor], Tensor]
+Step = Callable[[Tensor, Tensor, int], Tensor]
 
 
-def record(step: Step, rows: int, device: torch.device) -> Step:
+def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[Tensor, Tensor], Tensor]:
     """`step` as a CUDA graph: some hundred kernels, launched at once."""
-    token, position = torch.zeros(2, rows, dtype=torch.long, device=device)
+    device = cache.memory[0][0].device
+    token = torch.zeros(cache.rows, dtype=torch.long, device=device)
+    position = torch.full_like(token, cache.length - 1)       # the last slot, which is written anew before it is read
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):                             # once outside of the recording, so that libraries set up

@@ -44,24 +44,25 @@ class Cache:
         size = (rows, shape.kv_heads, length, shape.head_size)
         self.memory = [(torch.zeros(size, device=device, dtype=dtype), torch.zeros(size, device=device, dtype=dtype))
                        for _ in range(shape.layers)]
-        self.rows, self.length = rows, length                 # rows in use: the first ones
+        self.rows, self.length, self.used = rows, length, self.memory     # rows in use: the first ones
 
-    def fill(self, prefix: "Prefix", of: Tensor) -> None:
-        """Begin with what was read of prompts; row b goes on with prompt `of[b]`."""
-        self.rows = len(of)
-        for layer, (keys, values) in enumerate(self.memory):
-            keys[:self.rows, :, :prefix.k[layer].shape[2]] = prefix.k[layer][of]
-            values[:self.rows, :, :prefix.v[layer].shape[2]] = prefix.v[layer][of]
+    def fill(self, prefix: "Prefix") -> None:
+        """Begin with what was read of P prompts: the first rows / P rows go on with the first of them, and so on."""
+        self.rows, self.used = len(self.memory[0][0]), self.memory
+        for layer, pair in enumerate(self.memory):
+            for memory, read in zip(pair, (prefix.k[layer], prefix.v[layer]), strict=True):
+                memory.unflatten(0, (len(read), -1))[..., :read.shape[2], :] = read[:, None]
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all rows but these."""
+        """Forget all rows in use but these."""
         self.rows = len(rows)
         for keys, values in self.memory:
             keys[:self.rows], values[:self.rows] = keys[rows], values[rows]
+        self.used = [(keys[:self.rows], values[:self.rows]) for keys, values in self.memory]
 
     def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
         """Put new keys and values, `[rows, kv_heads, T, head_size]`, into their slots; all that may be attended to."""
-        keys, values = (x[:self.rows] for x in self.memory[layer])
+        keys, values = self.used[layer]
         if slots.start is not None:                           # every row stands at the same place: slices
             end = slots.start + k.shape[2]
             keys[:, :, slots.start:end], values[:, :, slots.start:end] = k, v

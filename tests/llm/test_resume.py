@@ -1,4 +1,4 @@
-"""A run of a language model that is killed, itself or in the making of its start, goes on as if nothing had happened."""
+"""A run of a language model that is killed, or in the making of its start, goes on as if nothing had happened."""
 import signal
 from pathlib import Path
 

@@ -172,7 +172,7 @@ def test_the_columns_of_seconds_add_up(beginner):
     assert len(wall) == 30 and wall[-1] <= took
     assert 0.9 * wall[-1] < sum(spent.values()) <= 1.001 * wall[-1] + 0.005
     assert 60 * 16 * 0.0005 < spent["reward"] < 0.9 * wall[-1]
-    assert 30 * 8 * 0.0005 < spent["evaluation"] and spent["rollout"] > 0 and spent["update"] > 0
+    assert spent["evaluation"] > 30 * 8 * 0.0005 and spent["rollout"] > 0 and spent["update"] > 0
     imitation = train("sft", beginner)
     assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
 

@@ -117,6 +117,7 @@ def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
 
     def sample(share, generator):
         monkeypatch.setattr(generate, "COMPACT_BELOW", share)
+        monkeypatch.setattr(generate, "LOOK_EVERY", (1, 1))
         kept.clear()
         out = Sampler(model, end=0)(Prompts.of(rows), samples=8, max_tokens=40 - 7, generator=generator)
         check(model, rows, out)

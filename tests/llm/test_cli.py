@@ -1,0 +1,359 @@
+"""`spinup llm ...`: what is typed wrong is answered in one sentence, before anything is made; what is right works."""
+import io
+import json
+import math
+import re
+import sys
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+
+import llm
+from llm.config import LanguageConfig
+from llm.tasks.task import is_held_out
+from spinup.cli import METHODS, PICTURES, TASKS
+from spinup.runs.config import Range, comments, flag
+from spinup.runs.files import read_json
+
+RUN = Path("runs/x/x_s1")
+REVERSE = ["--task", "reverse:length=2,symbols=10"]
+WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
+         "none", "--quiet", "--total-steps", 2]
+FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
+
+QWEN = {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64, "rms_norm_eps": 1e-6}
+SCORES = '''
+def one(prompt, response):
+    return 1
+
+def half(prompt, response):
+    return 1 if response[:1] in "abcde" else 0.5
+
+def fails(prompt, response):
+    return {}[response]
+
+def text(prompt, response):
+    return "good"
+
+nothing = 3
+'''
+FILES = {
+    "score.py": SCORES, "broken.py": "import nosuchmodule\n", "file": "", "key.toml": "promts = 3\n",
+    "two.jsonl": '{"prompt": "a>", "answer": "b"}\n{"prompt": "b>", "answer": "a"}\n',
+    "cut.jsonl": '{"prompt": "a>", "answer": "b"}\n{"prompt": "b>", "ans\n', "list.jsonl": '["a>", "b"]\n',
+    "open.jsonl": '{"prompt": "a>"}\n{"prompt": "b>"}\n', "one.jsonl": '{"prompt": "a>", "answer": "b"}\n',
+    "long.jsonl": "".join(json.dumps({"prompt": letter * 600, "answer": "a"}) + "\n" for letter in "ab"),
+    "gpt/config.json": '{"architectures": ["GPT2LMHeadModel"]}', "bare/config.json": json.dumps(QWEN),
+    "cut/config.json": '{"architectures": ', "empty/readme.txt": "",
+    "classic/config.json": '{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "classic/checkpoint.pt": "x"}
+WRONG = {                                                                 # what is typed, and words of the answer
+    "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
+    "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
+    "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
+    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are copy, "),
+    "task of imitation": ("llm sft --task adition", "no task 'adition'. Did you mean 'addition'?"),
+    "option": ("llm grpo --task reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
+    "option's value": ("llm grpo --task reverse:length=x",
+                       "in the task reverse, length must be a whole number, not 'x'"),
+    "option's range": ("llm grpo --task sort:symbols=27", "in the task sort, symbols must be from 2 to 26, not 27"),
+    "option alone": ("llm grpo --task reverse:length", "options are written name=value"),
+    "preset": ("llm dapo --preset reverse-dapo", "no preset 'reverse-dapo'; choose from auto, none, "),
+    "flag": ("llm rloo --promts 3", "spinup llm rloo has no flag --promts. Did you mean '--prompts'?"),
+    "flag of another": ("llm sft --samples 3", "spinup llm sft has no flag --samples."),
+    "config key": ("llm grpo --config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
+    "choice": ("llm grpo --scale grup", "--scale must be one of group, none, not 'grup'. Did you mean 'group'?"),
+    "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
+    "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
+    "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into even parts; choose --heads 4"),
+    "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into even parts"),
+    "text": ("llm grpo --task open.jsonl --reward score.py:one",
+             "the prompts of open are ordinary text, which a small character model cannot read; give --model"),
+    "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs its file"),
+    "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
+    "model of the hub": ("llm grpo --model Qwen/Qwen2.5-0.5B", "fetch it with `hf download Qwen/Qwen2.5-0.5B"),
+    "model a file": ("llm grpo --model file", "file is not a folder"),
+    "model of nothing": ("llm grpo --model empty", "empty holds no config.json; fetch the whole folder of the model"),
+    "model without weights": ("llm grpo --model bare", "bare holds no model.safetensors"),
+    "model of another family": ("llm grpo --model gpt", "is of GPT2LMHeadModel; choose a model of LlamaForCausalLM, "),
+    "model damaged": ("llm grpo --model cut", "cut/config.json is damaged; fetch it again"),
+    "model of the classic side": ("llm grpo --model classic", "classic is a run of ppo, which has no language model"),
+    "model of another alphabet": ("llm rloo --model {model} --task addition", "is not in the alphabet 'abcdefghij>'"),
+    "long prompt": ("llm grpo --task long.jsonl", "a prompt of 600 tokens and a response of 256 are longer than the "
+                                                  "model's context of 512; choose a smaller --max-tokens"),
+    "long prompt of imitation": ("llm sft --task long.jsonl", "a prompt of 600 tokens"),
+    "long response": ("llm grpo --model {model} --max-tokens 600", "a response of 600 are longer"),
+    "reward's form": ("llm grpo --reward one", "--reward must be written file.py:function, not 'one'"),
+    "reward's file": ("llm grpo --reward nowhere.py:one", "--reward nowhere.py:one: there is no file nowhere.py"),
+    "reward's name": ("llm grpo --reward score.py:fail", "no 'fail' in score.py. Did you mean 'fails'?"),
+    "reward a number": ("llm grpo --reward score.py:nothing", "nothing is no function"),
+    "reward broken": ("llm grpo --reward broken.py:one", "broken.py cannot be imported: ModuleNotFoundError"),
+    "prompts missing": ("llm grpo --task nowhere.jsonl", "nowhere.jsonl cannot be read (no such file or directory)"),
+    "prompts cut": ("llm grpo --task cut.jsonl", "cut.jsonl, line 2 is not JSON"),
+    "prompts a list": ("llm grpo --task list.jsonl", "list.jsonl, line 1 is no JSON object"),
+    "prompts too few": ("llm grpo --task one.jsonl", "must hold at least two different prompts"),
+    "no answers": ("llm grpo --task open.jsonl", 'line 1 has no "answer" to compare with'),
+    "device": ("llm sft --device cuda:99", "there is no device 'cuda:99' here"),
+    "log dir": ("llm sft --log-dir file", "--log-dir file cannot be written to"),
+    "name a path": ("llm sft --exp-name a/b", "--exp-name must be the name of a folder, not 'a/b'"),
+    "wandb": ("llm sft --wandb", "pip install wandb"),
+    "grid method": ("grid llm dr_gpo --seed 1 2", "Did you mean 'dr_grpo'?"),
+    "grid task": ("grid llm grpo --task revers --seed 1 2", "no task 'revers'. Did you mean 'reverse'?"),
+    "grid heads": ("grid llm grpo --heads 3 4", "--heads 3 must divide --width 64"),
+    "chat": ("llm chat", "the following arguments are required: DIR; `spinup llm chat --help` explains"),
+    "chat nowhere": ("llm chat nowhere", "nowhere is not a folder"),
+    "chat with an agent": ("llm chat classic", "classic is a run of ppo, which has no language model"),
+    "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
+    "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
+    "picture's file": ("llm picture beyond-imitation --out nowhere/x.png", "--out nowhere/x.png cannot be written"),
+    "GIF": ("watch {model} --gif x.gif", "a language model has no picture to show; leave out --gif"),
+    "problems": ("eval {model} --episodes 0", "--episodes must be at least 1, not 0")}
+
+
+@pytest.fixture(autouse=True)
+def undrawn(undrawn) -> None:
+    """No run here needs its curve."""
+
+
+@pytest.fixture
+def files(tmp_path) -> None:
+    """FILES, in the folder of the test."""
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+
+
+def check_refused(done, words: str) -> None:
+    assert done.code == 2
+    assert done.err.startswith("spinup: ") and done.err.count("\n") == 1 and done.err.endswith("\n")
+    assert words in done.err
+
+
+# Turned red by: a check that comes after the folder of the run, or after the start, is made; an error of torch's in
+# place of a sentence.
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, files, tree, beginner, monkeypatch,
+                                                                  recwarn):
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    typed, words = WRONG[case]
+    before = tree()
+    check_refused(cli(*typed.format(model=beginner).split()), words)
+    assert tree() == before and not [w for w in recwarn if issubclass(w.category, UserWarning)]
+
+
+# What a reward says of a response is known only when there is one. Turned red by: a traceback; another prompt shown.
+@pytest.mark.parametrize(("name", "words"), [
+    ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
+              r"\(.*score.py, line 9\)"),
+    ("text", r"the reward function must return a finite number, and returned 'good' for the prompt '[a-j]{2}>' and the "
+             r"response '[a-j>]*'")])
+def test_a_reward_that_fails_is_shown_what_it_was_given(name, words, cli, files, beginner, tmp_path):
+    done = cli("llm", "grpo", *WORDS, "--model", beginner, "--reward", f"score.py:{name}", "--exp-name", "x")
+    assert done.code == 2 and re.fullmatch(f"spinup: {words}\n", done.err)
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "failed"
+
+
+def limits_of(hint: Any) -> list[Range] | None:
+    """The ranges of a number, None of what is none."""
+    if get_origin(hint) is Annotated:
+        return list(get_args(hint)[1:])
+    return [] if hint in (int, float) else None
+
+
+# Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it.
+@pytest.mark.parametrize("path", FAMILIES)
+def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
+    config, method = import_module(path).Config, FAMILIES[path]
+    hints, reasons = get_type_hints(config, include_extras=True), comments(config)
+    assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {f.name for f in fields(config)}
+    for field, hint in hints.items():
+        assert len(reasons[field].split()) >= 4 and reasons[field].lower() != field.replace("_", " ")
+        if get_origin(hint) is Literal:
+            check_refused(cli("llm", method, flag(field), "zzz"), f"{flag(field)} must be one of")
+        if (ranges := limits_of(hint)) is not None:
+            (limit,) = ranges
+            below = [limit.low - 1, *([limit.low] if limit.open_low else [])]
+            for value in [*below, *([limit.high + 1] if limit.high < 2**53 else []), math.nan, math.inf, "much"]:
+                check_refused(cli("llm", method, f"{flag(field)}={value}"), f"{flag(field)} must be ")
+            config(**{field: limit.high if limit.high < 2**53 else limit.low + 1})
+    assert tree() == []
+
+
+def test_help_names_every_method_task_and_picture(cli):
+    helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
+    assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
+    said = re.split(r"[\s,;`.]+", helps[0].out)
+    assert {*METHODS, *TASKS, *PICTURES, "chat", "export", "grid"} <= set(said)
+    assert "spinup llm METHOD" in cli("--help").out
+
+
+# Turned red by: the defaults of the file in place of the method's.
+@pytest.mark.parametrize("method", METHODS)
+def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
+    done = cli("llm", method, "--help")
+    module = import_module(METHODS[method])
+    assert done.code == 0 and done.out.startswith(f"usage: spinup llm {method} ") and done.err == ""
+    said = " ".join(done.out.split())
+    for field, comment in comments(module.Config).items():
+        assert f"{flag(field)} " in said and " ".join(comment.split()) in said, field
+        default = module.METHODS[method].get(field, getattr(module.Config, field))
+        shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(str(default))}\]"
+        assert default == "" or re.search(shown, said), field
+    assert tree() == []
+
+
+@pytest.mark.parametrize("command", ["chat", "export", "picture"])
+def test_the_other_commands_explain_themselves(command, cli):
+    done = cli("llm", command, "--help")
+    assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""
+
+
+def test_algos_lists_every_method_once(cli):
+    titles = [line for line in cli("algos").out.splitlines() if line.startswith("llm ")]
+    listed = [name for title in titles for name in title[4:].split("  ")[0].split(" | ")]
+    assert sorted(listed) == sorted(METHODS)
+
+
+# Settings.
+
+def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
+    (tmp_path / "mine.toml").write_text("lr = 2e-3\nminibatches = 3\n")
+    assert cli("llm", "dapo", *WORDS, "--preset", "auto", "--model", beginner, "--config", "mine.toml", "--lr", 1e-3,
+               "--exp-name", "x").code == 0
+    config = read_json(tmp_path / RUN / "config.json")["config"]
+    assert (config["lr"], config["minibatches"], config["clip_high"], config["average"]) == (1e-3, 3, 0.28, "token")
+    assert config["reward"] == "" and config["task"] == "reverse:length=2,symbols=10"
+
+
+def test_the_first_line_names_the_preset(cli, beginner):
+    words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
+    words += ["--total-steps", 1, "--model", beginner]
+    assert cli("llm", "dapo", *words).out.startswith("preset: reverse dapo\n")
+    assert cli("llm", "rloo", *words).out.startswith("preset: reverse\n")
+    assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none\n")
+
+
+# Without a name each run takes a fresh number, and a named one that exists is refused.
+def test_the_names_of_runs(cli, beginner, tree):
+    for number in (1, 2):
+        assert cli("llm", "rloo", *WORDS, "--model", beginner).code == 0
+        assert f"runs/llm-rloo_reverse_{number}/llm-rloo_reverse_{number}_s1/result.json" in tree()
+    assert cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x").code == 0
+    before = tree()
+    check_refused(cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x"),
+                  f"{RUN} exists; type `spinup resume {RUN}` to go on with it")
+    assert tree() == before
+
+
+# Runs that are there.
+
+@pytest.fixture
+def run(cli, files, beginner) -> str:
+    """A finished run whose reward, from a file, is 1 for every response."""
+    assert cli("llm", "rloo", *WORDS, "--model", beginner, "--reward", "score.py:one", "--exp-name", "x").code == 0
+    return str(RUN)
+
+
+# Turned red by: prompts that were trained on; advantages of the whole batch; a tool or a reward that is not the run's.
+def test_watch_shows_what_a_policy_writes(run, cli):
+    shown = cli("watch", run, "--episodes", 3).out.splitlines()
+    assert len(shown) == 3 * 9
+    for i in range(0, 27, 9):
+        prompt, answer = re.fullmatch(r"([a-j]{2}>)   answer '([a-j]{2})'", shown[i]).groups()
+        assert is_held_out(prompt) and answer == prompt[1::-1]
+        form = re.compile(r"  reward  1\.00  advantage \+0\.00  ([a-j>]{0,3})")
+        assert len({form.fullmatch(line)[1] for line in shown[i + 1:i + 9]}) > 3
+    assert cli("watch", run, "--episodes", 3).out.splitlines() == shown
+    assert cli("watch", run, "--episodes", 3, "--seed", 1).out.splitlines() != shown
+
+
+# Turned red by: `>` for `>=`; the task's own verifier in place of the run's reward.
+def test_eval_counts_what_is_solved(run, cli, beginner):
+    found = json.loads(cli("eval", run, "--json", "--episodes", 20).out)
+    assert found == {"directory": run, "task": "reverse", "problems": 20, "held_out_accuracy": 1.0,
+                     "interval": [1.0, 1.0], "held_out_greedy": 1.0, "pass@8": 1.0, "reward": 1.0}
+    assert cli("eval", run, "--episodes", 20).out == (
+        f"{run}: 1.000 of held-out problems solved (95 % interval 1.000 to 1.000), drawing 8 answers to each of 20; "
+        "greedy 1.000; solved at least once in 8: 1.000\n")
+    assert cli("llm", "rloo", *WORDS, "--model", beginner, "--reward", "score.py:half", "--exp-name", "y").code == 0
+    half = json.loads(cli("eval", "runs/y", "--json", "--episodes", 40).out)
+    (low, high), accuracy = half["interval"], half["held_out_accuracy"]
+    assert 0.1 < low < accuracy < high < half["pass@8"] and high < 0.9
+    assert half["reward"] == pytest.approx((1 + accuracy) / 2)
+    assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
+
+
+# Turned red by: `input` printing its prompt into a pipe; an empty line that is answered.
+def test_chat_answers_a_pipe(run, cli, monkeypatch):
+    policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*prompts, "", "ef>"])))
+    done = cli("llm", "chat", run, "--greedy")
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "".join(policy.respond(prompt, greedy=True)[0] + "\n" for prompt in prompts)
+    monkeypatch.setattr("sys.stdin", io.StringIO("ab>\n" * 20))
+    drawn = cli("llm", "chat", run, "--max-tokens", 2)
+    answers = drawn.out.split("\n")
+    assert drawn.code == 0 and len(answers) == 21 and len(set(answers)) > 2 and max(map(len, answers)) == 2
+    for wrong, words in {"a?>": "'?' is not in the alphabet 'abcdefghij>'", "a" * 600: "a prompt of 600 "}.items():
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{wrong}\n"))
+        check_refused(cli("llm", "chat", run), words)
+
+
+def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
+    done = cli("plot", run, "--out", "x.png")
+    assert done.code == 0 and re.search(r"x +reverse:length=2,symbols=10 +1 +2 +1 ", done.out)
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (tmp_path / "x.svg").read_text()
+    for words in ("held-out accuracy", "updates", "reverse:length=2,symbols=10"):
+        assert f"<!-- {words} -->" in drawn
+    assert cli("plot", run, "--value", "kl_to_start", "--x", "time", "--out", "y.png").code == 0
+    check_refused(cli("plot", run, "--value", "kl_to_strat"), "Did you mean 'kl_to_start'?")
+
+
+# Turned red by: "llm dr_grpo" handed to the command line as one word.
+def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
+    words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
+             "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
+    done = cli(*words)
+    assert done.code == 0 and done.out.startswith("2 runs in 1 variants; 2 at a time\n")
+    results = [tmp_path / f"runs/g/g_s{seed}/result.json" for seed in (1, 2)]
+    assert [read_json(path)["status"] for path in results] == ["finished"] * 2
+    assert read_json(results[0].with_name("config.json"))["algorithm"] == "llm dr_grpo"
+    written = [path.stat().st_mtime_ns for path in results]
+    again = cli(*words)
+    assert again.code == 0 and "2 of them finished earlier" in again.out
+    assert [path.stat().st_mtime_ns for path in results] == written
+    assert "held_out_accuracy" in cli("plot", "runs", "--out", "g.png").out
+
+
+# Turned red by: a resume that takes the reward for a name only; a checkpoint of another method that is loaded.
+def test_resume_goes_on(run, cli, curve, tmp_path):
+    whole = curve(tmp_path / RUN)
+    assert "is finished: 2 steps; `spinup watch runs/x/x_s1` shows it\n" in cli("resume", run).out
+    (tmp_path / RUN / "result.json").unlink()
+    (tmp_path / RUN / "checkpoint.pt").rename(tmp_path / "kept.pt")       # as if it had been killed before it was there
+    done = cli("resume", run)
+    assert done.code == 0 and curve(tmp_path / RUN) == whole
+    (tmp_path / RUN / "result.json").unlink()
+    state = torch.load(tmp_path / "kept.pt", weights_only=True)
+    torch.save({**state, "algorithm": "llm grpo"}, tmp_path / RUN / "checkpoint.pt")
+    check_refused(cli("resume", run), "holds a checkpoint of llm grpo, not of llm rloo")
+    (tmp_path / RUN / "checkpoint.pt").write_bytes(b"hello")
+    for command in (["resume"], ["eval"], ["watch"], ["llm", "chat"]):
+        check_refused(cli(*command, run), "checkpoint.pt is damaged or not a checkpoint")
+
+
+# Turned red by: a tokenizer or an end token that is left behind.
+def test_an_exported_policy_answers_as_before(run, cli, tree):
+    assert cli("llm", "export", run, "out").out == "out\n"
+    prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]
+    before, after = llm.load(run), llm.load("out")
+    assert after.respond_all(prompts, 1, None, 3) == before.respond_all(prompts, 1, None, 3)
+    assert cli("llm", "rloo", *WORDS, "--model", "out", "--exp-name", "y").code == 0
+    saved = tree()
+    check_refused(cli("llm", "export", run, "runs"), "runs holds x, which would be lost; give the model a new folder")
+    assert tree() == saved
