@@ -205,6 +205,7 @@ def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[
         position.copy_(new_position)
         graph.replay()
         return logits
+    play.reads = step                                         # the graph reads tensors that only this keeps alive
     return play
 
 
