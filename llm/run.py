@@ -99,6 +99,7 @@ class Run(Training):
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
+        self.held_out = task.problems(config.held_out, np.random.default_rng(EVALUATION), True)      # found only once
         longest = max(len(self.encode(p)) for p in task.problems(8, np.random.default_rng(0)))
         check_context(longest, self.max_tokens, self.model)
 
@@ -201,8 +202,7 @@ class Run(Training):
     def evaluate(self, greedy: bool = False, samples: int = 1) -> Batch:
         """Answers to the held-out problems, the same problems at every call, with a generator of their own."""
         began = dict(self.clock)
-        problems = self.task.problems(self.config.held_out, np.random.default_rng(EVALUATION), True)
-        batch = self.sample(problems, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
+        batch = self.sample(self.held_out, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
         self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
         return batch
@@ -268,8 +268,7 @@ class Run(Training):
     @torch.no_grad()
     def kl_to_start(self) -> float:
         """Mean over tokens of KL(policy || start), on held-out responses: exact for a small vocabulary."""
-        problems = self.task.problems(self.config.held_out, np.random.default_rng(EVALUATION), True)[:KL_ROWS]
-        prompts = self.prompts(problems)
+        prompts = self.prompts(self.held_out[:KL_ROWS])
         r = self.sampler(prompts, max_tokens=self.max_tokens, temperature=self.config.temperature,
                          generator=torch.Generator(self.device).manual_seed(EVALUATION),
                          tool=self.tool)

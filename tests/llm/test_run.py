@@ -173,6 +173,10 @@ def test_the_columns_of_seconds_add_up(beginner):
     assert 0.9 * wall[-1] < sum(spent.values()) <= 1.001 * wall[-1] + 0.005
     assert 60 * 16 * 0.0005 < spent["reward"] < 0.9 * wall[-1]
     assert spent["evaluation"] > 30 * 8 * 0.0005 and spent["rollout"] > 0 and spent["update"] > 0
+    many = train("grpo", beginner, total_steps=30, held_out=128)
+    spent = sum(sum(many.progress[f"{phase}_seconds"]) for phase in PHASES)
+    print("RATIO", spent / many.progress["wall_seconds"][-1], many.progress["wall_seconds"][-1])
+    assert spent > 0.85 * many.progress["wall_seconds"][-1]
     imitation = train("sft", beginner)
     assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
 
@@ -188,6 +192,7 @@ def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, 
     prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]
     answers = result.policy.respond_all(prompts, 1, None, result.policy.max_tokens)
     for policy in loaded:
+        assert policy.max_tokens == result.policy.max_tokens
         assert policy.respond_all(prompts, 1, None, policy.max_tokens) == answers
         assert [policy.respond(prompt, greedy=True) for prompt in prompts[:9]] == [[answer] for answer in answers[:9]]
     if not settings:
@@ -243,6 +248,7 @@ SAID = {                                # a row that calls for a sentence, its w
     "cut off": ({"cut_off": 0.3}, "30% of answers are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
     "loss of 0": ({"loss": -1e-9}, "loss is 0 while the gradient is not", {"loss": -1e-9, "grad_norm": 0.0}),
     "loss": ({"loss": 9e-4}, "watch the reward", {"loss": 1.1e-3}),
+    "negative loss": ({"loss": -9e-4}, "watch the reward", {"loss": -1.1e-3}),
     "collapsed": ({"entropy": 0.01}, "entropy is 0.010 nats", {"entropy": 0.01, "held_out_accuracy": 0.95}),
     "entropy": ({"entropy": 0.019}, "a lower --lr", {"entropy": 0.02}),
     "far": ({"kl_to_start": 12.3}, "12 nats a token from where it began", {"kl_to_start": 10.0})}
