@@ -74,7 +74,7 @@ def goals(task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
     seconds = np.array([r["seconds"] for r in runs])
     if task == "reverse":
         soon = np.array([r["soon"] or 0.0 for r in runs])
-        return (f"start .2 to .5; .95 at {SOON} s (last row before that, or an earlier end); .97 at the end, in {LATE} s",
+        return (f"start .2 to .5; .95 at {SOON} s (in the row before, or at the end); .97 at the end, in {LATE} s",
                 bool((start >= .2).all() and (start <= .5).all() and (soon >= .95).all() and (end >= .97).all()
                      and (seconds <= LATE).all()))
     if task == "addition":

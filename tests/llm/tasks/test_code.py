@@ -123,7 +123,7 @@ def test_problems_from_a_file(write, response, reward):
 # Turned red by: the characters of a small model, or its 12 tokens, for real programs; a prompt on both sides.
 def test_a_file_is_for_models_with_a_tokenizer(write):
     task = make_task(f"code:file={write(*ROWS)},max_tokens=300")
-    assert (task.name, task.alphabet, task.max_tokens, task.tool("f")) == ("code", None, 300, None)
+    assert (task.name, task.alphabet, task.max_tokens, task.tool) == ("code", None, 300, None)
     train, held_out = ({p.prompt for p in task.problems(40, np.random.default_rng(0), side)} for side in (False, True))
     assert len(train | held_out) == len(ROWS) and train and held_out and not train & held_out
     assert task.demonstration(Problem("p", "pass"), None) == "pass"

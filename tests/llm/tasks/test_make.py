@@ -80,7 +80,7 @@ def test_mistakes_are_named(text, words):
 # Turned red by: an object without a verifier that is found out an hour later.
 def test_what_is_no_task_is_refused():
     class Half:
-        name, alphabet, max_tokens = "half", None, 5
+        name, alphabet, max_tokens, tool = "half", None, 5, None
     with pytest.raises(UserError, match="type Half has no problems"):
         make_task(Half())
     with pytest.raises(UserError, match="must be a function"):

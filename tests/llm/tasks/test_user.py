@@ -34,7 +34,8 @@ def test_a_file_is_read(tmp_path):
     problems = {p.prompt: p for p in task.train + task.held_out}
     assert problems["one\u2028two"] == Problem("one\u2028two", "3", {"answer": 3, "level": 2})
     assert [task.demonstration(problems[p], RNG) for p in ("one\u2028two", "four")] == ["3", "yes"]
-    assert (task.name, task.alphabet, task.max_tokens, task.tool("x")) == ("mine", None, 256, None)
+    assert (task.name, task.alphabet, task.max_tokens, task.tool) == (
+        "mine", "".join(sorted(set("one\u2028twofour3yes"))), 256, None)
 
 
 # Turned red by: prompts on both sides, some on neither, or the same ones drawn again before all have come.
