@@ -134,8 +134,7 @@ def check_refused(done, words: str) -> None:
     assert words in done.err
 
 
-# Turned red by: a check that comes after the folder of the run, or after the start, is made; an error of torch's in
-# place of a sentence.
+# Turned red by: a check that comes after the folder of the run is made; an error of torch's in place of a sentence.
 @pytest.mark.parametrize("case", WRONG)
 def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, files, tree, beginner, monkeypatch,
                                                                   recwarn):
@@ -146,7 +145,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
     assert tree() == before and not [w for w in recwarn if issubclass(w.category, UserWarning)]
 
 
-# What a reward says of a response is known only when there is one. Turned red by: a traceback; another prompt shown.
+# What a reward says of a response is known only when there is one. Turned red by: the response shown as the prompt.
 @pytest.mark.parametrize(("name", "words"), [
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
@@ -165,7 +164,8 @@ def limits_of(hint: Any) -> list[Range] | None:
     return [] if hint in (int, float) else None
 
 
-# Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it.
+# Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it; a
+# range that holds its open end.
 @pytest.mark.parametrize("path", FAMILIES)
 def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     config, method = import_module(path).Config, FAMILIES[path]
@@ -184,6 +184,7 @@ def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     assert tree() == []
 
 
+# Turned red by: tasks left out.
 def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
@@ -207,12 +208,14 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     assert tree() == []
 
 
+# Turned red by: a usage without `llm`.
 @pytest.mark.parametrize("command", ["chat", "export", "picture"])
 def test_the_other_commands_explain_themselves(command, cli):
     done = cli("llm", command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""
 
 
+# Turned red by: a title for each method of a file.
 def test_algos_lists_every_method_once(cli):
     titles = [line for line in cli("algos").out.splitlines() if line.startswith("llm ")]
     listed = [name for title in titles for name in title[4:].split("  ")[0].split(" | ")]
@@ -221,6 +224,7 @@ def test_algos_lists_every_method_once(cli):
 
 # Settings.
 
+# Turned red by: the file's over the flags'; what the method means left out.
 def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
     (tmp_path / "mine.toml").write_text("lr = 2e-3\nminibatches = 3\n")
     assert cli("llm", "dapo", *WORDS, "--preset", "auto", "--model", beginner, "--config", "mine.toml", "--lr", 1e-3,
@@ -230,6 +234,7 @@ def test_settings_count_in_their_order(cli, files, beginner, tmp_path):
     assert config["reward"] == "" and config["task"] == "reverse:length=2,symbols=10"
 
 
+# Turned red by: the preset of the task before that of task and method.
 def test_the_first_line_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
     words += ["--total-steps", 1, "--model", beginner]
@@ -240,7 +245,7 @@ def test_the_first_line_names_the_preset(cli, beginner):
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none\n")
 
 
-# Without a name each run takes a fresh number, and a named one that exists is refused.
+# Without a name each run takes a fresh number, and a named one that exists is refused. Turned red by: no such refusal.
 def test_the_names_of_runs(cli, beginner, tree):
     for number in (1, 2):
         assert cli("llm", "rloo", *WORDS, "--model", beginner).code == 0
@@ -261,7 +266,7 @@ def run(cli, files, beginner) -> str:
     return str(RUN)
 
 
-# Turned red by: prompts that were trained on; advantages of the whole batch; a tool or a reward that is not the run's.
+# Turned red by: prompts that may have been trained on; the reward in place of the advantage.
 def test_watch_shows_what_a_policy_writes(run, cli):
     shown = cli("watch", run, "--episodes", 3).out.splitlines()
     assert len(shown) == 3 * 9
@@ -274,7 +279,7 @@ def test_watch_shows_what_a_policy_writes(run, cli):
     assert cli("watch", run, "--episodes", 3, "--seed", 1).out.splitlines() != shown
 
 
-# Turned red by: `>` for `>=`; the task's own verifier in place of the run's reward.
+# Turned red by: `>` for `>=`; the task's own verifier in place of the run's reward; a mean of 8 for the best of 8.
 def test_eval_counts_what_is_solved(run, cli, beginner):
     found = json.loads(cli("eval", run, "--json", "--episodes", 20).out)
     assert found == {"directory": run, "task": "reverse", "problems": 20, "held_out_accuracy": 1.0,
@@ -290,7 +295,7 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
 
 
-# Turned red by: `input` printing its prompt into a pipe; an empty line that is answered.
+# Turned red by: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
 def test_chat_answers_a_pipe(run, cli, monkeypatch):
     policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join([*prompts, "", "ef>"])))
@@ -306,6 +311,7 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
         check_refused(cli("llm", "chat", run), words)
 
 
+# Turned red by: environment steps on the axis.
 def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
     done = cli("plot", run, "--out", "x.png")
     assert done.code == 0 and re.search(r"x +reverse:length=2,symbols=10 +1 +2 +1 ", done.out)
@@ -333,7 +339,7 @@ def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path)
     assert "held_out_accuracy" in cli("plot", "runs", "--out", "g.png").out
 
 
-# Turned red by: a resume that takes the reward for a name only; a checkpoint of another method that is loaded.
+# Turned red by: a checkpoint of another method that is loaded.
 def test_resume_goes_on(run, cli, curve, tmp_path):
     whole = curve(tmp_path / RUN)
     assert "is finished: 2 steps; `spinup watch runs/x/x_s1` shows it\n" in cli("resume", run).out
@@ -350,7 +356,7 @@ def test_resume_goes_on(run, cli, curve, tmp_path):
         check_refused(cli(*command, run), "checkpoint.pt is damaged or not a checkpoint")
 
 
-# Turned red by: a tokenizer or an end token that is left behind.
+# Turned red by: a tokenizer that is left behind.
 def test_an_exported_policy_answers_as_before(run, cli, tree):
     assert cli("llm", "export", run, "out").out == "out\n"
     prompts = [f"{a}{b}>" for a in "abcdefghij" for b in "abcdefghij"]

@@ -29,8 +29,8 @@ def scored(tmp_path, undrawn) -> None:
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
 
 
-# Turned red by: `sums`, `extremes` or `generator` not loaded; `expected` or the optimiser left out of `keep`;
-# progress.csv not cut.
+# Turned red by: `sums` (sft) or `generator` (dapo) not loaded; `expected` (reinforce) or the optimiser (grpo) left out
+# of `keep`; progress.csv not cut (sft).
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
                                                                              curve, tmp_path):
@@ -90,7 +90,7 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, undrawn, monkeypatch, 
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
 
 
-# Turned red by: `save` keeping a new generator; a checkpoint that clears what a row has gathered.
+# Turned red by: a generator made anew when loaded; `extremes` not loaded; a checkpoint that clears what a row gathered.
 @pytest.mark.parametrize("method", ["reinforce", "remax", "reinforce_pp", "dr_grpo", "dapo", "best_of_n"])
 def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginner, cli, curve, monkeypatch, tmp_path):
     monkeypatch.setattr(Run, "epochs", 4)                                 # rows of three updates
