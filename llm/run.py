@@ -27,6 +27,7 @@ from llm.tasks.tools import replay
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.runs.log import read_progress
+from spinup.runs.policy import describe
 from spinup.runs.training import Training
 
 # The columns of a row between the accuracies and the seconds; NaN where a method has no such number.
@@ -56,6 +57,9 @@ class Result:
     directory: Path
     status: str
     held_out_accuracy: float
+
+    def __repr__(self) -> str:
+        return f"Result({self.status}, held-out accuracy {self.held_out_accuracy:.3f}, {describe(self.directory)})"
 
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # a number to descend, and what to watch
@@ -314,4 +318,4 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 def solved(rewards: Tensor) -> float:
     """Share of responses that earned 1 or more."""
-    return float((rewards >= 1).float().mean())
+    return float((rewards >= 1).double().mean())

@@ -2,18 +2,24 @@
 import copy
 import hashlib
 import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from llm.config import LanguageConfig
+from llm.policy.policy import check_context
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task
 from spinup.errors import UserError
 from spinup.runs.files import load_checkpoint, read_json
-from spinup.runs.folders import config_to_json, find_run, read_run
+from spinup.runs.folders import check_writable, config_to_json, find_run, free_directory, read_run
 from spinup.runs.policy import describe
 from spinup.runs.training import find_device
 
@@ -54,7 +60,8 @@ def fresh(cfg: LanguageConfig, task: Task) -> Start:
 def load_model(folder: str | Path) -> Start:
     """The model in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
     path = Path(folder)
-    if (path / "model_type").exists() or not path.is_dir() or not list(path.glob("**/checkpoint.pt")):
+    config = path / "config.json"
+    if not list(path.glob("**/progress.csv")) and not (config.exists() and "algorithm" in read_json(config)):
         from llm.policy.checkpoint import load_pretrained
         return Start(*load_pretrained(folder), path)
     path = find_run(path)
@@ -76,7 +83,7 @@ def load_model(folder: str | Path) -> Start:
     return Start(model, tokenizer, path)
 
 
-def find_start(cfg: LanguageConfig, task: Task) -> Start:
+def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
     """The policy that learning begins with: `--model`, or imitation up to `start_accuracy`, made once and kept.
 
     What imitation makes is an ordinary run of `sft` in the same folder of experiments, named after a digest of its
@@ -85,9 +92,10 @@ def find_start(cfg: LanguageConfig, task: Task) -> Start:
     from llm.algos import sft
     if cfg.model:
         return on_device(load_model(cfg.model), cfg)
-    fresh(cfg, task)                                          # its errors first
+    if resume is None:
+        check(cfg, task)                                      # what would stop the run itself, before minutes are spent
     from spinup.runs.presets import choose_preset
-    not_its = ("total_steps", "max_tokens", "reward", "micro_batch", "checkpointing")
+    not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
     settings = {**choose_preset(sft, task.name)[1], **given, "stop_accuracy": cfg.start_accuracy, "temperature": 1.0}
     wanted = sft.Config(**settings)
@@ -95,12 +103,13 @@ def find_start(cfg: LanguageConfig, task: Task) -> Start:
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
     done = directory / "result.json"
-    if not (done.exists() and read_json(done)["status"] == "finished"):
-        wanted.exp_name = name
-        result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
-        if result.status != "finished":
-            raise KeyboardInterrupt
-        seconds = read_json(done)["seconds"]
+    with alone(directory):
+        if not (done.exists() and read_json(done)["status"] == "finished"):
+            wanted.exp_name = name
+            result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
+            if result.status != "finished":
+                raise KeyboardInterrupt
+            seconds = read_json(done)["seconds"]
     reached = read_json(done)["held_out_accuracy"]
     if not cfg.quiet:
         print(f"start: {describe(directory)}, held-out accuracy {reached:.2f}"
@@ -110,6 +119,39 @@ def find_start(cfg: LanguageConfig, task: Task) -> Start:
     return start
 
 
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Of several runs that need the same start at once, one makes it, and the others wait until it is there."""
+    lock = directory.with_suffix(".making")                   # holds the number of the process that does
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        try:
+            with open(lock, "x") as file:
+                file.write(str(os.getpid()))
+            break
+        except FileExistsError:
+            if not at_work(lock):
+                lock.unlink(missing_ok=True)                  # its process was killed
+            time.sleep(0.2)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+
+
+def at_work(lock: Path) -> bool:
+    """Whether the process that made a lock is still there; where that cannot be asked, whether the lock is fresh."""
+    try:
+        if os.name != "posix":
+            return time.time() - lock.stat().st_mtime < 3600
+        os.kill(int(lock.read_text() or 0) or os.getpid(), 0)
+    except (ProcessLookupError, FileNotFoundError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def on_device(start: Start, cfg: LanguageConfig) -> Start:
     """The model where it is to work: bf16 on a GPU, fp32 elsewhere."""
     device = find_device(cfg.device, gpu_helps=True)
@@ -117,11 +159,12 @@ def on_device(start: Start, cfg: LanguageConfig) -> Start:
     return start
 
 
-def check(cfg: LanguageConfig) -> None:
+def check(cfg: LanguageConfig, task: Task | None = None) -> None:
     """UserError where a run of these settings could not begin; makes nothing."""
     from llm.tasks.make import make_task
-    task = make_task(cfg.task, cfg.reward or None)
-    if cfg.model:
-        load_model(cfg.model)
-    else:
-        fresh(cfg, task)
+    task = task or make_task(cfg.task, cfg.reward or None)
+    start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
+    longest = max(len(start.tokenizer.prompt(p.prompt)) for p in task.problems(8, np.random.default_rng(0)))
+    check_context(longest, cfg.max_tokens or task.max_tokens, start.model)
+    free_directory("llm", task.name, cfg)
+    check_writable(Path(cfg.log_dir))

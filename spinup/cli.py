@@ -47,8 +47,8 @@ Know:
 LLM_HELP = f"""\
 usage: spinup llm COMMAND ...
 
-  spinup llm METHOD [--task T] [--model DIR]      one of: {', '.join(METHODS)};
-                                                  `spinup llm grpo --help` lists its flags
+  spinup llm METHOD [--task T] [--model DIR]      `spinup llm grpo --help` lists its flags; a method is one of
+                                                  {', '.join(METHODS)}
   spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}

@@ -62,7 +62,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "best_of_
     """Train a policy on the best of its own responses. `resume`: the folder of a run of the same settings to go on."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task), resume)
+    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:

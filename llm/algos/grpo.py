@@ -92,7 +92,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
     """Train a policy with GRPO or its kin. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task), resume)
+    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
     run.max_tokens += cfg.overlong                          # where DAPO puts its buffer: the task's limit costs nothing
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 

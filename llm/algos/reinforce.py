@@ -67,7 +67,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforc
     """Train a policy with a REINFORCE. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task), resume)
+    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     expected = torch.nn.Module()                              # the running mean, and whether it has begun
     expected.register_buffer("mean", torch.zeros(2, device=run.device))

@@ -150,8 +150,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     if smooth < 1:
         raise UserError(f"--smooth must be at least 1, not {smooth}")
     runs = find_curves(directories)
-    value = value or runs[0].measure
-    if all(value not in run.progress for run in runs):
+    if value and all(value not in run.progress for run in runs):
         known = runs[0].progress
         raise UserError(f"no run has a column {value!r}.{nearest(value, known)} There are: {', '.join(known)}")
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
@@ -160,7 +159,6 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     panels = grouped(runs, group)
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
-    ylabel = LABELS.get(value, value.replace("_", " ")) + (f", over {smooth} rows" if smooth > 1 else "")
     with rc_context(STYLE):
         figure, all_axes = _figure(len(panels), max(len(groups) for groups in panels.values()))
         for axes, (env, groups) in zip(all_axes, panels.items(), strict=True):
@@ -169,11 +167,14 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                 place = labels.index(label) if group == "algorithm" else i        # an algorithm looks alike everywhere
                 line, colour = divmod(place, len(COLOURS))
                 look = {"color": COLOURS[colour], "linestyle": LINES[line % len(LINES)]}
-                curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in (m.xy(column, value) for m in members)
-                          if len(xs)]
+                found = (m.xy(column, value or m.measure) for m in members)
+                curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
                 banded |= _draw_group(axes, curves, label, look)
-            axes.set(title=env, ylabel=ylabel)
-            _finish(axes, xlabel, empty=not axes.lines, title="bands: 95 % interval, n runs" if banded else None)
+            shown = value or members[0].measure
+            name = LABELS.get(shown, shown.replace("_", " ")) + (f", over {smooth} rows" if smooth > 1 else "")
+            axes.set(title=env, ylabel=name)
+            _finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
+                    title="bands: 95 % interval, n runs" if banded else None)
         paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
             for path in paths:
