@@ -236,7 +236,7 @@ class Run(Training):
         parameters = sum(p.numel() for p in self.model.parameters())
         return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
                 "start": str(self.start.directory) if self.start.directory else None,
-                "start_seconds": round(self.start.made_in, 1)}
+                "start_seconds": round(self.start.made_in, 3)}
 
     def after_update(self) -> None:
         now = time.perf_counter()

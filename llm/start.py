@@ -61,7 +61,7 @@ def load_model(folder: str | Path) -> Start:
     """The model in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
     path = Path(folder)
     config = path / "config.json"
-    if not list(path.glob("**/progress.csv")) and not (config.exists() and "algorithm" in read_json(config)):
+    if not list(path.glob("**/progress.csv")) and not (config.exists() and '"algorithm"' in config.read_text()):
         from llm.policy.checkpoint import load_pretrained
         return Start(*load_pretrained(folder), path)
     path = find_run(path)
@@ -92,8 +92,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     from llm.algos import sft
     if cfg.model:
         return on_device(load_model(cfg.model), cfg)
-    if resume is None:
-        check(cfg, task)                                      # what would stop the run itself, before minutes are spent
+    if resume is None:                                        # what would stop the run itself, before minutes are spent
+        check(cfg, task)
+        free_directory("llm", task.name, cfg)
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
@@ -166,5 +167,4 @@ def check(cfg: LanguageConfig, task: Task | None = None) -> None:
     start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
     longest = max(len(start.tokenizer.prompt(p.prompt)) for p in task.problems(8, np.random.default_rng(0)))
     check_context(longest, cfg.max_tokens or task.max_tokens, start.model)
-    free_directory("llm", task.name, cfg)
     check_writable(Path(cfg.log_dir))
