@@ -13,8 +13,6 @@ from spinup.runs.log import read_progress
 from spinup.runs.plots import COLOURS, STYLE, render
 from spinup.runs.process import spinup
 
-WORKERS = 2             # runs at a time, one thread each
-
 
 def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int:
     """Make a picture; 0, or 1 where it does not show what it is for. UserError for a file that cannot be written."""
@@ -42,7 +40,7 @@ def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
         return {"seed": seed, **{kind: {key: read_progress(where)[key] for key in ("wall_seconds", "held_out_accuracy")}
                                  for kind, where in (("imitation", start), ("rewards", folder))}}
 
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(len(seeds)) as pool:              # all at once: three on two cores leave neither idle
         runs = list(pool.map(one, seeds))
 
     from matplotlib import rc_context
