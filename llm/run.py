@@ -75,10 +75,6 @@ class Batch:
     texts: list[str]
     rewards: Tensor             # [B] fp32
 
-    @property
-    def samples(self) -> int:
-        return len(self.texts) // len(self.problems)
-
 
 class Run(Training):
     """A training of `start` on `task`; see `Training`.
