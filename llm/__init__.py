@@ -10,9 +10,32 @@ used, so that `import llm` does not wait for torch.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from llm.api import best_of_n, dapo, dr_grpo, grpo, load, reinforce, reinforce_pp, remax, rloo, sft
+    from llm.api import (
+        best_of_n,
+        dapo,
+        dpo,
+        dpop,
+        dr_grpo,
+        grpo,
+        ipo,
+        kto,
+        load,
+        online_dpo,
+        ppo,
+        reinforce,
+        reinforce_pp,
+        remax,
+        reward_model,
+        rloo,
+        sft,
+        simpo,
+        step_dpo,
+        tdpo,
+        vapo,
+    )
 
-__all__ = ["best_of_n", "dapo", "dr_grpo", "grpo", "load", "reinforce", "reinforce_pp", "remax", "rloo", "sft"]
+__all__ = ["best_of_n", "dapo", "dpo", "dpop", "dr_grpo", "grpo", "ipo", "kto", "load", "online_dpo", "ppo",
+           "reinforce", "reinforce_pp", "remax", "reward_model", "rloo", "sft", "simpo", "step_dpo", "tdpo", "vapo"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,12 +2,16 @@
 from pathlib import Path
 
 from llm.algos import best_of_n as best_of_n_file
+from llm.algos import dpo as dpo_file
 from llm.algos import grpo as grpo_file
+from llm.algos import ppo as ppo_file
 from llm.algos import reinforce as reinforce_file
+from llm.algos import reward_model as reward_model_file
 from llm.algos import sft as sft_file
 from llm.config import LanguageConfig
 from llm.policy.policy import LanguagePolicy
-from llm.start import load_model
+from llm.policy.scalar import RewardModel
+from llm.start import judges, load_model, load_reward_model
 from spinup.runs.folders import read_run
 from spinup.runs.presets import trainer
 
@@ -20,13 +24,27 @@ grpo = trainer("grpo", grpo_file, "grpo")
 dr_grpo = trainer("dr_grpo", grpo_file, "dr_grpo")
 dapo = trainer("dapo", grpo_file, "dapo")
 best_of_n = trainer("best_of_n", best_of_n_file, "best_of_n")
+reward_model = trainer("reward_model", reward_model_file, "reward_model")
+ppo = trainer("ppo", ppo_file, "ppo")
+vapo = trainer("vapo", ppo_file, "vapo")
+dpo = trainer("dpo", dpo_file, "dpo")
+ipo = trainer("ipo", dpo_file, "ipo")
+dpop = trainer("dpop", dpo_file, "dpop")
+tdpo = trainer("tdpo", dpo_file, "tdpo")
+kto = trainer("kto", dpo_file, "kto")
+simpo = trainer("simpo", dpo_file, "simpo")
+step_dpo = trainer("step_dpo", dpo_file, "step_dpo")
+online_dpo = trainer("online_dpo", dpo_file, "online_dpo")
 
 
-def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy:
+def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
     """The policy in the folder of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
 
-    UserError where there is none, or it is damaged.
+    In the folder of a `reward_model`, what judges: `load(folder)("abc>", "cba")`. UserError where there is neither, or
+    it is damaged.
     """
+    if judges(directory):
+        return load_reward_model(directory)
     start = load_model(directory)
     tokens, temperature = 256, LanguageConfig.temperature
     if (start.directory / "checkpoint.pt").exists():

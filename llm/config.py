@@ -2,7 +2,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spinup.runs.config import Count, Natural, Positive, RunConfig, Unit
+from spinup.errors import UserError
+from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig, Unit
 
 
 @dataclass(kw_only=True)
@@ -30,3 +31,21 @@ class LearningConfig(LanguageConfig):
     prompts: Count = 32                  # different prompts in an update; more are less noise, and take longer
     samples: Count = 8                   # responses to each prompt, which are compared with each other
     start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
+
+
+@dataclass(kw_only=True)
+class PreferenceConfig(LanguageConfig):
+    """Settings that every method has that learns from pairs of responses, of which one was preferred."""
+
+    pairs: Count = 2000                  # comparisons of the start's own responses; of a file all are taken
+    noise: NonNegative = 0.0             # of who compares: prefers a to b with probability sigmoid((a - b) / noise)
+    batch: Count = 64                    # pairs in an update
+    start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
+    warmup: Natural = 10                 # updates in which the step size grows to lr
+    anneal: bool = True                  # then it falls linearly to a tenth
+    max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.micro_batch % 2:
+            raise UserError(f"--micro-batch {self.micro_batch} would cut a pair; choose an even number of responses")

@@ -22,7 +22,7 @@ from llm.policy.policy import LanguagePolicy, check_context, for_tokens, texts_o
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
 from llm.start import Start
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem, Task, judge_all
 from llm.tasks.tools import replay
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
@@ -49,17 +49,19 @@ class Result:
         progress: the columns of `progress.csv`.
         directory: the run's folder.
         status: "finished" or "interrupted".
-        held_out_accuracy: of its last row, sampled.
+        quality: the last number of `measure`, the column that tells how good the policy is.
     """
 
     policy: LanguagePolicy
     progress: dict[str, list[float]]
     directory: Path
     status: str
-    held_out_accuracy: float
+    quality: float
+    measure: str = "held_out_accuracy"
 
     def __repr__(self) -> str:
-        return f"Result({self.status}, held-out accuracy {self.held_out_accuracy:.3f}, {describe(self.directory)})"
+        what = self.measure.replace("held_out", "held-out").replace("_", " ")
+        return f"Result({self.status}, {what} {self.quality:.3f}, {describe(self.directory)})"
 
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # a number to descend, and what to watch
@@ -75,6 +77,11 @@ class Batch:
     texts: list[str]
     rewards: Tensor             # [B] fp32
 
+    def pick(self, rows: Tensor) -> "Batch":
+        """These rows alone, in this order; each still knows the problem that it answers."""
+        return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
+                       rewards=self.rewards[rows])
+
 
 class Run(Training):
     """A training of `start` on `task`; see `Training`.
@@ -82,11 +89,12 @@ class Run(Training):
     It draws responses, has them judged and scored, and counts; what is made of that is the algorithm's.
     """
 
-    measure, epochs, decimals = "held_out_accuracy", 40, 1
+    epochs, decimals = 40, 1
 
     def __init__(self, algorithm: str, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
+        self.measure = getattr(task, "measure", "held_out_accuracy")
         self.start, self.reference = start, start.reference()
         super().__init__(f"llm {algorithm}", config, task.name, self.model.device,
                          min(2, os.cpu_count() or 1) if self.model.shape.width >= WIDE else 1, resume)
@@ -120,16 +128,16 @@ class Run(Training):
             texts = texts_of(responses, self.tokenizer)
         with self.timed("reward"):
             asked = [p for p in problems for _ in range(samples)]
-            judge = getattr(self.task, "rewards", None)
-            rewards = judge(asked, texts) if judge else list(map(self.task.reward, asked, texts))
-        earned = torch.tensor(rewards, dtype=torch.float32, device=self.device)               # of True and 1 too
+            earned = torch.tensor(judge_all(self.task, asked, texts), dtype=torch.float32, device=self.device)
         return Batch(list(problems), prompts, responses, texts, earned)
 
     def start_logp(self, batch: Batch) -> Tensor:
         """Log-probabilities of a batch's tokens under the policy that learning began with, `[B, T]`."""
         r = batch.responses
+        pieces = torch.arange(len(r.ids), device=self.device).split(self.config.micro_batch or len(r.ids) or 1)
         with torch.no_grad():
-            return score(self.reference, batch.prompts, r.of, r.ids, temperature=self.config.temperature)[0]
+            return torch.cat([score(self.reference, batch.prompts, r.of[rows], r.ids[rows],
+                                    temperature=self.config.temperature)[0] for rows in pieces])
 
     def backward(self, batch: Batch, rows: Tensor, loss: Callable[..., Loss], *per_row: Tensor,
                  **whole: Any) -> dict[str, Tensor]:
@@ -143,9 +151,7 @@ class Run(Training):
         tokens = r.mask[rows].sum().clamp(min=1)
         for piece in rows.split(self.config.micro_batch or len(rows)):
             part = r[piece]
-            needed, of = part.of.unique(return_inverse=True)              # prompts without a row here are not read
-            prompts = Prompts(batch.prompts.ids[needed], batch.prompts.lengths[needed])
-            logp, entropy = score(self.model, prompts, of, part.ids, temperature=self.config.temperature,
+            logp, entropy = score(self.model, batch.prompts, part.of, part.ids, temperature=self.config.temperature,
                                   checkpointing=self.config.checkpointing)
             value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
             value.backward()
@@ -159,16 +165,21 @@ class Run(Training):
         return found
 
     def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:
-        """Texts as responses to be imitated: the end token is one of them, and what a tool wrote is not."""
-        ids = [[*self.tokenizer.encode(text), self.tokenizer.end] for text in texts]
-        own = [[*map(float, replay(self.task, text)), 1.0] if self.task.tool else [1.0] * len(row)
+        """Texts as responses to be imitated: the end token is one of them, and what a tool wrote is not.
+
+        As many texts to each problem, those of a problem together. What is longer than a response may be is cut.
+        """
+        limit, samples = self.max_tokens, len(texts) // len(problems)
+        ids = [[*self.tokenizer.encode(text), self.tokenizer.end][:limit] for text in texts]
+        own = [[*map(float, replay(self.task, text)), 1.0][:limit] if self.task.tool else [1.0] * len(row)
                for text, row in zip(texts, ids, strict=True)]             # with a tool, a character is a token
         longest = max(map(len, ids))
         mask = torch.tensor([m + [0.0] * (longest - len(m)) for m in own], device=self.device)
         padded = torch.tensor([i + [self.tokenizer.end] * (longest - len(i)) for i in ids], device=self.device)
-        of = torch.arange(len(ids), device=self.device)
+        of = torch.arange(len(problems), device=self.device).repeat_interleave(samples)
         lengths = torch.tensor([len(i) for i in ids], device=self.device)
-        responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, torch.ones_like(of).bool(), of)
+        ended = torch.tensor([i[-1] == self.tokenizer.end for i in ids], device=self.device)
+        responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, ended, of)
         return Batch(list(problems), self.prompts(problems), responses, list(texts), torch.ones_like(mask[:, 0]))
 
     def add(self, **values: float | Tensor) -> None:
@@ -212,7 +223,8 @@ class Run(Training):
         self.finish()
         policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed)
         progress = read_progress(self.directory)
-        return Result(policy, progress, self.directory, self.status, self.best.get("held_out_accuracy", math.nan))
+        quality = self.best.get(self.measure, math.nan)
+        return Result(policy, progress, self.directory, self.status, quality, self.measure)
 
     # Text and tokens.
 
@@ -247,12 +259,16 @@ class Run(Training):
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean())}
+        if hasattr(self.task, "gold"):                                    # the truth that a learned reward stands for
+            self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, sampled.problems, sampled.texts))))
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
-        kl = self.kl_to_start()
+        kl, kl_of_response = self.kl_to_start(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
+        own = {name: x for name, x in means.items() if name not in METRICS and name != "tokens"}  # of one method alone
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
+               "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
         for sentence in diagnose(row, self.max_tokens):
@@ -266,23 +282,23 @@ class Run(Training):
         return row
 
     @torch.no_grad()
-    def kl_to_start(self) -> float:
-        """Mean over tokens of KL(policy || start), on held-out responses: exact for a small vocabulary."""
-        prompts = self.prompts(self.held_out[:KL_ROWS])
-        r = self.sampler(prompts, max_tokens=self.max_tokens, temperature=self.config.temperature,
-                         generator=torch.Generator(self.device).manual_seed(EVALUATION),
-                         tool=self.tool)
+    def kl_to_start(self, batch: Batch) -> tuple[float, float]:
+        """KL(policy || start) in nats, mean over tokens and mean over whole responses, on held-out ones: the sum over
+        all symbols at each step where these are few, else an estimate from those drawn."""
+        r = batch.responses[torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device)]
         if self.model.shape.vocab_size <= EXACT:
-            kl = exact_kl(self.model, self.reference, prompts, r.of, r.ids, self.config.temperature)
+            kl = exact_kl(self.model, self.reference, batch.prompts, r.of, r.ids, self.config.temperature)
         else:
-            before, _ = score(self.reference, prompts, r.of, r.ids, temperature=self.config.temperature)
+            before, _ = score(self.reference, batch.prompts, r.of, r.ids, temperature=self.config.temperature)
             kl = k3(r.logp, before, r.mask)
-        return float(masked_mean(kl, r.mask))
+        return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())
 
     def outcome(self) -> dict[str, Any]:
-        return {"held_out_accuracy": None, **self.best}
+        return {self.measure: None, **self.best}
 
     def summary(self) -> str:
+        if self.measure != "held_out_accuracy":
+            return f"{self.measure.replace('_', ' ')} {self.best.get(self.measure, math.nan):.3f}"
         return (f"held-out accuracy {self.best.get('held_out_accuracy', math.nan):.3f} sampled, "
                 f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")
 

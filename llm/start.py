@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from llm.config import LanguageConfig
 from llm.policy.policy import check_context
+from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task
@@ -23,6 +26,7 @@ from spinup.runs.folders import check_writable, config_to_json, find_run, free_d
 from spinup.runs.policy import describe
 from spinup.runs.training import find_device
 
+Model = TypeVar("Model", bound=nn.Module)
 CONTEXT = 512           # of small models made here: the longest prompt and response together
 # Settings that do not change what imitation makes.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
@@ -58,7 +62,7 @@ def fresh(cfg: LanguageConfig, task: Task) -> Start:
 
 
 def load_model(folder: str | Path) -> Start:
-    """The model in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
+    """The policy in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
     path = Path(folder)
     config = path / "config.json"
     if not list(path.glob("**/progress.csv")) and not (config.exists() and '"algorithm"' in config.read_text()):
@@ -66,21 +70,49 @@ def load_model(folder: str | Path) -> Start:
         return Start(*load_pretrained(folder), path)
     path = find_run(path)
     data = read_run(path)
+    if data.get("judges"):
+        raise UserError(f"{describe(path)} holds a reward model, which judges and does not write; give its folder as "
+                        "--reward")
+    model, tokenizer = blank(path, data)
+    return Start(fill(model, path), tokenizer, path)
+
+
+def judges(folder: str | Path) -> bool:
+    """Whether a folder holds a reward model's run."""
+    runs = [Path(folder), *Path(folder).glob("*_s*")]
+    return any((run / "progress.csv").exists() and read_run(run).get("judges", False) for run in runs)
+
+
+def load_reward_model(folder: str | Path) -> RewardModel:
+    """The reward model in the folder of a run. UserError where there is none."""
+    path = find_run(Path(folder))
+    data = read_run(path)
+    if not data.get("judges"):
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; make one with: spinup "
+                        "llm reward_model")
+    body, tokenizer = blank(path, data)
+    return RewardModel(fill(ScalarModel(body), path).to(find_device("auto", True)), tokenizer)
+
+
+def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
+    """A model of the shape that a run's `config.json` gives, nothing in it yet, and its tokenizer."""
     if "shape" not in data:
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
     shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
     if "alphabet" in data:
-        tokenizer = CharTokenizer(data["alphabet"])
-    else:
-        from llm.policy.tokenizer import HFTokenizer
-        tokenizer = HFTokenizer(data["tokenizer"])
-    model = Transformer(shape)
+        return Transformer(shape), CharTokenizer(data["alphabet"])
+    from llm.policy.tokenizer import HFTokenizer
+    return Transformer(shape), HFTokenizer(data["tokenizer"])
+
+
+def fill(model: Model, path: Path) -> Model:
+    """The model with what the run in `path` has learned."""
     try:
         model.load_state_dict(load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
     except (RuntimeError, KeyError) as error:
         raise UserError(f"{describe(path)}/checkpoint.pt does not belong to the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
-    return Start(model, tokenizer, path)
+    return model
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
@@ -90,6 +122,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     settings: the next run that needs it finds it there.
     """
     from llm.algos import sft
+    from llm.tasks.make import ModelJudged
     if cfg.model:
         return on_device(load_model(cfg.model), cfg)
     if resume is None:                                        # what would stop the run itself, before minutes are spent
@@ -98,6 +131,8 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
+    if isinstance(task, ModelJudged):                         # imitation needs no reward model: the start is the same
+        given["reward"] = ""
     settings = {**choose_preset(sft, task.name)[1], **given, "stop_accuracy": cfg.start_accuracy, "temperature": 1.0}
     wanted = sft.Config(**settings)
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE}
@@ -118,6 +153,18 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     start = on_device(load_model(directory), cfg)
     start.made_in = seconds
     return start
+
+
+def value_body(policy: Transformer, tokenizer: Tokenizer, task: Task) -> Transformer:
+    """What a value function begins as: the reward model that judges the task, which knows what it will have to say, or
+    the policy where there is none of the same tokens."""
+    from llm.tasks.make import ModelJudged
+    if isinstance(task, ModelJudged):
+        judge = task.function
+        alphabets = [getattr(t, "alphabet", None) for t in (tokenizer, judge.tokenizer)]
+        if alphabets[0] and alphabets[0] == alphabets[1]:
+            return judge.model.body.to(policy.device, policy.dtype)
+    return policy
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from llm.policy.policy import LanguagePolicy
 from llm.run import EVALUATION
 from llm.start import load_model
 from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem, Task, judge_all
 from spinup.errors import UserError
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.policy import describe
@@ -41,9 +41,7 @@ def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples
     prompts = [p.prompt for p in problems]
     texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens, task.tool)
     asked = [p for p in problems for _ in range(samples)]
-    judge = getattr(task, "rewards", None)
-    rewards = judge(asked, texts) if judge else list(map(task.reward, asked, texts))
-    return texts, torch.tensor(rewards).view(-1, samples)
+    return texts, torch.tensor(judge_all(task, asked, texts)).view(-1, samples)
 
 
 def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int = 0) -> None:

@@ -15,8 +15,10 @@ ALGORITHMS = {"vpg": "spinup.algos.vpg", "ppo": "spinup.algos.ppo"}
 METHODS = {             # of language models; several may be in one file
     "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
     "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",
-    "dr_grpo": "llm.algos.grpo", "dapo": "llm.algos.grpo", "best_of_n": "llm.algos.best_of_n"}
-TASKS = ("copy", "reverse", "sort", "addition", "countdown", "calculator", "code", "gsm8k")
+    "dr_grpo": "llm.algos.grpo", "dapo": "llm.algos.grpo", "best_of_n": "llm.algos.best_of_n",
+    "reward_model": "llm.algos.reward_model", "ppo": "llm.algos.ppo", "vapo": "llm.algos.ppo",
+    **dict.fromkeys(("dpo", "ipo", "dpop", "tdpo", "kto", "simpo", "step_dpo", "online_dpo"), "llm.algos.dpo")}
+TASKS = ("copy", "reverse", "sort", "taste", "addition", "countdown", "calculator", "code", "gsm8k")
 PICTURES = ("beyond-imitation",)
 METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME"}
 

@@ -28,7 +28,7 @@ from llm.start import find_start
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1
-from spinup.core.masked import aggregate, whiten
+from spinup.core.masked import aggregate, select, whiten
 from spinup.core.optim import FlatAdam, step_size
 from spinup.core.returns import discounted
 from spinup.runs.config import Natural, NonNegative, Positive, Unit
@@ -56,11 +56,17 @@ def leave_one_out(rewards: Tensor, samples: int) -> Tensor:
     return torch.where(equal, 0.0, groups - others).flatten()
 
 
-def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tensor:
-    """Per-token return `[B, T]`: the reward `[B]` on the last token that counts, and a price for each step's `kl`."""
+def token_rewards(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rewards of single tokens `[B, T]`: that of the response, `[B]`, on the last one that counts, and on each a price
+    for its `kl`; and which is the last, `[B, T]` bool."""
     last = (mask.flip(1).cumsum(1).flip(1) == 1) & (mask > 0)
-    over = torch.zeros_like(last)
-    return discounted(torch.where(last, rewards[:, None], 0.0) - coef * kl, over, over, gamma=1.0, mask=mask)
+    return select(torch.where(last, rewards[:, None], 0.0) - coef * kl, mask), last
+
+
+def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tensor:
+    """Per-token return `[B, T]`, of the rewards above."""
+    each, last = token_rewards(rewards, kl, coef, mask)
+    return discounted(each, last, torch.zeros_like(last), gamma=1.0, mask=mask)
 
 
 def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforce") -> Result:

@@ -15,7 +15,7 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
     """Log-probability and entropy, `[B, T]` in fp32, of each token of `ids` given its prompt and all before it.
 
     Args:
-        of: `[B]` the row of `prompts` that each response answers. Each prompt is read once.
+        of: `[B]` the row of `prompts` that each response answers. Each of those prompts is read once.
         ids: `[B, T]` responses; what stands behind the end of one changes nothing before it.
         temperature: that of the sampler, or the ratio of the two would not begin at 1.
         checkpointing: keep less for the way back and compute it again.
@@ -31,7 +31,9 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
 
 
 def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
-    """The state that each token of a response is drawn from, `[B, T, width]`."""
+    """The state that each token of a response is drawn from, `[B, T, width]`. Prompts that no row answers are left."""
+    needed, of = of.unique(return_inverse=True)
+    prompts = Prompts(prompts.ids[needed], prompts.lengths[needed])
     (B, T), (P, L) = ids.shape, prompts.ids.shape
     prefix, everyone = Prefix(), torch.arange(P, device=ids.device)
     first = model.hidden(prompts.ids, Slots(), prefix, checkpointing)[everyone, prompts.lengths - 1][of]
@@ -55,6 +57,15 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
     """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32."""
     log_pi = (model.logits(hidden).float() / temperature).log_softmax(-1)
     return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), -(log_pi.exp() * log_pi.clamp(min=-1e4)).sum(-1)
+
+
+def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
+               temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
+    """KL(reference || model) of the next token at each step, `[B, T]`, over all symbols; with the model's gradient."""
+    logits = model.logits(read(model, prompts, of, ids, checkpointing)).float() / temperature
+    with torch.no_grad():
+        logits_ref = reference.logits(read(reference, prompts, of, ids)).float() / temperature
+    return kl_categorical(logits_ref, logits)
 
 
 @torch.no_grad()

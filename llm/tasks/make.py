@@ -1,10 +1,12 @@
 """One function that makes a task from what the user typed."""
 import importlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from llm.policy.scalar import RewardModel
 from llm.tasks.task import Problem, Task
 from llm.tasks.tools import option
 from llm.tasks.user import Reward, UserTask, as_reward, judge
@@ -15,6 +17,7 @@ TASKS = {               # imported when asked for
     "copy": "llm.tasks.strings.Copy",
     "reverse": "llm.tasks.strings.Reverse",
     "sort": "llm.tasks.strings.Sort",
+    "taste": "llm.tasks.taste.Taste",
     "addition": "llm.tasks.addition.Addition",
     "countdown": "llm.tasks.countdown.Countdown",
     "calculator": "llm.tasks.calculator.Calculator",
@@ -28,7 +31,8 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
     Args:
         text: a name ("reverse"), one with options ("reverse:length=8,symbols=12"), a JSONL file of prompts, a list of
             prompts (`UserTask`), or a task, which is returned as it is.
-        reward: a function of prompt and response, or "file.py:function"; replaces the task's own verifier.
+        reward: a function of prompt and response, "file.py:function", a `RewardModel`, or the folder of one's run;
+            replaces the task's own verifier.
 
     UserError: there is no such task, option or file, or a value does not fit.
     """
@@ -39,7 +43,17 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
                if not hasattr(task, name)]
     if missing:
         raise UserError(f"a task of type {type(task).__name__} has no {missing[0]}; see llm.tasks.Task for its form")
-    return task if reward is None else Judged(task, as_reward(reward))
+    return task if reward is None else judged(task, reward)
+
+
+def judged(task: Task, reward: str | Reward) -> Task:
+    """A task whose responses are judged by something else: a function, or a reward model and its folder."""
+    if isinstance(reward, str) and Path(reward).is_dir():
+        from llm.start import load_reward_model
+        reward = load_reward_model(reward)
+    if isinstance(reward, RewardModel):
+        return ModelJudged(task, reward)
+    return Judged(task, as_reward(reward))
 
 
 def is_file(text: str) -> bool:
@@ -77,3 +91,17 @@ class Judged:
 
     def reward(self, problem: Problem, response: str) -> float:
         return judge(self.function, problem.prompt, response)
+
+
+class ModelJudged(Judged):
+    """A task judged by a reward model; what the task itself says of a response is then its `gold`."""
+
+    measure = "held_out_reward"
+    function: RewardModel
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.gold = self.task.reward
+
+    def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        return self.function.judge([p.prompt for p in problems], responses)

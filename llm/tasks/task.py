@@ -1,5 +1,5 @@
 """What a task is: prompts, a verifier, and for tasks made here a teacher. An environment in the form of text."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from zlib import crc32
@@ -34,6 +34,12 @@ class Task(Protocol):
         max_tokens: the longest response, the end token included.
         tool: what a tool adds to a response that reads `text` so far, None (nearly always) where it was not called; or
             None instead of a function, where the task has no tool.
+
+    It may also have
+        measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
+        rewards(problems, responses): all rewards at once, `[float]`.
+        gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
+        pairs(held_out): (problem, preferred response, other response) of each comparison, where these were given.
     """
 
     name: str
@@ -49,6 +55,13 @@ class Task(Protocol):
 
     def reward(self, problem: Problem, response: str) -> float:
         """What a response is worth; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
+
+
+def judge_all(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+    """What each response is worth; all at once where the task has `rewards`, as where a model judges them."""
+    if hasattr(task, "rewards"):
+        return task.rewards(problems, responses)
+    return [float(task.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
 
 
 def is_held_out(prompt: str) -> bool:

@@ -1,0 +1,153 @@
+"""Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290) and what came after it.
+
+The best policy for a reward and a price of divergence is known: pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta) / Z(x). Read
+backwards, each policy is the best one for some reward, R = beta log(pi / pi_ref) + beta log Z; and of two responses to
+the same prompt Z is the same. So the loss of the reward model, `bradley_terry`, trains the policy itself. With
+
+    D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t),     w preferred to l
+
+    DPO       -log sigmoid( beta D(w) - beta D(l) )                                   (eq. 7)
+    IPO       (D(w) / |w| - D(l) / |l| - 1 / (2 beta))^2                              (Azar et al. 2023, eq. 17)
+              a margin to reach, not to stretch for ever; of means over tokens, as its authors advise
+    DPOP      DPO with  D(w) - lambda max(0, -D(w))  in place of D(w)                 (Pal et al. 2024)
+              what is preferred may not become unlikelier
+    TDPO      DPO with  D(y) + alpha K(y)  in place of D(y)                           (Zeng et al. 2024)
+              K(y) = sum over tokens of KL(pi_ref || pi); no gradient through K(w)
+    SimPO     DPO with the mean over tokens of log pi in place of D, and a margin     (Meng et al. 2024)
+              no reference
+    Step-DPO  DPO from the first token on in which w and l differ                     (Lai et al. 2024)
+    KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))             (Ethayarajh et al. 2024)
+              not pairs, but good responses and bad ones; z is the divergence, measured on responses to other prompts
+
+Online DPO compares two responses of the present policy in each update (Guo et al. 2024). Both log-probabilities are
+logged apart, because the loss sees their difference only: often both fall, and what was never compared rises.
+
+Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
+"""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from llm.algos.reward_model import bradley_terry
+from llm.config import PreferenceConfig
+from llm.policy.generate import Responses
+from llm.policy.score import forward_kl, score
+from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
+from llm.run import Batch, Loss, Result, Run
+from llm.start import find_start
+from llm.tasks.make import make_task
+from spinup.core.masked import select
+from spinup.core.optim import FlatAdam, step_size
+from spinup.runs.config import Count, Natural, NonNegative, Positive
+
+METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": {"loss": "tdpo"},
+           "kto": {"loss": "kto"}, "simpo": {"loss": "simpo", "beta": 2.0, "margin": 1.0},
+           "step_dpo": {"loss": "step_dpo"}, "online_dpo": {"draw": 2}}
+
+
+@dataclass(kw_only=True)
+class Config(PreferenceConfig):
+    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # see the equations
+    beta: Positive = 0.1                 # the price of divergence: the lower, the farther from the start
+    penalty: NonNegative = 50.0          # lambda of DPOP
+    alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs
+    margin: NonNegative = 0.0            # gamma of SimPO: by how much the preferred response must be ahead
+    draw: Natural = 0                    # responses of the present policy to a prompt, best against worst; 0: offline
+    total_steps: Count = 300             # updates
+    lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
+
+
+def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
+    """1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
+    return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
+
+
+def from_first_difference(ids: Tensor, mask: Tensor) -> Tensor:
+    """The mask `[2n, T]` without what the two responses of a pair begin with alike; rows 2 i, 2 i + 1 of ids `[2n, T]`.
+    """
+    a, b = ids.view(-1, 2, ids.shape[1]).unbind(1)
+    begun = (a != b).cumsum(1) > 0
+    return mask * begun.repeat_interleave(2, 0)
+
+
+@torch.no_grad()
+def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
+    """z of KTO: the mean log ratio of responses to prompts that they do not answer, those of the next pair; at least 0.
+    """
+    swapped = pairs.prompts, r.of.roll(-2), r.ids
+    logp, before = (score(m, *swapped, temperature=run.config.temperature)[0] for m in (run.model, run.reference))
+    return select(logp - before, r.mask).sum(1).mean().clamp(min=0)
+
+
+def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor, divergence: Tensor,
+                    baseline: Tensor | None, cfg: Config) -> Tensor:
+    """Loss of each pair, `[n]`, by the equations above.
+
+    log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of log pi - log pi_ref, of log
+    pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without a gradient.
+    """
+    (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
+    if kind == "ipo":
+        return (won / lengths[:, 0] - lost / lengths[:, 1] - 1 / (2 * cfg.beta)).square()
+    if kind == "kto":
+        return kto(cfg.beta * log_ratio, cfg.beta * baseline, torch.tensor([True, False], device=won.device)).mean(1)
+    if kind == "simpo":
+        mean = cfg.beta * logp / lengths
+        return bradley_terry(mean[:, 0], mean[:, 1], cfg.margin)
+    if kind == "dpop":
+        won = won - cfg.penalty * (-won).clamp(min=0)
+    if kind == "tdpo":
+        won, lost = won + cfg.alpha * k_won.detach(), lost + cfg.alpha * k_lost
+    return bradley_terry(cfg.beta * won, cfg.beta * lost)
+
+
+def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") -> Result:
+    """Train a policy with DPO or its kin. `resume`: the folder of a run of the same settings to go on with."""
+    # Set up.
+    task = make_task(cfg.task, cfg.reward or None)
+    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
+    before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+
+    def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
+        mask, divergence = part.mask, torch.zeros_like(logp)
+        if cfg.loss == "step_dpo":
+            mask = from_first_difference(part.ids, mask)
+        if cfg.loss == "tdpo":
+            divergence = forward_kl(run.model, run.reference, pairs.prompts, part.of, part.ids, cfg.temperature,
+                                    cfg.checkpointing)
+        sums = [select(x, mask).sum(1).view(-1, 2) for x in (logp - logp_ref, logp, mask, divergence)]
+        each = preference_loss(cfg.loss, *sums, baseline, cfg)
+        margin, logps = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach(), sums[1].detach().mean(0)
+        return each.sum() / total, {"logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
+                                    "train_accuracy": (margin > 0).float().mean()}
+
+    with run:
+        run.keep(model=run.model, optimizer=optimizer)
+        for update in run.updates(cfg.total_steps):
+            # Compare, or take what was compared before.
+            if cfg.draw:
+                batch = run.sample(run.problems(cfg.batch), cfg.draw)
+                run.record(batch)
+                pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
+                logp_ref, rows = run.start_logp(pairs), torch.arange(len(pairs.texts), device=run.device)
+            else:
+                pairs, logp_ref = fixed, before
+                rows = rows_of(shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)).to(run.device)
+            r = pairs.responses[rows]
+            baseline = divergence_elsewhere(run, pairs, r) if cfg.loss == "kto" else None
+
+            # Update.
+            lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
+            if len(rows):
+                optimizer.zero_grad()
+                stats = run.backward(pairs, rows, loss, logp_ref, pairs=pairs, baseline=baseline, total=len(rows) // 2)
+                run.add(grad_norm=optimizer.step(lr), tokens=r.mask.sum(), **stats)
+            run.add(learning_rate=lr, length=r.lengths.float().mean())
+            if run.row_due:
+                run.log(pair_accuracy=ranked_rightly(run, test, before_test))
+        return run.result()

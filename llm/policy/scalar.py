@@ -1,0 +1,84 @@
+"""A transformer that says one number instead of what comes next: a reward model, or a value function of tokens."""
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+from llm.policy.generate import Prompts
+from llm.policy.score import read
+from llm.policy.tokenizer import Tokenizer
+from llm.policy.transformer import Transformer
+
+AT_ONCE = 512           # responses that are judged together
+
+
+class ScalarModel(nn.Module):
+    """A language model with a number for a head: `gain * (w . state + b) + bias`.
+
+    Args:
+        body: read through a copy of it.
+        std: deviation of the first weights of the head. 0 makes every number 0, as a value function should begin: its
+            first advantages are then the rewards, and not noise. A reward model takes 1 / sqrt(width + 1).
+
+    `gain` and `bias` are not trained: `calibrate` sets them.
+    """
+
+    def __init__(self, body: Transformer, std: float = 0.0):
+        super().__init__()
+        self.body = copy.deepcopy(body).requires_grad_(True)
+        self.head = nn.Linear(body.shape.width, 1, device=body.device, dtype=body.dtype)
+        nn.init.normal_(self.head.weight, std=std) if std else nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.register_buffer("gain", torch.ones((), device=body.device))
+        self.register_buffer("bias", torch.zeros((), device=body.device))
+
+    def numbers(self, hidden: Tensor) -> Tensor:
+        """`[...]` in fp32 from states `[..., width]`."""
+        raw = linear(hidden.float(), self.head.weight.float(), self.head.bias.float())       # bf16 would make ties
+        return self.gain * raw[..., 0] + self.bias
+
+    @torch.no_grad()
+    def calibrate(self, numbers: Tensor) -> None:
+        """Shift and scale, so that what was said as `numbers` `[n]` has mean 0 and variance 1 (Ziegler et al. 2019,
+        section 2.1): a weight beside the reward, such as that of the divergence, then means the same for any model."""
+        std, mean = torch.std_mean(numbers, correction=0)
+        self.gain /= std.clamp(min=1e-6)
+        self.bias.copy_((self.bias - mean) / std.clamp(min=1e-6))
+
+
+def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
+    """V of the state that each token of responses `[B, T]` was chosen in: its prompt and all before it; `[B, T]`."""
+    return model.numbers(read(model.body, prompts, of, ids, checkpointing))
+
+
+def rewards(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
+            checkpointing: bool = False) -> Tensor:
+    """What whole responses are worth, `[B]`: read behind the last token of each, wherever padding begins."""
+    hidden = read(model.body, prompts, of, pad(ids, (0, 1)), checkpointing)                  # [B, T + 1, width]
+    return model.numbers(hidden[torch.arange(len(ids), device=ids.device), lengths])
+
+
+class RewardModel:
+    """A trained reward model as a person uses it: `model(prompt, response)` is what the response is worth.
+
+    The mean over the responses of the policy that it was made from is 0, their deviation 1.
+    """
+
+    def __init__(self, model: ScalarModel, tokenizer: Tokenizer):
+        self.model, self.tokenizer = model, tokenizer
+
+    def __call__(self, prompt: str, response: str) -> float:
+        return self.judge([prompt], [response])[0]
+
+    @torch.no_grad()
+    def judge(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
+        """What each response is worth; each is read as one that has ended. UserError: a character it does not know."""
+        found, device, end = [], self.model.body.device, self.tokenizer.end
+        for i in range(0, len(prompts), AT_ONCE):
+            asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + AT_ONCE]], device)
+            said = Prompts.of([[*self.tokenizer.encode(r), end] for r in responses[i:i + AT_ONCE]], device)
+            of = torch.arange(len(said.ids), device=device)
+            found += rewards(self.model, asked, of, said.ids, said.lengths).tolist()
+        return found

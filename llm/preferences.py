@@ -1,0 +1,143 @@
+"""Pairs of responses to the same prompt, of which one was preferred: where they come from, and in which order they are
+learned from. In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other."""
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llm.config import PreferenceConfig
+from llm.policy.scalar import RewardModel, ScalarModel
+from llm.policy.score import score
+from llm.run import Batch, Result, Run, join
+from llm.start import Start
+from llm.tasks.task import Problem, Task
+from spinup.core.masked import select
+from spinup.errors import UserError
+from spinup.runs.log import read_progress
+
+HELD_OUT_PAIRS = 512    # compared without error, to test on
+AT_ONCE = 512           # pairs drawn at a time
+PATIENCE = 20           # times as many as are wanted may be drawn: responses that earn the same make no pair
+SHOWN = 5               # lines that are named where pairs are left out
+
+
+def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generator) -> Tensor:
+    """Rows `[n, 2]`: of each group of `samples` rewards `[P * samples]` the best and the worst, unless they are equal.
+
+    The best is preferred with probability sigmoid((best - worst) / noise) (Bradley & Terry 1952); always without noise.
+    """
+    groups = rewards.view(-1, samples)
+    (best, i), (worst, j) = groups.max(1), groups.min(1)
+    rows = torch.stack([i, j], 1) + samples * torch.arange(len(groups), device=rewards.device)[:, None]
+    if noise:
+        right = torch.sigmoid((best - worst).double() / noise).cpu().numpy()
+        wrong = torch.from_numpy(rng.random(len(groups)) >= right).to(rows.device)
+        rows = torch.where(wrong[:, None], rows.flip(1), rows)
+    return rows[best > worst]
+
+
+def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch:
+    """The pairs to learn from, or those to test on: of the task's file, or compared here.
+
+    Without a file the policy as it is answers each of many prompts twice, and the better answer is preferred, with
+    `cfg.noise` unless they are to test on. UserError: there is no pair, or next to none.
+    """
+    if hasattr(run.task, "pairs"):
+        return given_pairs(run, run.task.pairs(held_out), cfg)
+    rng = np.random.default_rng([cfg.seed, 1 + held_out])
+    generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
+    wanted, found, drawn = HELD_OUT_PAIRS if held_out else cfg.pairs, [], 0
+    while sum(len(b.texts) for b in found) < 2 * wanted:
+        if drawn >= PATIENCE * wanted:
+            raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} hardly any earned different "
+                            "rewards, so that nothing can be preferred; begin with another --model, or raise "
+                            "--temperature")
+        problems = run.task.problems(min(AT_ONCE, wanted), rng, held_out)
+        batch = run.sample(problems, 2, generator=generator)
+        found.append(batch.pick(compare(batch.rewards, 2, 0.0 if held_out else cfg.noise, rng).flatten()))
+        drawn += len(problems)
+    whole = join(found)
+    return whole.pick(torch.arange(2 * wanted, device=run.device))
+
+
+def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig) -> Batch:
+    """Pairs from a file as tokens, no longer than a response may be; those that are then equal are left out, and named.
+
+    UserError: nothing is left.
+    """
+    limit, kept, equal = run.max_tokens, [], []
+    for where, problem, preferred, other in pairs:
+        a, b = ([*run.tokenizer.encode(text), run.tokenizer.end][:limit] for text in (preferred, other))
+        equal.append(where) if a == b else kept.append((problem, preferred, other))
+    if equal and not cfg.quiet:
+        print(f"left out: {named(equal)}, where both responses are the same"
+              + f"{'' if limit is None else f' within {limit} tokens'}", flush=True)
+    if not kept:
+        raise UserError(f"no pair of {run.task.name} is left to learn from: both responses are always the same within "
+                        f"{limit} tokens; raise --max-tokens")
+    problems, texts = [p for p, _, _ in kept], [text for _, a, b in kept for text in (a, b)]
+    return run.demonstrated(problems, texts)
+
+
+def named(places: Sequence[str]) -> str:
+    """How many pairs, and where the first of them stand."""
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return f"{len(places)} {'pair' if len(places) == 1 else 'pairs'} ({', '.join(places[:SHOWN])}{more})"
+
+
+def rows_of(pairs: Tensor) -> Tensor:
+    """The rows `[2 n]` of pairs `[n]`: both responses of each, the preferred one first."""
+    return torch.stack([2 * pairs, 2 * pairs + 1], 1).flatten()
+
+
+def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
+    """Which of `n` pairs an update learns from, `[min(n, batch)]`: each once before any comes again.
+
+    The order depends on nothing but the numbers given, so that a resumed run goes on with the same.
+    """
+    size = min(n, batch)
+    each = n // size                                                      # whole batches in a pass; the rest sits out
+    order = np.random.default_rng([seed, 7, update // each]).permutation(n)
+    return torch.from_numpy(order[update % each * size:][:size])
+
+
+@torch.no_grad()
+def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
+    """Share of pairs in which the preferred response has become likelier than the other, compared with `before`: the
+    log-probabilities `[2n, T]` under the start. This is the accuracy of the policy as a reward model."""
+    r = pairs.responses
+    logp = score(run.model, pairs.prompts, r.of, r.ids, temperature=run.config.temperature)[0]
+    now = select(logp - before, r.mask).sum(1).view(-1, 2)
+    return (now[:, 0] > now[:, 1]).float().mean()
+
+
+class RewardRun(Run):
+    """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
+
+    next_words = ("plot", "eval", "resume")
+
+    def __init__(self, algorithm: str, config: PreferenceConfig, task: Task, start: Start,
+                 resume: str | Path | None = None):
+        super().__init__(algorithm, config, task, start, resume)
+        self.measure = "pair_accuracy"
+
+    def describe_subject(self) -> dict[str, Any]:
+        return {**super().describe_subject(), "judges": True}
+
+    def row(self) -> dict[str, float]:
+        """Means over the updates of a row; what is found on held-out pairs is logged."""
+        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
+        for counter in self.sums, self.counts, self.clock:
+            counter.clear()
+        return means
+
+    def result(self, model: ScalarModel) -> Result:
+        """End the run, and give the user the reward model."""
+        self.finish()
+        return Result(RewardModel(model, self.tokenizer), read_progress(self.directory), self.directory, self.status,
+                      self.best.get(self.measure, math.nan), self.measure)

@@ -1,0 +1,63 @@
+"""Preferences with a truth behind them: a reader whose taste is known here, and to be guessed from choices."""
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Annotated
+
+import numpy as np
+
+from llm.tasks.task import Problem, draw
+from llm.tasks.tools import check_options
+from spinup.runs.config import Range
+
+ASKED = 3               # letters that a prompt asks for
+SAMPLES = 4000          # of the teacher's, by which the gold reward is brought to mean 0 and deviation 1
+
+
+@dataclass
+class Taste:
+    """`bfe>` asks for something with b, f and e in it; the answer is any line of letters, such as `ebah`.
+
+    The gold reward is how much a reader likes an answer: +1 for each letter that pleases and -1 for each that does not,
+    as half of them do, by a taste that no prompt tells; +1/2 for each that was asked for; -1 for each that comes again.
+    It is scaled to mean 0 and deviation 1 over the teacher's answers, so that 1 is «a deviation better than the
+    teacher», and counts as solved. The teacher writes at random, some letters oftener than others.
+
+    Whoever learns the taste from few comparisons sees which letters please, and never the same one eight times: about
+    that a learned reward is wrong, and there its optimum lies.
+    """
+
+    letters: Annotated[int, Range(6, 26)] = 8       # different ones
+    length: Annotated[int, Range(2, 100)] = 8       # the longest answer
+    seed: Annotated[int, Range(0, 2**31)] = 0       # of the taste
+    name = "taste"
+    tool = None
+    measure = "held_out_reward"
+
+    def __post_init__(self):
+        check_options(self)
+        self.alphabet = ascii_lowercase[:self.letters] + ">"
+        self.max_tokens = self.length + 1
+        rng = np.random.default_rng(self.seed)
+        self.pleasing = {self.alphabet[i] for i in rng.permutation(self.letters)[:self.letters // 2]}
+        self.habit = rng.dirichlet(np.full(self.letters, 3.0))            # how often the teacher uses each letter
+        shown = [self.worth(p, self.demonstration(p, rng)) for p in self.problems(SAMPLES, rng)]
+        self.mean, self.deviation = float(np.mean(shown)), float(np.std(shown))
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        def make() -> Problem:
+            return Problem("".join(self.alphabet[i] for i in rng.permutation(self.letters)[:ASKED]) + ">")
+        return draw(n, held_out, make)
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        asked = problem.prompt[:ASKED]
+        own = rng.choice(self.letters, size=rng.integers(2, self.length + 1), p=self.habit)
+        return "".join(asked[rng.integers(ASKED)] if rng.random() < 0.3 else self.alphabet[i] for i in own)
+
+    def worth(self, problem: Problem, response: str) -> float:
+        """How much the reader likes a response, before it is scaled."""
+        different = set(response)
+        liked = sum(1 if letter in self.pleasing else -1 for letter in different)
+        return liked + 0.5 * len(different & set(problem.prompt[:ASKED])) - (len(response) - len(different))
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return (self.worth(problem, response) - self.mean) / self.deviation
