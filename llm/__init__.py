@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         reinforce_pp,
         remax,
         reward_model,
+        rlhf,
         rloo,
         sft,
         simpo,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["best_of_n", "dapo", "dpo", "dpop", "dr_grpo", "grpo", "ipo", "kto", "load", "online_dpo", "ppo",
-           "reinforce", "reinforce_pp", "remax", "reward_model", "rloo", "sft", "simpo", "step_dpo", "tdpo", "vapo"]
+           "reinforce", "reinforce_pp", "remax", "reward_model", "rlhf", "rloo", "sft", "simpo", "step_dpo", "tdpo",
+           "vapo"]
 
 
 def __getattr__(name: str) -> Any:

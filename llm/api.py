@@ -1,6 +1,7 @@
-"""The public functions: one per method, and `load`."""
+"""The public functions: one per method, `rlhf`, and `load`."""
 from pathlib import Path
 
+from llm import pipeline
 from llm.algos import best_of_n as best_of_n_file
 from llm.algos import dpo as dpo_file
 from llm.algos import grpo as grpo_file
@@ -35,6 +36,7 @@ kto = trainer("kto", dpo_file, "kto")
 simpo = trainer("simpo", dpo_file, "simpo")
 step_dpo = trainer("step_dpo", dpo_file, "step_dpo")
 online_dpo = trainer("online_dpo", dpo_file, "online_dpo")
+rlhf = pipeline.rlhf
 
 
 def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:

@@ -14,6 +14,7 @@ from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import score
 from llm.run import Batch, Result, Run, join
 from llm.start import Start
+from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
 from spinup.errors import UserError
@@ -22,7 +23,6 @@ from spinup.runs.log import read_progress
 HELD_OUT_PAIRS = 512    # compared without error, to test on
 AT_ONCE = 512           # pairs drawn at a time
 PATIENCE = 20           # times as many as are wanted may be drawn: responses that earn the same make no pair
-SHOWN = 5               # lines that are named where pairs are left out
 
 
 def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generator) -> Tensor:
@@ -47,7 +47,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     `cfg.noise` unless they are to test on. UserError: there is no pair, or next to none.
     """
     if hasattr(run.task, "pairs"):
-        return given_pairs(run, run.task.pairs(held_out), cfg)
+        return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
     rng = np.random.default_rng([cfg.seed, 1 + held_out])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
     wanted, found, drawn = HELD_OUT_PAIRS if held_out else cfg.pairs, [], 0
@@ -64,29 +64,29 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     return whole.pick(torch.arange(2 * wanted, device=run.device))
 
 
-def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig) -> Batch:
+def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig,
+                held_out: bool = False) -> Batch:
     """Pairs from a file as tokens, no longer than a response may be; those that are then equal are left out, and named.
 
+    held_out: whether they are to test on; then so many are taken, from all over the file, as are compared without one.
     UserError: nothing is left.
     """
-    limit, kept, equal = run.max_tokens, [], []
+    limit, kept, equal, said = run.max_tokens, [], [], []
+    if held_out:
+        pairs = pairs[::max(1, -(-len(pairs) // HELD_OUT_PAIRS))]
+        said += getattr(run.task, "left_out", [])                         # here, so that it is said once
     for where, problem, preferred, other in pairs:
-        a, b = ([*run.tokenizer.encode(text), run.tokenizer.end][:limit] for text in (preferred, other))
+        a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
         equal.append(where) if a == b else kept.append((problem, preferred, other))
-    if equal and not cfg.quiet:
-        print(f"left out: {named(equal)}, where both responses are the same"
-              + f"{'' if limit is None else f' within {limit} tokens'}", flush=True)
+    if equal:
+        said.append(left_out(equal, f"both responses are the same within {limit} tokens"))
+    for sentence in [] if cfg.quiet else said:
+        print(sentence, flush=True)
     if not kept:
-        raise UserError(f"no pair of {run.task.name} is left to learn from: both responses are always the same within "
-                        f"{limit} tokens; raise --max-tokens")
+        raise UserError(f"no pair of {run.task.name} is left to {'test on' if held_out else 'learn from'}: both "
+                        f"responses are always the same within {limit} tokens; raise --max-tokens")
     problems, texts = [p for p, _, _ in kept], [text for _, a, b in kept for text in (a, b)]
     return run.demonstrated(problems, texts)
-
-
-def named(places: Sequence[str]) -> str:
-    """How many pairs, and where the first of them stand."""
-    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
-    return f"{len(places)} {'pair' if len(places) == 1 else 'pairs'} ({', '.join(places[:SHOWN])}{more})"
 
 
 def rows_of(pairs: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
 class RewardRun(Run):
     """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
 
-    next_words = ("plot", "eval", "resume")
+    next_words = ("plot", "resume")
 
     def __init__(self, algorithm: str, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):

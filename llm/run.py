@@ -37,6 +37,7 @@ PHASES = ("rollout", "reward", "update", "evaluation")
 EXACT = 1024            # symbols up to which the divergence from the start is summed over all of them
 WIDE = 128              # from this width on, a second thread pays
 KL_ROWS = 128           # responses on which that divergence is measured
+SCORED = 1024           # responses that are scored together where no gradient is wanted
 EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row
 
 
@@ -105,6 +106,7 @@ class Run(Training):
         self.counts: dict[str, int] = defaultdict(int)
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
+        self.own: tuple[str, ...] = ()
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
         self.held_out = task.problems(config.held_out, np.random.default_rng(EVALUATION), True)      # found only once
@@ -134,18 +136,19 @@ class Run(Training):
     def start_logp(self, batch: Batch) -> Tensor:
         """Log-probabilities of a batch's tokens under the policy that learning began with, `[B, T]`."""
         r = batch.responses
-        pieces = torch.arange(len(r.ids), device=self.device).split(self.config.micro_batch or len(r.ids) or 1)
+        pieces = torch.arange(len(r.ids), device=self.device).split(self.config.micro_batch or SCORED)
         with torch.no_grad():
             return torch.cat([score(self.reference, batch.prompts, r.of[rows], r.ids[rows],
                                     temperature=self.config.temperature)[0] for rows in pieces])
 
-    def backward(self, batch: Batch, rows: Tensor, loss: Callable[..., Loss], *per_row: Tensor,
+    def backward(self, batch: Batch, rows: Tensor, loss: Callable[..., Loss], *per_row: Tensor, by_rows: bool = False,
                  **whole: Any) -> dict[str, Tensor]:
         """Add the gradient of `loss` over rows `[n]` of a batch, micro-batch by micro-batch; what to watch of it.
 
         loss: called with the log-probabilities `[m, T]` of some rows under the present policy, these rows' responses,
             their part of each `per_row`, and `whole` as it is. What it returns must be divided by what the whole batch
             counts, or the parts would not add up.
+        by_rows: what it says is to be watched are means over rows, not over tokens.
         """
         r, found = batch.responses, defaultdict(float)
         tokens = r.mask[rows].sum().clamp(min=1)
@@ -156,7 +159,7 @@ class Run(Training):
             value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
             value.backward()
             with torch.no_grad():
-                weight = part.mask.sum() / tokens
+                weight = len(piece) / len(rows) if by_rows else part.mask.sum() / tokens
                 for name, x in {**stats, "entropy": masked_mean(entropy, part.mask)}.items():
                     found[name] += x * weight
                 found["loss"] += value.detach()
@@ -193,6 +196,10 @@ class Run(Training):
         low, high = float(ratio.amin()), float(ratio.amax())
         self.extremes = {"ratio_min": min(low, self.extremes.get("ratio_min", low)),
                          "ratio_max": max(high, self.extremes.get("ratio_max", high))}
+
+    def columns(self, *names: str) -> None:
+        """Columns that this method has besides `METRICS`, of numbers that are given to `add`."""
+        self.own = names
 
     def record(self, batch: Batch) -> None:
         """What is watched of every batch, before anything is left out of it."""
@@ -261,12 +268,13 @@ class Run(Training):
                      "held_out_reward": float(sampled.rewards.mean())}
         if hasattr(self.task, "gold"):                                    # the truth that a learned reward stands for
             self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, sampled.problems, sampled.texts))))
+        self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
         kl, kl_of_response = self.kl_to_start(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
-        own = {name: x for name, x in means.items() if name not in METRICS and name != "tokens"}  # of one method alone
+        own = {name: means.get(name, math.nan) for name in self.own}      # columns of one method alone
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
                "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},

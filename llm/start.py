@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from spinup.runs.policy import describe
 from spinup.runs.training import find_device
 
 Model = TypeVar("Model", bound=nn.Module)
+COPIED = 200            # updates of imitating what was preferred
 CONTEXT = 512           # of small models made here: the longest prompt and response together
 # Settings that do not change what imitation makes.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
@@ -122,7 +123,6 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     settings: the next run that needs it finds it there.
     """
     from llm.algos import sft
-    from llm.tasks.make import ModelJudged
     if cfg.model:
         return on_device(load_model(cfg.model), cfg)
     if resume is None:                                        # what would stop the run itself, before minutes are spent
@@ -131,11 +131,13 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
-    if isinstance(task, ModelJudged):                         # imitation needs no reward model: the start is the same
+    if hasattr(task, "gold"):                                 # imitation needs no reward model: the start is the same
         given["reward"] = ""
-    settings = {**choose_preset(sft, task.name)[1], **given, "stop_accuracy": cfg.start_accuracy, "temperature": 1.0}
+    stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if hasattr(task, "pairs") else {
+        "stop_accuracy": cfg.start_accuracy}                  # of pairs nobody will guess what was preferred
+    settings = {**choose_preset(sft, task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
-    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE}
+    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg.task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
     done = directory / "result.json"
@@ -163,8 +165,15 @@ def value_body(policy: Transformer, tokenizer: Tokenizer, task: Task) -> Transfo
         judge = task.function
         alphabets = [getattr(t, "alphabet", None) for t in (tokenizer, judge.tokenizer)]
         if alphabets[0] and alphabets[0] == alphabets[1]:
-            return judge.model.body.to(policy.device, policy.dtype)
+            return copy.deepcopy(judge.model.body).to(policy.device, policy.dtype)
     return policy
+
+
+def identity(task: object) -> Any:
+    """What tells a task from another of the same name: its options, or the contents of its file."""
+    if isinstance(task, str):
+        return [task, hashlib.sha256(Path(task).read_bytes()).hexdigest()] if Path(task).is_file() else task
+    return [type(task).__name__, repr(task) if is_dataclass(task) or isinstance(task, list) else ""]
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """The `spinup` command. Nothing heavy is imported before it is needed: `spinup --help` does not wait for torch."""
 import argparse
+import shlex
 import sys
+import textwrap
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,9 +20,10 @@ METHODS = {             # of language models; several may be in one file
     "dr_grpo": "llm.algos.grpo", "dapo": "llm.algos.grpo", "best_of_n": "llm.algos.best_of_n",
     "reward_model": "llm.algos.reward_model", "ppo": "llm.algos.ppo", "vapo": "llm.algos.ppo",
     **dict.fromkeys(("dpo", "ipo", "dpop", "tdpo", "kto", "simpo", "step_dpo", "online_dpo"), "llm.algos.dpo")}
+STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
 TASKS = ("copy", "reverse", "sort", "taste", "addition", "countdown", "calculator", "code", "gsm8k")
-PICTURES = ("beyond-imitation",)
-METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME"}
+PICTURES = ("beyond-imitation", "unification", "over-optimisation", "frontier")
+METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME", "preset": "NAME", "config": "FILE"}
 
 HELP = f"""\
 usage: spinup COMMAND ...
@@ -50,7 +53,8 @@ LLM_HELP = f"""\
 usage: spinup llm COMMAND ...
 
   spinup llm METHOD [--task T] [--model DIR]      `spinup llm grpo --help` lists its flags; a method is one of
-                                                  {', '.join(METHODS)}
+{textwrap.fill(', '.join(METHODS), 110, initial_indent=50 * ' ', subsequent_indent=50 * ' ')}
+  spinup llm rlhf [--task taste]                  {', '.join(STAGES)}, one after another
   spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}
@@ -77,7 +81,8 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             if unknown[0].startswith("--"):
                 name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
-                raise UserError(f"{self.prog} has no flag {name}.{nearest(name, flags)} "
+                meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # of one stage alone
+                raise UserError(f"{self.prog} has no flag {name}.{nearest(meant, flags)} "
                                 f"`{self.prog} --help` lists them")
             raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r}; `{self.prog} --help` explains")
         return args
@@ -134,7 +139,7 @@ def run(argv: list[str]) -> int:
 def config_parser(name: str) -> Parser:
     """Flags made from the fields of an algorithm's Config, their comments and ranges."""
     from spinup.api import algorithm
-    from spinup.runs.config import comments, flag, parse
+    from spinup.runs.config import comments
     module, method = algorithm(name)
     parser = Parser(f"spinup {name}", f"{module.__doc__.splitlines()[0]} Settings count in this order, the later over "
                                       "the earlier: default, preset, --config file, flags.")
@@ -145,19 +150,52 @@ def config_parser(name: str) -> Parser:
     shared.add_argument("--config", metavar="FILE", help="a TOML file of settings")
     fixed, help_of = module.METHODS[method] if method else {}, comments(module.Config)
     for field, hint in get_type_hints(module.Config, include_extras=True).items():
-        group, convert = own if field in module.Config.__annotations__ else shared, partial(parse, field, hint)
-        default = fixed.get(field, getattr(module.Config, field))
-        if isinstance(default, tuple):
-            default = ",".join(map(str, default))
-        limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
-        text = (f"{help_of[field]}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
-        if hint is bool:
-            group.add_argument(flag(field), dest=field, type=convert, nargs="?", const=True, metavar="true|false",
-                               help=text)
-            group.add_argument(flag(f"no_{field}"), dest=field, action="store_false", help=argparse.SUPPRESS)
-        else:
-            group.add_argument(flag(field), dest=field, type=convert, help=text,
-                               metavar=METAVARS.get(field, field.upper().split("_")[-1]))
+        group = own if field in module.Config.__annotations__ else shared
+        add_setting(group, field, hint, help_of[field], fixed.get(field, getattr(module.Config, field)))
+    return parser
+
+
+def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: str, default: Any) -> None:
+    """The flag of a setting; of one of several stages, its name is such as ppo.kl_coef. Without a reason it works, and
+    the help is silent about it."""
+    from spinup.runs.config import flag, parse
+    stage, dot, field = name.rpartition(".")
+    convert = partial(parse, name, hint)
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
+    text = (f"{reason}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
+    text = text if reason else argparse.SUPPRESS
+    if hint is bool:
+        group.add_argument(flag(name), dest=name, type=convert, nargs="?", const=True, metavar="true|false", help=text)
+        group.add_argument(flag(f"{stage}{dot}no_{field}"), dest=name, action="store_false", help=argparse.SUPPRESS)
+    else:
+        group.add_argument(flag(name), dest=name, type=convert, help=text,
+                           metavar=METAVARS.get(field, field.upper().split("_")[-1]))
+
+
+def stages_parser() -> Parser:
+    """The flags of `spinup llm rlhf`: those of all its stages, and of each with its name in front, as in --ppo.lr."""
+    from llm.config import LanguageConfig
+    from llm.pipeline import SHAPE, TASK
+    from spinup.api import algorithm
+    from spinup.runs.config import comments
+    parser = Parser("spinup llm rlhf", "Imitate, learn from comparisons what is preferred, and learn from that reward: "
+                                       "three runs, one after another. The same command with the same --exp-name skips "
+                                       "what is finished, and goes on.")
+    configs = {stage: algorithm(f"llm {stage}")[0].Config for stage in STAGES}
+    alike = [f for f in LanguageConfig.__dataclass_fields__ if len({getattr(c, f) for c in configs.values()}) == 1]
+    for stage, config in {"": LanguageConfig, **configs}.items():
+        group = parser.add_argument_group(f"settings of {stage} alone" if stage else "settings of all stages; of one, "
+                                                                                     "as in --sft.total-steps")
+        prefix, reasons = f"{stage}." if stage else "", comments(config)
+        for name, reason in {"preset": "auto (that of the task), none, or a name from `spinup algos`",
+                             "config": "a TOML file of settings"}.items():
+            add_setting(group, prefix + name, str, "" if stage else reason, "auto" if name == "preset" else "")
+        for field, hint in get_type_hints(config, include_extras=True).items():
+            default = TASK if field == "task" else getattr(config, field) if stage or field in alike else ""
+            hidden = stage and (field in alike or field in SHAPE)
+            add_setting(group, prefix + field, hint, "" if hidden else reasons[field], default)
     return parser
 
 
@@ -400,6 +438,8 @@ def language(argv: list[str]) -> int:
     word, rest = argv[0], argv[1:]
     if word in METHODS:
         return train(f"llm {word}", rest)
+    if word == "rlhf":
+        return rlhf(rest)
     if word == "chat":
         parser = Parser("spinup llm chat", "Talk to a policy; an empty line ends it.")
         parser.add_argument("directory", metavar="DIR", help="the folder of a run or of a checkpoint")
@@ -427,10 +467,28 @@ def language(argv: list[str]) -> int:
         parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="of the runs. [runs]")
         parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
         args = parser.parse(rest)
-        from llm.pictures import draw
+        from llm.pictures.draw import draw
         return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
-    near = nearest(word, [*METHODS, "chat", "export", "picture"])
+    near = nearest(word, [*METHODS, "rlhf", "chat", "export", "picture"])
     raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
+
+
+def rlhf(argv: list[str]) -> int:
+    given = vars(stages_parser().parse(argv))
+    from llm.pipeline import plan, work
+    own: dict[str, dict[str, Any]] = {stage: {} for stage in ("", *STAGES)}
+    for key, value in given.items():
+        stage, _, field = key.rpartition(".")
+        own[stage][field] = value
+    stages = plan(own.pop(""), list(own.values()))
+    try:
+        work(stages)
+    except KeyboardInterrupt:
+        if not stages[-1].cfg.quiet:
+            named = [] if "exp_name" in given else ["--exp-name", stages[0].cfg.exp_name.removesuffix(f"_{STAGES[0]}")]
+            print(f"to go on with all stages, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
+        return 130
+    return 0
 
 
 def envs(argv: list[str]) -> int:

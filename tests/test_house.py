@@ -179,7 +179,7 @@ def test_every_method_is_public():
     files = {p.stem for p in (ROOT / "llm/algos").glob("*.py")} - {"__init__"}
     assert {f"llm.algos.{stem}" for stem in files} == set(METHODS.values())
     assert {m: path for path in METHODS.values() for m in importlib.import_module(path).METHODS} == METHODS
-    assert set(llm.__all__) == {"load", *METHODS}
+    assert set(llm.__all__) == {"load", "rlhf", *METHODS}
     for name, path in METHODS.items():
         assert callable(getattr(llm, name)) and getattr(llm.api, name).__name__ == name
         module = importlib.import_module(path)

@@ -16,7 +16,7 @@ it is spinup/algos/vpg.py with an advantage of 1 for winners and 0 for the rest.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -29,15 +29,16 @@ from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import FlatAdam, step_size
-from spinup.runs.config import Count, Natural, Positive
+from spinup.runs.config import Count, Natural, Positive, Range
 
 METHODS = {"best_of_n": {}}
+Reward = Annotated[float, Range(-1e6, 1e6)]
 
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"   # random is the control: as many responses imitated, chosen by lot
-    keep: Positive = 1.0                 # a winner that earns less is not imitated: the best may be wrong too
+    keep: Reward = 1.0                   # a winner that earns less is not imitated: the best may be wrong too
     epochs: Count = 1                    # passes over the winners of a round
     minibatches: Count = 1               # pieces of the winners, each a gradient step
     lr: Positive = 1e-3                  # 3e-4 to 2e-3 for small models, 1e-6 for large ones

@@ -15,7 +15,8 @@ the same prompt Z is the same. So the loss of the reward model, `bradley_terry`,
               K(y) = sum over tokens of KL(pi_ref || pi); no gradient through K(w)
     SimPO     DPO with the mean over tokens of log pi in place of D, and a margin     (Meng et al. 2024)
               no reference
-    Step-DPO  DPO from the first token on in which w and l differ                     (Lai et al. 2024)
+    Step-DPO  DPO of the first step in which w and l differ, and of no later one      (Lai et al. 2024)
+              what stands before it is the same in both, and cancels anyway
     KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))             (Ethayarajh et al. 2024)
               not pairs, but good responses and bad ones; z is the divergence, measured on responses to other prompts
 
@@ -55,8 +56,9 @@ class Config(PreferenceConfig):
     penalty: NonNegative = 50.0          # lambda of DPOP
     alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs
     margin: NonNegative = 0.0            # gamma of SimPO: by how much the preferred response must be ahead
+    step: str = ""                       # characters that end a step of Step-DPO; without one, a token is a step
     draw: Natural = 0                    # responses of the present policy to a prompt, best against worst; 0: offline
-    total_steps: Count = 300             # updates
+    total_steps: Count = 300             # updates; with few pairs they come again and again, and are learned by heart
     lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
 
 
@@ -65,12 +67,13 @@ def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
 
 
-def from_first_difference(ids: Tensor, mask: Tensor) -> Tensor:
-    """The mask `[2n, T]` without what the two responses of a pair begin with alike; rows 2 i, 2 i + 1 of ids `[2n, T]`.
-    """
+def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
+    """The mask `[2n, T]` of the first step in which the two responses of a pair, rows 2 i and 2 i + 1 of ids `[2n, T]`,
+    differ: from the first token that does, to the first of the tokens `ends` `[k]`; without any, that token alone."""
     a, b = ids.view(-1, 2, ids.shape[1]).unbind(1)
-    begun = (a != b).cumsum(1) > 0
-    return mask * begun.repeat_interleave(2, 0)
+    begun = ((a != b).cumsum(1) > 0).repeat_interleave(2, 0)
+    over = begun & (torch.isin(ids, ends) | (len(ends) == 0))
+    return mask * (begun & (over.cumsum(1) - over.long() == 0))
 
 
 @torch.no_grad()
@@ -110,13 +113,16 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
     test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
+    if hasattr(task, "pairs") and not cfg.draw:
+        run.measure = "pair_accuracy"                                     # nobody says what a response is worth
     before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    ends = torch.tensor(run.tokenizer.encode(cfg.step), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
         mask, divergence = part.mask, torch.zeros_like(logp)
         if cfg.loss == "step_dpo":
-            mask = from_first_difference(part.ids, mask)
+            mask = first_different_step(part.ids, mask, ends)
         if cfg.loss == "tdpo":
             divergence = forward_kl(run.model, run.reference, pairs.prompts, part.of, part.ids, cfg.temperature,
                                     cfg.checkpointing)
@@ -128,6 +134,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
+        run.columns("logp_preferred", "logp_other", "reward_margin", "train_accuracy")
         for update in run.updates(cfg.total_steps):
             # Compare, or take what was compared before.
             if cfg.draw:
@@ -139,15 +146,18 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
                 pairs, logp_ref = fixed, before
                 rows = rows_of(shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)).to(run.device)
             r = pairs.responses[rows]
-            baseline = divergence_elsewhere(run, pairs, r) if cfg.loss == "kto" else None
+            baseline = divergence_elsewhere(run, pairs, r) if cfg.loss == "kto" and len(rows) else None
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             if len(rows):
                 optimizer.zero_grad()
-                stats = run.backward(pairs, rows, loss, logp_ref, pairs=pairs, baseline=baseline, total=len(rows) // 2)
-                run.add(grad_norm=optimizer.step(lr), tokens=r.mask.sum(), **stats)
-            run.add(learning_rate=lr, length=r.lengths.float().mean())
+                stats = run.backward(pairs, rows, loss, logp_ref, by_rows=True, pairs=pairs, baseline=baseline,
+                                     total=len(rows) // 2)
+                run.add(grad_norm=optimizer.step(lr), **stats)
+            if not cfg.draw:
+                run.add(tokens=r.mask.sum(), length=r.lengths.float().mean())
+            run.add(learning_rate=lr)
             if run.row_due:
                 run.log(pair_accuracy=ranked_rightly(run, test, before_test))
         return run.result()

@@ -38,11 +38,13 @@ from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import FlatAdam, step_size
 from spinup.core.returns import gae
+from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
 
 METHODS = {"ppo": {}, "vapo": {"value_first": 20, "lam_value": 1.0, "alpha": 0.05, "clip_high": 0.28, "imitate": 0.1}}
 LAMBDA = (0.5, 1.0)     # of the policy, where it depends on the length
-STEP, RATE = 0.2, 0.1   # of the adaptive price: the error that counts at most, and what of it is followed in an update
+STEP = 0.2              # relative error of the divergence that counts at most, in an update of the price
+RATE = 0.1              # share of it by which the price then changes
 
 
 @dataclass(kw_only=True)
@@ -67,6 +69,11 @@ class Config(LearningConfig):
     warmup: Natural = 20                 # updates in which both grow to that
     anneal: bool = True                  # then they fall linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.kl_target and not self.kl_coef:
+            raise UserError("--kl-target needs a price to begin with, which it then adapts; add --kl-coef 0.05")
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:
@@ -113,6 +120,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
 
     with run:
         run.keep(model=run.model, critic=critic, optimizer=optimizer, value_optimizer=value_optimizer, price=price)
+        run.columns("value_loss", "explained_variance", "kl_coef")
         for update in run.updates(cfg.total_steps):
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)

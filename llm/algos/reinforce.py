@@ -8,7 +8,8 @@ expected is made likelier; the methods differ in what they expect:
     ReMax         A_i = R_i - R(the greedy response to the same prompt)                (Li et al. 2024, algorithm 1)
     REINFORCE++   A_t = z-score over all tokens of   R_i - beta sum over l >= t of log(pi / pi_start)   (Hu et al. 2025)
 
-The baselines leave the expected gradient as it is, save the last, whose scale and centre are those of the batch.
+The baselines leave the expected gradient as it is, save the last, whose scale and centre are those of the batch. With
+`--kl-coef` each R_i has beta log(pi / pi_start) of its response taken off.
 
 Differs from spinup/algos/vpg.py by: one episode a row with a mask for its end, and a baseline in place of a value
 function. The loss is `policy_gradient`, the function that balances CartPole. REINFORCE++ as published clips a ratio
@@ -41,7 +42,7 @@ METHODS = {"reinforce": {"baseline": "mean"}, "rloo": {"baseline": "others"}, "r
 class Config(LearningConfig):
     baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # what a reward is compared with: see the equations
     memory: Unit = 0.9                   # share of the running mean that survives an update; for the baseline "mean"
-    kl_coef: NonNegative = 0.0           # beta, for the baseline "batch": the price of a nat away from the start
+    kl_coef: NonNegative = 0.0           # beta: the price of a nat away from the start; .02 to .2 for a learned reward
     lr: Positive = 1e-3                  # 3e-4 to 1e-3 for small models, 1e-6 for large ones
     warmup: Natural = 50                 # updates in which lr grows to that; with 10, one seed in three collapsed
     anneal: bool = True                  # then it falls linearly to a tenth
@@ -90,15 +91,15 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforc
             batch = run.sample(problems, cfg.samples)
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
-            # Compare.
+            # Compare, having paid for the divergence: token by token where tokens have returns of their own.
+            kl = k1(r.logp, run.start_logp(batch), mask) if cfg.kl_coef else torch.zeros_like(r.logp)
+            if cfg.baseline != "batch":
+                rewards = rewards - cfg.kl_coef * kl.sum(1)
             if cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                           # [B, 1]
             elif cfg.baseline == "greedy":
                 adv = (rewards - run.sample(problems, greedy=True).rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
-                kl = torch.zeros_like(r.logp)
-                if cfg.kl_coef:
-                    kl = k1(r.logp, run.start_logp(batch), mask)
                 shifted = rewards - rewards.min()             # equal ones to exact 0, or rounding would be whitened
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)             # [B, T]
             else:

@@ -52,6 +52,9 @@ def calibration_error(margins: Tensor, bins: int = 10) -> float:
     sigmoid(margin); the mean over pairs of |said - found| in bins of equal size, 0 to 1."""
     said = torch.sigmoid(torch.cat([margins, -margins]))                  # each pair in both orders
     right = torch.cat([torch.ones_like(margins), torch.zeros_like(margins)])
+    said, same = said.unique(return_inverse=True)
+    right = (torch.zeros_like(said).index_add(0, same, right) / same.bincount())[same]
+    said = said[same]                                                     # equal ones are alike: no bin parts them
     order = said.argsort()
     parts = zip(said[order].chunk(bins), right[order].chunk(bins), strict=True)
     return float(sum(abs(s.mean() - r.mean()) * len(s) for s, r in parts) / len(said))
@@ -84,15 +87,16 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_m
             # Compare.
             chosen = shuffled(len(pairs.texts) // 2, cfg.batch, update, cfg.seed)
             optimizer.zero_grad()
+            losses = right = 0.0
             for piece in rows_of(chosen).split(cfg.micro_batch or 2 * len(chosen)):
                 said = judge(pairs, piece.to(run.device))
                 loss = bradley_terry(said[:, 0], said[:, 1], cfg.margin).sum() / len(chosen)
                 loss.backward()
                 run.check_finite(rewards=said.detach(), loss=loss.detach())
-                run.add(loss=loss.detach() * len(chosen) * 2 / len(piece),
-                        train_accuracy=(said[:, 0] > said[:, 1]).float().mean())
+                losses += loss.detach()
+                right += (said[:, 0] > said[:, 1]).float().sum() / len(chosen)
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
-            run.add(grad_norm=optimizer.step(lr), learning_rate=lr)
+            run.add(loss=losses, train_accuracy=right, grad_norm=optimizer.step(lr), learning_rate=lr)
 
             # Test, and in the end calibrate: both need no gradient.
             with torch.no_grad():

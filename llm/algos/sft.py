@@ -38,7 +38,7 @@ class Config(LanguageConfig):
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
     stop_accuracy: Unit = 0.0            # end as soon as held-out problems are solved as often; 0 means never
-    stop_every: Natural = 5              # updates between looks at that
+    stop_every: Count = 5                # updates between looks at that
 
 
 def train(cfg: Config, resume: str | Path | None = None, method: str = "sft") -> Result:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from llm.policy.generate import Prompts
+from llm.policy.policy import check_context
 from llm.policy.score import read
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
@@ -79,6 +80,7 @@ class RewardModel:
         for i in range(0, len(prompts), AT_ONCE):
             asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + AT_ONCE]], device)
             said = Prompts.of([[*self.tokenizer.encode(r), end] for r in responses[i:i + AT_ONCE]], device)
+            check_context(asked.ids.shape[1], said.ids.shape[1], self.model.body)
             of = torch.arange(len(said.ids), device=device)
             found += rewards(self.model, asked, of, said.ids, said.lengths).tolist()
         return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from llm.policy.scalar import RewardModel
+from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.task import Problem, Task
 from llm.tasks.tools import option
 from llm.tasks.user import Reward, UserTask, as_reward, judge
@@ -29,35 +30,37 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
     """A task.
 
     Args:
-        text: a name ("reverse"), one with options ("reverse:length=8,symbols=12"), a JSONL file of prompts, a list of
-            prompts (`UserTask`), or a task, which is returned as it is.
+        text: a name ("reverse"), one with options ("reverse:length=8,symbols=12"), a JSONL file of prompts
+            (`UserTask`) or of pairs of responses (`PairTask`), a list of either, or a task, which is returned as it is.
         reward: a function of prompt and response, "file.py:function", a `RewardModel`, or the folder of one's run;
             replaces the task's own verifier.
 
     UserError: there is no such task, option or file, or a value does not fit.
     """
+    reward = as_judge(reward)
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
-        return UserTask(text, reward)
-    task = make_builtin(text) if isinstance(text, str) else text
+        task = (PairTask if holds_pairs(text) else UserTask)(text, reward)
+    else:
+        task = make_builtin(text) if isinstance(text, str) else text
     missing = [name for name in (*Task.__annotations__, "problems", "demonstration", "reward")
                if not hasattr(task, name)]
     if missing:
         raise UserError(f"a task of type {type(task).__name__} has no {missing[0]}; see llm.tasks.Task for its form")
-    return task if reward is None else judged(task, reward)
-
-
-def judged(task: Task, reward: str | Reward) -> Task:
-    """A task whose responses are judged by something else: a function, or a reward model and its folder."""
-    if isinstance(reward, str) and Path(reward).is_dir():
-        from llm.start import load_reward_model
-        reward = load_reward_model(reward)
     if isinstance(reward, RewardModel):
         return ModelJudged(task, reward)
-    return Judged(task, as_reward(reward))
+    return task if reward is None or getattr(task, "function", None) is reward else Judged(task, reward)
+
+
+def as_judge(reward: str | Reward | None) -> Reward | None:
+    """What judges in a task's place, a function or a `RewardModel`, from what the user typed or gave."""
+    if isinstance(reward, str) and Path(reward).is_dir():
+        from llm.start import load_reward_model
+        return load_reward_model(reward)
+    return as_reward(reward)
 
 
 def is_file(text: str) -> bool:
-    """Whether a text names a file of prompts: not gsm8k:file=x.jsonl, but C:\\x.jsonl."""
+    """Whether a text names a file of prompts or pairs: not gsm8k:file=x.jsonl, but C:\\x.jsonl."""
     return text.endswith(".jsonl") and not re.match(r"\w\w+:", text)
 
 
@@ -66,7 +69,7 @@ def make_builtin(text: str) -> Task:
     name, _, rest = text.partition(":")
     if name not in TASKS:
         raise UserError(f"there is no task {name!r}.{nearest(name, TASKS)} There are {', '.join(TASKS)}, and any JSONL "
-                        "file of prompts")
+                        "file of prompts or pairs")
     module, _, cls_name = TASKS[name].rpartition(".")
     cls = getattr(importlib.import_module(module), cls_name)
     pairs = [part.partition("=") for part in rest.split(",") if part.strip()]
@@ -88,20 +91,24 @@ class Judged:
     def __post_init__(self):
         self.name, self.alphabet, self.max_tokens = self.task.name, self.task.alphabet, self.task.max_tokens
         self.problems, self.demonstration, self.tool = self.task.problems, self.task.demonstration, self.task.tool
+        for name in ("measure", "pairs", "left_out"):
+            if hasattr(self.task, name):
+                setattr(self, name, getattr(self.task, name))
 
     def reward(self, problem: Problem, response: str) -> float:
         return judge(self.function, problem.prompt, response)
 
 
 class ModelJudged(Judged):
-    """A task judged by a reward model; what the task itself says of a response is then its `gold`."""
+    """A task judged by a reward model; what the task itself says of a response is then its `gold`, if it knows."""
 
-    measure = "held_out_reward"
     function: RewardModel
 
     def __post_init__(self):
         super().__post_init__()
-        self.gold = self.task.reward
+        self.measure = "held_out_reward"
+        if not hasattr(self.task, "pairs") and getattr(self.task, "function", None) is not self.function:
+            self.gold = self.task.reward
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         return self.function.judge([p.prompt for p in problems], responses)

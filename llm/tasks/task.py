@@ -39,7 +39,8 @@ class Task(Protocol):
         measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
         rewards(problems, responses): all rewards at once, `[float]`.
         gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
-        pairs(held_out): (problem, preferred response, other response) of each comparison, where these were given.
+        pairs(held_out): (where it stands, problem, preferred response, other response) of each comparison, where these
+            were given.
     """
 
     name: str

@@ -10,6 +10,7 @@ from llm.tasks.tools import check_options
 from spinup.runs.config import Range
 
 ASKED = 3               # letters that a prompt asks for
+REPEATS = 0.1           # how often the teacher does not mind whether a letter comes again
 SAMPLES = 4000          # of the teacher's, by which the gold reward is brought to mean 0 and deviation 1
 
 
@@ -18,16 +19,16 @@ class Taste:
     """`bfe>` asks for something with b, f and e in it; the answer is any line of letters, such as `ebah`.
 
     The gold reward is how much a reader likes an answer: +1 for each letter that pleases and -1 for each that does not,
-    as half of them do, by a taste that no prompt tells; +1/2 for each that was asked for; -1 for each that comes again.
-    It is scaled to mean 0 and deviation 1 over the teacher's answers, so that 1 is «a deviation better than the
-    teacher», and counts as solved. The teacher writes at random, some letters oftener than others.
+    as half of them do, by a taste that no prompt tells; +1/2 for each that was asked for; -3/2 for each that comes
+    again. It is scaled to mean 0 and deviation 1 over the teacher's answers, so that 1 is «a deviation better than the
+    teacher», and counts as solved. The teacher writes at random, some letters oftener than others, and few twice.
 
     Whoever learns the taste from few comparisons sees which letters please, and never the same one eight times: about
     that a learned reward is wrong, and there its optimum lies.
     """
 
-    letters: Annotated[int, Range(6, 26)] = 8       # different ones
-    length: Annotated[int, Range(2, 100)] = 8       # the longest answer
+    letters: Annotated[int, Range(6, 26)] = 8      # different ones
+    length: Annotated[int, Range(2, 100)] = 6       # the teacher's longest answer
     seed: Annotated[int, Range(0, 2**31)] = 0       # of the taste
     name = "taste"
     tool = None
@@ -36,7 +37,7 @@ class Taste:
     def __post_init__(self):
         check_options(self)
         self.alphabet = ascii_lowercase[:self.letters] + ">"
-        self.max_tokens = self.length + 1
+        self.max_tokens = 2 * self.length                                 # more than the teacher ever needs
         rng = np.random.default_rng(self.seed)
         self.pleasing = {self.alphabet[i] for i in rng.permutation(self.letters)[:self.letters // 2]}
         self.habit = rng.dirichlet(np.full(self.letters, 3.0))            # how often the teacher uses each letter
@@ -49,15 +50,23 @@ class Taste:
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        asked = problem.prompt[:ASKED]
-        own = rng.choice(self.letters, size=rng.integers(2, self.length + 1), p=self.habit)
-        return "".join(asked[rng.integers(ASKED)] if rng.random() < 0.3 else self.alphabet[i] for i in own)
+        text = ""
+        for _ in range(rng.integers(2, self.length + 1)):
+            new = [x for x in problem.prompt[:ASKED] if x not in text] if rng.random() < 0.3 else []
+            again = rng.random() < REPEATS
+            while True:
+                letter = new[0] if new else self.alphabet[rng.choice(self.letters, p=self.habit)]
+                if again or letter not in text or len(set(text)) == self.letters:
+                    break
+            text += letter
+        return text
 
     def worth(self, problem: Problem, response: str) -> float:
         """How much the reader likes a response, before it is scaled."""
         different = set(response)
         liked = sum(1 if letter in self.pleasing else -1 for letter in different)
-        return liked + 0.5 * len(different & set(problem.prompt[:ASKED])) - (len(response) - len(different))
+        asked, again = len(different & set(problem.prompt[:ASKED])), len(response) - len(different)
+        return liked + 0.5 * asked - 1.5 * again
 
     def reward(self, problem: Problem, response: str) -> float:
         return (self.worth(problem, response) - self.mean) / self.deviation

@@ -83,8 +83,11 @@ class UserTask:
         return judge(self.function, problem.prompt, response)
 
 
-def read_jsonl(path: str | Path) -> list[tuple[str, dict[str, Any]]]:
-    """(file and line number, object) of each line that is not empty; UserError where one is no JSON object."""
+def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str, Any]]]:
+    """(file and line number, object) of each line that is not empty; UserError where one is no JSON object.
+
+    shape: what a line should look like, for that error.
+    """
     rows = []
     try:
         with open(path, encoding="utf-8-sig") as file:
@@ -92,14 +95,14 @@ def read_jsonl(path: str | Path) -> list[tuple[str, dict[str, Any]]]:
                 if line.strip():
                     rows.append((f"{path}, line {number}", json.loads(line)))
                     if not isinstance(rows[-1][1], dict):
-                        raise UserError(f"{path}, line {number} is no JSON object; write one such as {SHAPE}")
+                        raise UserError(f"{path}, line {number} is no JSON object; write one such as {shape}")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({str(error.strerror).lower()}); give a JSONL file, one object such as "
-                        f"{SHAPE} a line") from None
+                        f"{shape} a line") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}, line {number} is not JSON ({error}); write an object such as {SHAPE}") from None
+        raise UserError(f"{path}, line {number} is not JSON ({error}); write an object such as {shape}") from None
     return rows
 
 

@@ -8,8 +8,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-SHORT = {"return_mean_100": "return", "held_out_accuracy": "held-out accuracy"}
+SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # else see `short`
 PLAIN_LINES = 10        # in a pipe, a run prints about this many lines
+
+
+def short(column: str) -> str:
+    """A column of `progress.csv` in words."""
+    return SHORT.get(column, column.replace("held_out", "held-out").replace("_", " "))
 
 
 def duration(seconds: float) -> str:
@@ -59,7 +64,7 @@ class Display:
             self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:
             self.lines = steps * PLAIN_LINES // self.total + 1
-            name, rate = SHORT.get(self.measure, self.measure), row["steps_per_second"]
+            name, rate = short(self.measure), row["steps_per_second"]
             self.say(f"{steps:>11,} / {self.total:,} steps   {name} {number(row[self.measure]):>8}   "
                      f"{rate:>8,.{0 if rate >= 100 else 1}f} steps/s   {duration(left)} left")
 

@@ -27,7 +27,7 @@ from rich.text import Text
 
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
-from spinup.runs.display import SHORT, duration, number
+from spinup.runs.display import duration, number, short
 from spinup.runs.files import read_json
 from spinup.runs.folders import check_exp_name, config_to_json
 from spinup.runs.policy import describe
@@ -197,7 +197,7 @@ class Grid:
         result = job.result()
         if job.process.returncode == 0 and result.get("status") == "finished":
             measure = result["measure"]
-            job.status, said = "finished", f"{SHORT.get(measure, measure)} {show(result[measure])}"
+            job.status, said = "finished", f"{short(measure)} {show(result[measure])}"
         elif self.signals:
             job.status, said = "interrupted", "interrupted"
         else:
@@ -248,14 +248,17 @@ class Grid:
 
     def table(self) -> None:
         """A line for each variant; numbers are of its finished runs."""
-        rows = [("variant", "seeds", "return", "95 % interval", "steps/s", "status")]
+        measures = dict.fromkeys(j.result()["measure"] for j in self.jobs if j.status == "finished")
+        name = " or ".join(map(short, measures)) or "result"
+        rows = [("variant", "seeds", name, "95 % interval", "steps/s", "status")]
         for variant in dict.fromkeys(j.variant for j in self.jobs):
             rows.append(summary(variant, [j for j in self.jobs if j.variant == variant]))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for i, row in enumerate(rows):
             cells = [f"{cell:{'<' if k in (0, 1, 5) else '>'}{widths[k]}}" for k, cell in enumerate(row)]
             self.say("  ".join(cells).rstrip(), "" if i else "bold")
-        self.say("return: of the last 100 training episodes of a run, averaged over its finished seeds")
+        of = "of the last 100 training episodes" if list(measures) == ["return_mean_100"] else "at the end"
+        self.say(f"{name}: {of} of a run, averaged over its finished seeds")
 
 
 def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:

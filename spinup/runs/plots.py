@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from spinup.errors import UserError, nearest
+from spinup.runs.display import short
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.log import read_progress
 from spinup.runs.statistics import bootstrap_interval
@@ -30,12 +31,20 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
          "axes.formatter.useoffset": False, "savefig.dpi": 150,
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
-MEASURES = ("return_mean_100", "held_out_accuracy")          # of trainings on environments, and of language models
-LABELS = {"held_out_accuracy": "held-out accuracy", "return_mean_100": "mean return of the last 100 episodes",
+LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # where `short` would be too short
           "return_mean": "mean return of an epoch's episodes"}
-
-EPISODES = ("mean of an epoch's episodes", "mean of the last 100 episodes")
-RESPONSES = ("mean reward in training", "solved of the held-out problems")
+# By measure, what `curve.png` shows: the label of its axis, and the columns that are drawn, the measure thick, a truth
+# that it stands for thick too, what is said of training thin.
+CURVES = {
+    "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
+                                                "return_mean_100": "mean of the last 100 episodes"}),
+    "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
+                                                 "held_out_accuracy": "solved of the held-out problems"}),
+    "held_out_reward": ("mean reward", {"reward": "in training", "held_out_reward": "on held-out problems"}),
+    "pair_accuracy": ("share of pairs ranked rightly", {"train_accuracy": "pairs learned from",
+                                                        "pair_accuracy": "held-out pairs"})}
+TRUTH = "held_out_gold"                                      # where the rewards are those of a model that was trained
+JUDGED = ("reward", "held_out_reward")                       # then said by that model
 
 
 @dataclass

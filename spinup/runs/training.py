@@ -77,8 +77,8 @@ class Training:
 
     def __enter__(self) -> "Training":
         description = None if self.resumed else {
-            "algorithm": self.algorithm, "config": config_to_json(self.config), **self.describe_subject(),
-            "versions": versions(), "git": git_revision()}
+            "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
+            **self.describe_subject(), "versions": versions(), "git": git_revision()}
         self._make_directory()
         self.threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads)

@@ -4,12 +4,19 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
+import llm
+from llm.policy.scalar import RewardModel, ScalarModel
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Shape, Transformer
 from llm.tasks import Problem, make_task
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
 from llm.tasks.make import TASKS
+from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
+from llm.tasks.taste import Taste
 from llm.tasks.user import UserTask
 from spinup.errors import UserError
 
@@ -85,3 +92,77 @@ def test_what_is_no_task_is_refused():
         make_task(Half())
     with pytest.raises(UserError, match="must be a function"):
         make_task("copy", 5)
+
+
+PAIRS = [{"prompt": f"{p}>", "chosen": p, "rejected": p[::-1]} for p in PROMPTS]
+
+
+# Turned red by: pairs taken for prompts without an answer, or prompts for pairs without a text; a file that is looked
+# at below its first line.
+@pytest.mark.parametrize(("rows", "kind"), [
+    (PAIRS, PairTask), ([{"prompt": "a", "rejected": "b"}, *PAIRS], PairTask), ([{"chosen": "b"}, *PAIRS], PairTask),
+    ([{"prompt": p, "answer": p} for p in PROMPTS], UserTask),
+    ([{"prompt": "a", "answer": "b"}, *({"answer": "x", **pair} for pair in PAIRS)], UserTask)])
+def test_pairs_are_told_from_prompts(rows, kind, tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\ufeff\n \n" + "".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    for given in (str(path), path, rows):
+        assert type(make_task(given)) is kind
+
+
+def judge_of(alphabet: str) -> RewardModel:
+    """A reward model that has learned nothing."""
+    torch.manual_seed(0)
+    tokenizer = CharTokenizer(alphabet)
+    return RewardModel(ScalarModel(Transformer(Shape(tokenizer.vocab_size, 64, 1, 16, 2, 2, 8, 32)), 0.2), tokenizer)
+
+
+# Turned red by: a measure, or pairs, or what was left out of them, that gets lost with a reward of the user's; a column
+# that only one method has as the measure of all.
+def test_what_a_task_also_has_stays_with_another_reward():
+    rows = [*PAIRS, {"prompt": "four>"}]
+    plain, taste = PairTask(rows), Taste()
+    judge = judge_of(plain.alphabet)
+    for reward in (None, lambda p, r: len(r), judge):
+        for given in (rows, plain):
+            task = make_task(given, reward)
+            assert task.pairs(True) == plain.pairs(True) and task.pairs() == plain.pairs()
+            assert task.left_out == plain.left_out == ['left out: 1 pair (pair 4), where "chosen" is missing']
+            assert getattr(task, "measure", None) == ("held_out_reward" if reward is judge else None)
+        assert make_task(taste, reward).measure == "held_out_reward"
+    copied = make_task("copy", lambda p, r: 0.0)
+    assert not {"measure", "pairs", "gold", "rewards"} & {*dir(copied)}
+
+
+# Turned red by: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
+# what a learned reward is worth; exact agreement with one answer of many, or the model's own word, taken for that.
+def test_a_reward_model_judges():
+    plain = make_task("copy")
+    judge = judge_of(plain.alphabet)
+    task = make_task(plain, judge)
+    problems = task.problems(3, np.random.default_rng(0))
+    responses = [problems[0].answer, "a", "bcd"]
+    assert task.rewards(problems, responses) == pytest.approx(
+        [judge(p.prompt, r) for p, r in zip(problems, responses, strict=True)], abs=1e-6)
+    assert [task.gold(p, r) for p, r in zip(problems, responses, strict=True)] == [1.0, 0.0, 0.0]
+    assert task.measure == "held_out_reward" and task.name == "copy"
+    answered = [{"prompt": p, "answer": "a"} for p in PROMPTS]
+    assert make_task(UserTask(answered), judge).gold(Problem("one", "a"), "a") == 1.0
+    for nobody_knows in (PROMPTS, PAIRS, PairTask(PAIRS)):
+        task = make_task(nobody_knows, judge_of("".join(sorted(set("".join(PROMPTS)) | {">"}))))
+        assert not hasattr(task, "gold")
+        assert task.rewards([Problem("one")], ["two"]) == [task.function("one", "two")]
+
+
+# What people do with a reward model. Turned red by: its folder taken for file.py:function, or asked for answers.
+def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner, undrawn):
+    pairs = [{"prompt": p, "chosen": "a", "rejected": "b"} for p in ("ab>", "ba>", "aa>")]
+    folder = llm.reward_model(pairs, model=beginner, total_steps=1, held_out=4, calibration=8, log_dir=str(tmp_path),
+                              quiet=True, tensorboard=False, threads=1).directory
+    (tmp_path / "mine.jsonl").write_text("".join(json.dumps({"prompt": p}) + "\n" for p in ("ab>", "ba>", "aa>")))
+    for given in (str(tmp_path / "mine.jsonl"), ["ab>", "ba>", "aa>"]):
+        task = make_task(given, str(folder))
+        assert task.measure == "held_out_reward" and task.name in ("mine", "user")
+        assert task.rewards([Problem("ab>")], ["ba"]) == [pytest.approx(llm.load(folder)("ab>", "ba"), abs=1e-6)]
+    with pytest.raises(UserError, match="is a run of llm sft, not a reward model"):
+        make_task(["ab>", "ba>"], beginner)

@@ -1,0 +1,347 @@
+"""The user's own preferences, from the file to what is learned from them."""
+import json
+import re
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import llm
+from llm.config import PreferenceConfig
+from llm.preferences import HELD_OUT_PAIRS, given_pairs
+from llm.run import Run
+from llm.tasks.pairs import PairTask, left_out
+from llm.tasks.task import Problem, is_held_out
+from spinup.errors import UserError
+from spinup.runs.files import read_json
+
+RUN = Path("runs/x/x_s1")
+RNG = np.random.default_rng(0)
+# Letters in their order are preferred to the reverse; every prompt comes twice, and `hgf>` is held out.
+LETTERS = sorted({"".join(sorted(p)) for p in permutations("abcdefgh", 3)})
+PAIRS = [{"prompt": f"{three[::-1]}>", "chosen": three[:n], "rejected": three[::-1][:n]}
+         for three in LETTERS[:30] + LETTERS[-2:] for n in (2, 3)]
+SETTINGS = {"held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
+WORDS = ["--task", "mine.jsonl", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset", "none"]
+
+
+def pair(**changes):
+    """One pair, with some fields changed; None leaves one out."""
+    fields = {"prompt": "one>", "chosen": "good", "rejected": "bad", **changes}
+    return {k: v for k, v in fields.items() if v is not None}
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write mine.jsonl, a pair a line, and give its path."""
+    def write(rows):
+        path = tmp_path / "mine.jsonl"
+        path.write_text(rows if isinstance(rows, str) else jsonl(rows), "utf-8")
+        return path
+    return write
+
+
+@pytest.fixture
+def mine(write, undrawn):
+    """PAIRS as mine.jsonl, and no curve."""
+    write(PAIRS)
+
+
+def check_refused(done, words):
+    assert done.code == 2 and words in done.err and done.err.startswith("spinup: ") and done.err.count("\n") == 1
+
+
+# Turned red by: chosen and rejected exchanged; a teacher that shows something else; characters of one field alone;
+# max_tokens without the end token; a line's number that counts only the lines with something on them.
+def test_a_file_is_read(write):
+    rows = [pair(chosen="as\u2028it", demonstration="x", completion="y"), pair(prompt="two>", rejected="worse")]
+    path = write("\ufeff\n" + jsonl(rows).replace("\n", "\n\n"))
+    for task in PairTask(path), PairTask(str(path)):
+        (given,), (tested,) = sorted([task.pairs(), task.pairs(held_out=True)], key=lambda pairs: pairs[0][0])
+        assert given[0] == "line 2" and given[2:] == ("as\u2028it", "bad") and given[1].prompt == "one>"
+        assert tested[0] == "line 4" and tested[2:] == ("good", "worse") and tested[1].prompt == "two>"
+        assert [task.demonstration(p, RNG) for p in (given[1], tested[1])] == ["as\u2028it", "good"]
+        assert task.alphabet == "".join(sorted(set("one>as\u2028itbadtwo>goodworse")))
+        assert (task.name, task.max_tokens, task.tool, task.left_out) == ("mine", 6, None, [])
+    task = PairTask(path, max_tokens=300, alphabet="xyz")
+    assert (task.max_tokens, task.alphabet) == (300, "xyz")
+    assert PairTask([pair(), pair(prompt="two>", rejected="b" * 999)]).max_tokens == 256
+
+
+# Turned red by: a list read as a file; places counted from 0.
+def test_a_list_is_read():
+    task = PairTask([pair(), pair(prompt="two>"), pair(prompt=None), "three>"])
+    assert sorted(where for side in (False, True) for where, *_ in task.pairs(side)) == ["pair 1", "pair 2"]
+    assert task.name == "pairs"
+    assert task.left_out == ['left out: 2 pairs (pair 3, pair 4), where "prompt" is missing']
+
+
+# Turned red by: a pair whose prompt is tested on and learned from; one on neither side; pairs of other prompts than the
+# problems have.
+def test_no_prompt_is_learned_from_and_tested_on():
+    task = PairTask(PAIRS)
+    sides = [task.pairs(held_out) for held_out in (False, True)]
+    learned, tested = ({problem.prompt for _, problem, _, _ in side} for side in sides)
+    assert not learned & tested and tested == {p["prompt"] for p in PAIRS if is_held_out(p["prompt"])}
+    assert sorted(int(where[5:]) for side in sides for where, *_ in side) == list(range(1, len(PAIRS) + 1))
+    for side, prompts in zip(sides, (learned, tested), strict=True):
+        assert {p.prompt for p in task.problems(200, RNG, side is sides[1])} == prompts
+        for where, problem, chosen, rejected in side:
+            row = PAIRS[int(where[5:]) - 1]
+            assert (problem.prompt, chosen, rejected) == tuple(row.values())
+            assert problem.answer == chosen
+
+
+# Turned red by: white space that must be as it is in the file; a part that is taken for the whole; a reward that is
+# given and not asked.
+def test_what_a_response_is_worth():
+    problem = Problem("one>", "good ")
+    for response, worth in (("good", 1.0), (" good\n", 1.0), ("goo", 0.0), ("good.", 0.0), ("bad", 0.0), ("", 0.0)):
+        assert PairTask(PAIRS).reward(problem, response) == worth
+    assert PairTask(PAIRS, lambda prompt, response: len(prompt) + len(response) / 10).reward(problem, "abc") == 4.3
+
+
+# What is left out.
+
+FAULTS = [
+    ({"prompt": None}, '"prompt" is missing'), ({"chosen": None}, '"chosen" is missing'),
+    ({"rejected": None}, '"rejected" is missing'), ({"prompt": " "}, '"prompt" is empty'),
+    ({"chosen": ""}, '"chosen" is empty'), ({"rejected": "\n"}, '"rejected" is empty'),
+    ({"chosen": 5}, '"chosen" is no text'), ({"rejected": {"text": "bad"}}, '"rejected" is no text'),
+    ({"chosen": [{"role": "assistant", "content": "good"}]}, '"chosen" is no text but a list; conversations are not '
+                                                             "read"),
+    ({"rejected": "good"}, "both responses are the same")]
+
+
+# Turned red by: a fault that ends the run, or goes unseen; a list of messages taken for its text.
+@pytest.mark.parametrize(("changes", "fault"), FAULTS, ids=[f"{i}" for i in range(len(FAULTS))])
+def test_each_fault_is_named(changes, fault):
+    task = PairTask([pair(), pair(**changes), pair(prompt="two>")])
+    assert task.left_out == [f"left out: 1 pair (pair 2), where {fault}"]
+    assert len(task.pairs() + task.pairs(True)) == 2
+
+
+# JSON may hold half of a character, which no file of ours could. Turned red by: a UnicodeEncodeError in place of this.
+@pytest.mark.parametrize("name", ["prompt", "chosen", "rejected"])
+def test_half_a_character_is_left_out(name, write):
+    path = write(json.dumps(pair(**{name: "\ud83d"})) + "\n" + jsonl([pair(), pair(prompt="two>")]))
+    assert PairTask(path).left_out == [f'left out: 1 pair (line 1), where "{name}" holds half of a character']
+
+
+# Turned red by: a sentence for each pair; null taken for a text; one place too many or too few.
+def test_left_out_pairs_are_counted_and_the_first_named():
+    rows = [pair(prompt=f"{i}>", **({"rejected": None} if i % 2 else {"chosen": "bad"} if i == 4 else {}))
+            for i in range(1, 14)]
+    rows[-1]["rejected"] = None                                           # which is null in a file
+    assert PairTask(rows).left_out == [
+        'left out: 7 pairs (pair 1, pair 3, pair 5, pair 7, pair 9 and 2 more), where "rejected" is missing',
+        "left out: 1 pair (pair 4), where both responses are the same"]
+    assert left_out(list("abcde"), "so") == "left out: 5 pairs (a, b, c, d, e), where so"
+
+
+# Turned red by: a mistake that is found later than this, without its place, or in many lines.
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "holds no pair to learn from; write one such as "),
+    (jsonl([pair(rejected=None)] * 7), 'holds no pair to learn from (left out: 7 pairs (line 1, line 2, line 3, line 4,'
+                                       ' line 5 and 2 more), where "rejected" is missing); write one such as '),
+    (jsonl([pair(), pair()]), "must hold at least two different prompts, for one is kept to test on; it holds 1"),
+    (jsonl([pair()]) + '["a", "b"]', "line 2 is no JSON object; write one such as "),
+    (jsonl([pair()]) + '{"prompt" "b"}', "line 2 is not JSON"), ('{"chosen": "good"', "line 1 is not JSON")],
+    ids=lambda x: x[:25])
+def test_a_bad_file_is_refused(write, text, words):
+    path = write(text)
+    with pytest.raises(UserError) as caught:
+        PairTask(path)
+    assert f"{path}" in str(caught.value) and words in str(caught.value) and "\n" not in str(caught.value)
+    assert "such as" not in words or '{"prompt": "...", "chosen": "...", "rejected": "..."}' in str(caught.value)
+
+
+# Turned red by: a traceback for a file that cannot be read; a sentence that shows a file of prompts.
+def test_an_unreadable_file_is_refused(tmp_path):
+    (tmp_path / "latin.jsonl").write_bytes(b'{"prompt": "\xe9", "chosen": "a", "rejected": "b"}')
+    for name, words in (("no.jsonl", r"no such file.*chosen"), (".", "cannot be read"), ("latin.jsonl", "as UTF-8")):
+        with pytest.raises(UserError, match=words):
+            PairTask(tmp_path / name)
+    with pytest.raises(UserError, match="the list of pairs must hold at least two different prompts"):
+        PairTask([pair()])
+    with pytest.raises(UserError, match="^the list of pairs holds no pair to learn from; write"):
+        PairTask([])
+
+
+# Turned red by: a folder that is made before the file is read; an error that is no sentence.
+@pytest.mark.parametrize(("text", "words"), [
+    ("", "at least two different prompts"), ("\n \n", "at least two different prompts"),
+    (jsonl([{"chosen": "\n\nHuman: a", "rejected": "\n\nHuman: b"}] * 3), '"prompt" is missing); write one such as'),
+    (jsonl([pair(), pair()]), "at least two different prompts"), ('{"chosen": "good"', "line 1 is not JSON"),
+    (jsonl([pair(), "two"]), "line 2 is no JSON object"),
+    (jsonl([pair(prompt="p" * 600), pair(prompt="q" * 600)]), "a prompt of 600 tokens and a response of 5")],
+    ids=lambda x: x[:25])
+@pytest.mark.parametrize("method", ["reward_model", "dpo", "sft"])
+def test_a_bad_file_leaves_nothing_behind(method, text, words, write, cli, tree):
+    write(text)
+    check_refused(cli("llm", method, *WORDS), words)
+    assert tree() == ["mine.jsonl"]
+
+
+# As tokens.
+
+class Words:
+    """A tokenizer without characters: a token a word."""
+
+    def encode(self, text):
+        return [1 + sum(map(ord, word)) for word in text.split()]
+
+
+def as_tokens(pairs, max_tokens, held_out=False, quiet=False, **task):
+    """What `given_pairs` hands on to be cut and padded: problems and texts."""
+    run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=SimpleNamespace(name="mine", **task),
+                          demonstrated=lambda problems, texts: (problems, texts))
+    return given_pairs(run, pairs, PreferenceConfig(quiet=quiet), held_out)
+
+
+CUT = [("line 1", Problem("a"), "one two three", "one two four"), ("line 2", Problem("b"), "one two", "one  two"),
+       ("line 3", Problem("c"), "five", "six"), ("line 4", Problem("a"), "one two", "one two three")]
+
+
+# Turned red by: characters counted in place of tokens; a text taken for equal to one that goes on where it ends, as in
+# line 4; what is kept in another order than its prompts.
+def test_what_is_the_same_as_tokens_is_left_out(capsys):
+    assert as_tokens(CUT, 4) == ([Problem("a"), Problem("c"), Problem("a")],
+                                 ["one two three", "one two four", "five", "six", "one two", "one two three"])
+    assert capsys.readouterr().out == (
+        "left out: 1 pair (line 2), where both responses are the same within 4 tokens\n")
+    assert as_tokens(CUT, 3)[0] == [Problem("a"), Problem("c"), Problem("a")]
+    assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
+    assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; nothing where it is to be quiet
+    for held_out, what in ((False, "learn from"), (True, "test on")):
+        with pytest.raises(UserError, match=f"no pair of mine is left to {what}: .* within 2 tokens; raise --max-tok"):
+            as_tokens(CUT[:2], 2, held_out)
+
+
+# Turned red by: what the task left out said twice, or never; an error for a task that leaves nothing out.
+def test_what_the_task_left_out_is_said_once(capsys):
+    for held_out in (True, False):
+        as_tokens(CUT, 9, held_out, left_out=["first", "second"])
+    assert capsys.readouterr().out.splitlines() == ["first", "second", *[
+        "left out: 1 pair (line 2), where both responses are the same within 9 tokens"] * 2]
+    as_tokens(CUT, 9, True, quiet=True, left_out=["first"])
+    assert capsys.readouterr().out == ""
+
+
+# All of a large file, answered at every row, would be more than fits. Turned red by: no limit; the first ones alone, in
+# a file that is sorted; a limit on those that are learned from.
+def test_of_many_held_out_pairs_some_from_all_over_the_file_are_tested_on():
+    many = [(f"line {i}", Problem(f"{i}"), "five", "six") for i in range(3 * HELD_OUT_PAIRS + 5)]
+    numbers = [int(problem.prompt) for problem in as_tokens(many, 9, held_out=True)[0]]
+    assert HELD_OUT_PAIRS // 2 < len(numbers) <= HELD_OUT_PAIRS and numbers[-1] > len(many) - 10
+    assert len(as_tokens(many, 9)[0]) == len(many)
+    assert len(as_tokens(many[:HELD_OUT_PAIRS], 9, held_out=True)[0]) == HELD_OUT_PAIRS
+
+
+# From the command line.
+
+# Turned red by: chosen and rejected exchanged on their way; pairs drawn from the policy in place of those of the file.
+@pytest.mark.parametrize("method", ["reward_model", "dpo", "kto"])
+def test_what_is_preferred_is_learned(method, mine, cli, beginner, tmp_path):
+    done = cli("llm", method, *WORDS, "--model", beginner, "--total-steps", 40, "--lr", 0.01, "--batch", 32,
+               "--exp-name", "x")
+    result = read_json(tmp_path / RUN / "result.json")
+    assert done.code == 0 and result["measure"] == "pair_accuracy" and result["pair_accuracy"] > 0.9
+    assert "pair accuracy " + format(result["pair_accuracy"], ".3f") in done.out and "left out" not in done.out
+
+
+# Turned red by: a measure that the run of another method does not have, and that its result would be NaN by.
+@pytest.mark.parametrize(("method", "measure"), [
+    ("sft", "held_out_accuracy"), ("grpo", "held_out_accuracy"), ("online_dpo", "held_out_accuracy"),
+    ("simpo", "pair_accuracy")])
+def test_every_method_takes_the_file(method, measure, mine, beginner, tmp_path):
+    (tmp_path / "score.py").write_text("def score(prompt, response):\n    return len(response) % 2\n")
+    settings = {"prompts": 4, "samples": 2} if method == "grpo" else {"batch": 32}
+    result = getattr(llm, method)(str(tmp_path / "mine.jsonl"), reward=f"{tmp_path / 'score.py'}:score", total_steps=2,
+                                  model=beginner, log_dir=str(tmp_path), **settings, **SETTINGS)
+    assert result.measure == measure and result.quality == result.progress[measure][-1]
+    assert read_json(result.directory / "result.json")[measure] == result.quality
+
+
+# Turned red by: what is left out said twice, in spite of --quiet, or not at all.
+def test_the_command_line_says_what_is_left_out(write, undrawn, cli, beginner):
+    alike = [{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS]
+    write([*(new if i % 2 else old for i, (old, new) in enumerate(zip(PAIRS, alike, strict=True), 1)),
+           {"prompt": "abc>", "chosen": "abc"}])
+    words = ["llm", "dpo", *WORDS, "--model", beginner, "--total-steps", 1, "--batch", 4]
+    missing = f'left out: 1 pair (line {len(PAIRS) + 1}), where "rejected" is missing'
+    assert [line for line in cli(*words, "--max-tokens", 3).out.splitlines() if "left out" in line] == [missing]
+    said = [line for line in cli(*words, "--max-tokens", 2).out.splitlines() if "left out" in line]
+    assert len(said) == 3 and said[0] == missing                          # held-out pairs, then the others
+    counts, numbers = zip(*(re.fullmatch(r"left out: (\d+) pairs? \((.*)\), where both responses are the same within 2 "
+                                         "tokens", line).groups() for line in said[1:]), strict=True)
+    assert sum(map(int, counts)) == len(PAIRS) / 2
+    assert all(int(n) % 2 for text in numbers for n in re.findall(r"line (\d+)", text))
+    assert cli(*words, "--max-tokens", 2, "--quiet").out == ""
+
+
+# Turned red by: a run that begins although it has nothing to compare.
+@pytest.mark.parametrize("method", ["reward_model", "dpo"])
+def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write, cli, tree, beginner):
+    write([{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS])
+    before = tree()
+    check_refused(cli("llm", method, *WORDS, "--quiet", "--model", beginner, "--max-tokens", 2),
+                  "both responses are always the same within 2 tokens; raise --max-tokens")
+    assert tree() == before
+
+
+# Turned red by: a model without a character of the file.
+def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
+    write([*PAIRS, pair(prompt="abc>", chosen="xyz", rejected="abc")])
+    before = tree()
+    check_refused(cli("llm", "dpo", *WORDS, "--quiet", "--model", beginner), "'x' is not in the alphabet 'abcdefghij>'")
+    assert tree() == before
+
+
+# Without a model imitation of what was chosen comes first. Turned red by: a teacher that shows what was rejected; a
+# reward of its own for the judged file, and with it another start.
+def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
+    small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--start-accuracy", 0.1]
+    done = cli("llm", "reward_model", *small, "--total-steps", 4, "--exp-name", "judge")
+    assert done.code == 0 and done.out.count("\nstart: ") == 1
+    (start,) = tmp_path.glob("runs/start_mine_*")
+    assert cli("llm", "dpo", *small, "--total-steps", 3, "--batch", 8, "--exp-name", "x").code == 0
+    assert cli("llm", "ppo", *small, "--total-steps", 1, "--prompts", 4, "--samples", 2, "--reward", "runs/judge",
+               "--exp-name", "y").code == 0
+    assert list(tmp_path.glob("runs/start_mine_*")) == [start]            # the same for all of them
+    rows = curve(tmp_path / "runs/y/y_s1")
+    assert "held_out_gold" not in rows[0] and read_json(tmp_path / "runs/y/y_s1/result.json")["held_out_reward"]
+    found = json.loads(cli("eval", RUN, "--json", "--episodes", 20).out)
+    assert found["task"] == "mine" and 0 <= found["held_out_accuracy"] <= found["pass@8"] <= 1
+    shown = cli("watch", RUN).out.splitlines()
+    prompt = shown[0].split(">")[0] + ">"
+    assert is_held_out(prompt) and prompt in {p["prompt"] for p in PAIRS} and len(shown) == 9
+
+
+# Turned red by: pairs in another order after the file is read again.
+@pytest.mark.parametrize("method", ["reward_model", "dpo"])
+def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
+    words = ["llm", method, *WORDS, "--quiet", "--model", beginner, "--batch", 8, "--lr", 0.01, "--total-steps", 40]
+    assert cli(*words, "--exp-name", "whole").code == 0
+
+    def stop(run):
+        run.interrupted = run.update == 16                                # as Ctrl-C does
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "after_update", stop)
+        assert cli(*words, "--exp-name", "x").code == 130
+    rows = len(curve(tmp_path / RUN))
+    assert cli("resume", RUN).code == 0
+    assert 10 < rows < 30 and curve(tmp_path / RUN) == curve(tmp_path / "runs/whole/whole_s1")
+
+
+# Turned red by: a list taken for prompts.
+def test_from_python(undrawn, beginner, tmp_path, capsys):
+    result = llm.dpo(PAIRS, model=beginner, total_steps=40, lr=0.01, batch=32, log_dir=str(tmp_path), **SETTINGS)
+    assert result.measure == "pair_accuracy" and result.quality > 0.9
+    assert result.policy.respond("hgf>") and capsys.readouterr().out == ""

@@ -1,0 +1,282 @@
+"""`spinup llm rlhf`: three ordinary runs, one after another, that go on wherever they were stopped."""
+import shlex
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import llm
+from llm import preferences
+from llm.run import Run
+from spinup.cli import STAGES
+from spinup.errors import UserError
+from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.log import read_progress
+
+SHARED = {"task": "taste:letters=6,length=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "threads": 1,
+          "tensorboard": False, "preset": "none", "checkpoint_steps": 7, "exp_name": "x"}
+OWN = {"sft": {"total_steps": 80, "batch": 8},
+       "reward_model": {"total_steps": 24, "pairs": 20, "calibration": 16, "batch": 8},
+       "ppo": {"total_steps": 24, "prompts": 8, "kl_coef": 0.1}}
+SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 2, "pairs": 8, "calibration": 8},
+         "ppo": {"total_steps": 2, "prompts": 4}}
+RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
+
+
+@pytest.fixture(autouse=True)
+def undrawn(undrawn) -> None:
+    """No run here needs its curve."""
+
+
+def typed(own: dict[str, dict[str, object]], **changed: object) -> list[object]:
+    """The command that asks for SHARED, changed, and the settings of each stage."""
+    words = ["llm", "rlhf"]
+    for key, value in {**SHARED, **changed}.items():
+        words += [f"--{key}", value] if value is not None else []
+    return words + [word for stage, given in own.items() for key, value in given.items()
+                    for word in (f"--{stage}.{key}", value)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """The folder in which the pipeline of SHARED and OWN ran without a stop."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("spinup.runs.plots.draw_curve", lambda directory: None)
+        result = llm.rlhf(**SHARED, **OWN, quiet=True)
+    assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
+    assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24
+    assert len(result.policy.respond("abc>", samples=3)) == 3
+    return folder
+
+
+@pytest.fixture
+def done(whole, tmp_path) -> Path:
+    """A copy of that, in the folder of the test."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.fixture
+def files(tmp_path) -> Callable[..., dict[str, tuple[int, bytes]]]:
+    """When each file of some stages was written, and what is in it."""
+    def read(*stages: str) -> dict[str, tuple[int, bytes]]:
+        found = [file for stage in stages for file in (tmp_path / RUNS[stage]).iterdir()]
+        return {str(file): (file.stat().st_mtime_ns, file.read_bytes()) for file in found}
+    return read
+
+
+# Turned red by: a stage without its model or reward; a flag of one stage, or the shared ones, that others do (not) get;
+# a table of other numbers than the runs'.
+def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
+    (tmp_path / "mine.toml").write_text("lr = 0.02\nnoise = 0.5\n")
+    done = cli(*typed(SHORT), "--temperature", 0.9, "--ppo.temperature", 0.8, "--sft.no-anneal",
+               "--reward_model.config", "mine.toml", "--reward-model.noise=0.25")
+    assert (done.code, done.err) == (0, "")
+    config = {stage: read_json(tmp_path / folder / "config.json") for stage, folder in RUNS.items()}
+    assert [data["algorithm"] for data in config.values()] == [f"llm {stage}" for stage in STAGES]
+    sft, judge, ppo = (data["config"] for data in config.values())
+    assert (sft["model"], judge["model"], ppo["model"]) == ("", str(RUNS["sft"]), str(RUNS["sft"]))
+    assert (sft["reward"], judge["reward"], ppo["reward"]) == ("", "", str(RUNS["reward_model"]))
+    assert (sft["temperature"], judge["temperature"], ppo["temperature"]) == (0.9, 0.9, 0.8)
+    assert (sft["anneal"], judge["anneal"], ppo["anneal"]) == (False, True, True)
+    assert (sft["lr"], judge["lr"], ppo["lr"]) == (2e-3, 0.02, 1e-3) and judge["noise"] == 0.25
+    assert (sft["batch"], judge["pairs"], ppo["prompts"]) == (4, 8, 4)
+    assert all(data["config"]["task"] == SHARED["task"] and data["shape"]["width"] == 16 for data in config.values())
+    assert sorted({Path(name).parts[1] for name in tree() if name.startswith("runs/")}) == sorted(
+        f"x_{stage}" for stage in STAGES)
+
+    result = {stage: read_json(tmp_path / folder / "result.json") for stage, folder in RUNS.items()}
+    nats = read_progress(tmp_path / RUNS["ppo"])["kl_of_response"][-1]
+    table = [
+        f"sft          {result['sft']['seconds']:>7,.0f} s   held-out reward {result['sft']['held_out_reward']:.3f}",
+        f"reward_model {result['reward_model']['seconds']:>7,.0f} s   "
+        f"pair accuracy {result['reward_model']['pair_accuracy']:.3f}",
+        f"ppo          {result['ppo']['seconds']:>7,.0f} s   held-out reward {result['ppo']['held_out_reward']:.3f} "
+        f"(learned), held-out gold {result['ppo']['held_out_gold']:.3f} (true), {nats:.1f} nats from the start", "",
+        *(f"  spinup {word} {RUNS['ppo']}" for word in ("plot", "watch", "eval", "llm chat"))]
+    assert done.out.splitlines()[-8:] == table
+    assert [line for line in done.out.splitlines() if line.startswith("stage")] == [
+        f"stage {i} of 3, {stage}: preset none" for i, stage in enumerate(STAGES, 1)]
+
+
+# Turned red by: a stage begun again, or on another start; a finished one that is resumed, and so written once more.
+@pytest.mark.parametrize("stage", STAGES)
+def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows, wait_for, cli, curve, files, tmp_path):
+    process, earlier, directory = start(*typed(OWN)), STAGES[:STAGES.index(stage)], tmp_path / RUNS[stage]
+    wait_for(lambda: rows(directory) > 8 and (directory / "checkpoint.pt").exists(), process)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not (directory / "result.json").exists()
+    finished, at = files(*earlier), load_checkpoint(directory / "checkpoint.pt")["steps"]
+    done = cli(*typed(OWN))
+    assert (done.code, done.err) == (0, "")
+    assert files(*earlier) == finished and len(finished) >= 4 * len(earlier)
+    said = done.out.splitlines()
+    assert said[:len(earlier)] == [f"stage {i} of 3, {name}: finished, {RUNS[name]}" for i, name in
+                                   enumerate(earlier, 1)]
+    assert said[len(earlier)] == f"stage {len(earlier) + 1} of 3, {stage}: preset none"
+    assert said[len(earlier) + 2] == f"going on at step {at}" and done.out.count("going on at") == 1
+    for name, folder in RUNS.items():
+        assert curve(tmp_path / folder) == curve(whole / folder)
+        assert len(curve(whole / folder)) == 1 + min(40, OWN[name]["total_steps"])
+
+
+# Turned red by: no name in the command; `spinup resume` alone, which would end with the stage.
+def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, tmp_path):
+    backward, left = Run.backward, [30]
+
+    def press(run, *args, **settings):
+        left[0] -= 1
+        if left[0] == 0:
+            signal.raise_signal(signal.SIGINT)
+        return backward(run, *args, **settings)
+
+    monkeypatch.setattr(Run, "backward", press)
+    done = cli(*typed(OWN, exp_name=None))
+    where = "runs/rlhf_taste_1_sft/rlhf_taste_1_sft_s1"
+    assert done.code == 130 and "Traceback" not in done.err
+    *_, before, resume, advice, command = done.out.splitlines()
+    assert before == "interrupted after 30 steps and saved; to go on, type:" and resume == f"  spinup resume {where}"
+    assert advice == "to go on with all stages, type:" and command.endswith(" --exp-name rlhf_taste_1")
+    program, *words = shlex.split(command)
+    again = cli(*words)
+    assert program == "spinup" and again.code == 0 and "going on at step 30\n" in again.out
+    for stage in STAGES:
+        folder = tmp_path / f"runs/rlhf_taste_1_{stage}/rlhf_taste_1_{stage}_s1"
+        assert curve(folder) == curve(whole / RUNS[stage])
+
+
+# Between stages and before the first update nobody saves, and nothing is lost. Turned red by: advice in `work` alone
+# where a run ends by itself.
+def test_ctrl_c_before_an_update(cli, done, files, monkeypatch, tmp_path):
+    shutil.rmtree(tmp_path / "runs/x_ppo")
+    shutil.rmtree(tmp_path / "runs/x_reward_model")
+    finished = files("sft")
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preferences, "compare", press)
+    words = [str(word) for word in typed(OWN)]
+    stopped = cli(*words)
+    assert stopped.code == 130 and stopped.out.endswith(f"type:\n  {shlex.join(['spinup', *words])}\n")
+    assert files("sft") == finished and not (tmp_path / "runs/x_reward_model").exists()
+    assert cli(*words, "--quiet")[:2] == (130, "")
+
+
+# Turned red by: a finished stage that is resumed; a Result of nothing.
+def test_what_is_finished_is_left_alone(cli, done, files):
+    written = files(*STAGES)
+    again = cli(*typed(OWN))
+    assert again.code == 0 and files(*STAGES) == written
+    assert again.out.splitlines()[:3] == [f"stage {i} of 3, {stage}: finished, {RUNS[stage]}"
+                                          for i, stage in enumerate(STAGES, 1)]
+    assert "pair accuracy" in again.out and "going on" not in again.out
+    result = llm.rlhf(**SHARED, **OWN, quiet=True)
+    assert files(*STAGES) == written
+    assert result.quality == read_progress(RUNS["ppo"])["held_out_reward"][-1] and result.policy.respond("abc>")
+
+
+WRONG = {                                                                 # what is typed, and words of the answer
+    "flag of a stage": ("--ppo.kl-cof 1", "spinup llm rlhf has no flag --ppo.kl-cof. Did you mean '--ppo.kl-coef'?"),
+    "flag of another stage": ("--sft.pairs 1", "has no flag --sft.pairs."),
+    "flag of no stage": ("--pop.lr 1", "has no flag --pop.lr. Did you mean '--ppo.lr'?"),
+    "flag of one stage": ("--pairs 1", "has no flag --pairs. Did you mean '--reward-model.pairs'?"),
+    "value": ("--ppo.lam two", "--ppo.lam must be a number, not 'two'"),
+    "range": ("--reward_model.pairs=0", "--reward-model.pairs must be at least 1, not 0"),
+    "no value": ("--ppo.lr", "argument --ppo.lr: expected one argument"),
+    "preset": ("--ppo.preset tast", "there is no preset 'tast'"),
+    "config key": ("--ppo.config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
+    "stray word": ("taste", "does not know what to do with 'taste'"),
+    "model": ("--ppo.model m", "--ppo.model cannot be given"),
+    "model of the judge": ("--reward-model.model m", "--reward-model.model cannot be given"),
+    "reward": ("--ppo.reward r.py:f", "--ppo.reward cannot be given"),
+    "width": ("--ppo.width 64", "--ppo.width cannot be given"),
+    "name": ("--sft.exp-name y", "--sft.exp-name cannot be given"),
+    "name a path": ("--exp-name a/b", "--exp-name must be the name of a folder, not 'a/b'"),
+    "task": ("--ppo.task tatse", "in the stage ppo: there is no task 'tatse'. Did you mean 'taste'?"),
+    "other letters": ("--ppo.task sort", "in the stage ppo: 'i' is not in the alphabet 'abcdefgh>'"),
+    "long response": ("--ppo.max-tokens 600", "in the stage ppo: a prompt of 4 tokens and a response of 600"),
+    "device": ("--reward-model.device cuda:99", "in the stage reward_model: there is no device 'cuda:99'"),
+    "micro-batch": ("--reward-model.micro-batch 3", "--micro-batch 3 would cut a pair"),
+    "heads": ("--sft.heads 3", "in the stage sft: --heads 3 must divide --width"),
+    "wandb": ("--ppo.wandb", "in the stage ppo: --wandb needs"),
+    "log dir": ("--log-dir file", "--log-dir file cannot be written to")}
+
+
+# Turned red by: a check of a later stage that waits for the first to end.
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_answered_before_anything_is_made(case, cli, tree, tmp_path):
+    (tmp_path / "key.toml").write_text("promts = 3\n")
+    (tmp_path / "file").write_text("")
+    words, answer = WRONG[case]
+    done = cli("llm", "rlhf", "--task", "taste:letters=8", *words.split())
+    assert (done.code, done.out) == (2, "") and done.err.startswith("spinup: ") and done.err.count("\n") == 1
+    assert answer in done.err and tree() == ["file", "key.toml"]
+
+
+# Turned red by: settings that are ignored where a run is there; those of the finished stages not looked at.
+@pytest.mark.parametrize(("change", "answer"), [
+    ("--reward-model.noise 0.5", f"{RUNS['reward_model']} is a run with noise 0.0, not 0.5; choose another --exp-name"),
+    ("--ppo.kl-coef 0.2", f"{RUNS['ppo']} is a run with kl_coef 0.1, not 0.2; choose another --exp-name"),
+    ("--temperature 0.5", f"{RUNS['sft']} is a run with temperature 1.0, not 0.5; choose another --exp-name"),
+    ("--sft.seed 2", f"{RUNS['reward_model']} is a run with model {RUNS['sft']}, not runs/x_sft/x_sft_s2")])
+def test_other_settings_than_those_of_a_run_that_is_there(change, answer, cli, done, files):
+    written = files(*STAGES)
+    refused = cli(*typed(OWN), *change.split())
+    assert refused.code == 2 and refused.err.startswith(f"spinup: {answer}") and refused.err.count("\n") == 1
+    assert files(*STAGES) == written
+    assert not Path("runs/x_sft/x_sft_s2").exists()
+
+
+# A policy's seeds share what was made before it. Turned red by: a seed for all stages.
+def test_another_seed_of_the_last_stage_begins_with_the_same_model(cli, done, files, tmp_path):
+    written = files(*STAGES)
+    assert cli(*typed(OWN), "--ppo.seed", 2).code == 0
+    assert files(*STAGES) == written
+    assert read_json(tmp_path / "runs/x_ppo/x_ppo_s2/config.json")["config"]["model"] == str(RUNS["sft"])
+
+
+# Turned red by: a policy taken for that of a model which is made anew after it.
+def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
+    shutil.rmtree(tmp_path / "runs/x_sft")
+    before = tree()
+    refused = cli(*typed(OWN))
+    assert refused.code == 2 and tree() == before
+    assert refused.err == (f"spinup: {RUNS['reward_model']} is there, but {RUNS['sft']}, of which it was made, is not "
+                           "finished; choose another --exp-name\n")
+
+
+# Turned red by: a name that one of the three folders has.
+def test_without_a_name_the_first_free_one(cli, tmp_path):
+    (tmp_path / "runs/rlhf_taste_1_ppo").mkdir(parents=True)
+    assert cli(*typed(SHORT, exp_name=None), "--quiet")[:] == (0, "", "")
+    assert sorted(p.name for p in (tmp_path / "runs").glob("*/*")) == sorted(f"rlhf_taste_2_{s}_s1" for s in STAGES)
+
+
+# Turned red by: names that nobody looks at; a reward of the user's in place of the learned one.
+def test_from_python(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given, answer in {"ppo": "ppo has no setting 'kl_cof'. Did you mean 'kl_coef'?",
+                          "sft": "sft has no setting 'kl_cof'."}.items():
+        with pytest.raises(UserError, match=answer.replace("?", r"\?")):
+            llm.rlhf("taste", **{given: {"kl_cof": 1}})
+    with pytest.raises(UserError, match="--ppo.model cannot be given"):
+        llm.rlhf(ppo={"model": "m"})
+    assert list(tmp_path.iterdir()) == []
+    result = llm.rlhf(**SHARED, **SHORT, quiet=True, reward=lambda prompt, response: response.count("a"))
+    assert read_json(RUNS["reward_model"] / "config.json")["config"]["reward"] == {"callable": "lambda"}
+    assert read_json(result.directory / "config.json")["config"]["reward"] == str(RUNS["reward_model"])
+
+
+# Turned red by: settings left out, or listed where they are refused.
+def test_help_lists_the_settings_of_every_stage(cli, tree):
+    done = cli("llm", "rlhf", "--help")
+    said = done.out.split("settings of all stages")[1].split()
+    assert {"--task", "--layers", "--sft.batch", "--reward-model.pairs", "--ppo.kl-coef", "[taste]"} <= set(said)
+    assert not {"--ppo.start-accuracy", "--ppo.model", "--lr"} & set(said) and tree() == []
+    assert "spinup llm rlhf" in cli("llm").out

@@ -1,0 +1,756 @@
+"""Learning from preferences: pairs, every loss against its equation, and what a training makes of them."""
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import one_hot, pad
+
+from llm import preferences
+from llm.algos import dpo, reward_model
+from llm.algos.dpo import Config, divergence_elsewhere, from_first_difference, preference_loss
+from llm.algos.reward_model import bradley_terry, calibration_error, correlation
+from llm.policy.generate import Prompts
+from llm.policy.score import forward_kl, score
+from llm.policy.transformer import Shape, Slots, Transformer
+from llm.preferences import compare, ranked_rightly, rows_of, shuffled
+from llm.run import Batch, Run
+from llm.tasks import testbed as bed
+from llm.tasks.user import UserTask
+from spinup.core.kl import kl_categorical
+from spinup.errors import UserError
+from spinup.runs.files import load_checkpoint
+
+LETTERS = "abcdefghij"
+PROMPTS = ["".join(LETTERS[(7 * i + 3 * j) % 10] for j in range(i % 4 + 1)) + ">" for i in range(40)]
+TINY = {"pairs": 12, "batch": 6, "total_steps": 1, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
+        "device": "cpu"}
+FAR = 4                                 # the update that is looked at: by then the policy has left its reference
+each_method = pytest.mark.parametrize("method", dpo.METHODS)
+
+
+def close(found, expected, atol=1e-6):
+    torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), atol=atol, rtol=1e-5)
+
+
+# The losses, in plain numbers.
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+# Turned red by: log(sigmoid(x)), which is -inf for the last; a margin added; preferred and other exchanged.
+def test_bradley_terry():
+    won, lost = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in ([2.0, 1, -800], [0.5, 1, 0]))
+    found = bradley_terry(won, lost, margin=0.3)
+    close(found, [math.log(1 + math.exp(-1.2)), math.log(1 + math.exp(0.3)), 800.3])
+    found.sum().backward()
+    slopes = torch.tensor([sigmoid(-1.2), sigmoid(0.3), 1.0])
+    close(won.grad, -slopes)
+    close(lost.grad, slopes)
+    close(bradley_terry(won, won), [math.log(2)] * 3)
+
+
+BETA, PENALTY, ALPHA, MARGIN, Z = 0.3, 7.0, 0.4, 0.6, 0.25
+# Two pairs, preferred and other: in the first what is preferred became likelier, in the second unlikelier.
+D, LOGP, LENGTHS, K = [[0.7, -1.1], [-0.4, 0.9]], [[-6.0, -9], [-5, -2]], [[4.0, 3], [2, 5]], [[0.8, 0.5], [0.2, 1.3]]
+
+
+def worked(kind, d, logp, n, k):
+    """Value of a pair, and its slopes with respect to D, log pi and K of both; each from the equation on paper."""
+    zero, beta = (0.0, 0.0), BETA
+    if kind == "ipo":
+        gap = d[0] / n[0] - d[1] / n[1] - 1 / (2 * beta)
+        return gap**2, (2 * gap / n[0], -2 * gap / n[1]), zero, zero
+    if kind == "kto":
+        good, bad = sigmoid(beta * (d[0] - Z)), sigmoid(beta * (Z - d[1]))
+        return 1 - (good + bad) / 2, (-beta * good * (1 - good) / 2, beta * bad * (1 - bad) / 2), zero, zero
+    if kind == "simpo":
+        u = beta * logp[0] / n[0] - beta * logp[1] / n[1] - MARGIN
+        return -math.log(sigmoid(u)), zero, (-sigmoid(-u) * beta / n[0], sigmoid(-u) * beta / n[1]), zero
+    if kind == "tdpo":
+        u = beta * (d[0] - d[1]) - ALPHA * (beta * k[1] - beta * k[0])
+        return -math.log(sigmoid(u)), (-sigmoid(-u) * beta, sigmoid(-u) * beta), zero, (0.0, sigmoid(-u) * beta * ALPHA)
+    steeper = 1 + PENALTY if kind == "dpop" and d[0] < 0 else 1.0
+    u = beta * (steeper * d[0] - d[1])                                    # dpo, step_dpo, dpop
+    return -math.log(sigmoid(u)), (-sigmoid(-u) * beta * steeper, sigmoid(-u) * beta), zero, zero
+
+
+# Turned red by: sums in place of means (ipo, simpo) or the reverse (dpo); 1 / beta for 1 / (2 beta) or beta within the
+# square (ipo); the max of dpop upside down; alpha or the stop on the other side (tdpo); a margin that helps (simpo); a
+# baseline without beta, a sum in place of the mean (kto); the rows of pairs mixed up (all).
+@pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"])
+def test_losses_and_their_slopes(kind):
+    given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (D, LOGP, LENGTHS, K)]
+    cfg = Config(beta=BETA, penalty=PENALTY, alpha=ALPHA, margin=MARGIN)
+    found = preference_loss(kind, *given, torch.tensor(Z).double(), cfg)
+    value, *slopes = (list(column) for column in zip(*map(worked, [kind] * 2, D, LOGP, LENGTHS, K), strict=True))
+    close(found, value)
+    found.sum().backward()
+    for x, slope in zip((given[0], given[1], given[3]), slopes, strict=True):
+        close(torch.zeros_like(x) if x.grad is None else x.grad, slope)
+
+
+def policies(seed=1):
+    """A testbed, two policies on it, and the log-probabilities of all responses under both, without a gradient."""
+    testbed, policy, other = bed.Testbed(), bed.TabularPolicy(seed=seed), bed.TabularPolicy(seed=seed + 50)
+    return testbed, policy, other, testbed.log_probs(policy).detach(), testbed.log_probs(other).detach()
+
+
+def by(kind, testbed, policy, log_ref, pairs, **settings):
+    """Loss of each of pairs `[n, 2]` of a testbed's responses."""
+    log_p = testbed.log_probs(policy)[pairs]                                                 # [n, 2]
+    lengths = torch.full_like(log_p, testbed.length)
+    zero = torch.zeros_like(log_p)
+    return preference_loss(kind, log_p - log_ref[pairs], log_p, lengths, zero, zero.sum(), Config(**settings))
+
+
+# Turned red by: a ratio whose reference has the gradient; a gradient of one side alone; no weight, which is what keeps
+# DPO from pushing apart what is apart already.
+def test_dpo_pushes_a_pair_apart_by_how_wrong_it_is():
+    testbed, policy, _, log_p, log_ref = policies()
+    pairs, beta = torch.tensor([[3, 40], [40, 3], [17, 16]]), 0.5
+    expected = torch.zeros_like(policy.logits)
+    for won, lost in pairs.tolist():
+        weight = sigmoid(-beta * float(log_p[won] - log_ref[won] - log_p[lost] + log_ref[lost]))
+        for response, sign in ((won, -1), (lost, 1)):
+            a, b, c = testbed.sequences[response].tolist()
+            for row, token in ((0, a), (1 + a, b), (5 + 4 * a + b, c)):                      # d log pi / d its logits
+                slope = one_hot(torch.tensor(token), 4) - policy.logits[row].detach().softmax(0)
+                expected[row] += sign * beta * weight * slope
+    found, = torch.autograd.grad(by("dpo", testbed, policy, log_ref, pairs, beta=beta).sum(), [policy.logits])
+    torch.testing.assert_close(found, expected)
+
+
+def table_of(log_p):
+    """The policy whose responses have these log-probabilities `[64]`."""
+    p, policy = log_p.exp().view(4, 4, 4), bed.TabularPolicy()
+    with torch.no_grad():
+        policy.logits.copy_(torch.cat([p.sum((1, 2))[None], p.sum(2), p.view(16, 4)]).log())
+    return policy
+
+
+# What DPO promises: with endless pairs its optimum is the policy that a reward model and a price would lead to,
+# whatever the pairs were drawn from. Turned red by: beta left out or twice; means over tokens; R of the wrong side.
+@pytest.mark.parametrize("beta", [0.1, 0.7])
+def test_dpo_is_at_rest_at_the_optimal_policy(beta):
+    testbed, drawer, _, log_drawn, log_ref = policies()
+    everything = torch.cartesian_prod(torch.arange(64), torch.arange(64))                    # [4096, 2]
+    better = torch.sigmoid(testbed.rewards[everything[:, 0]] - testbed.rewards[everything[:, 1]])
+    chance = log_drawn[everything].sum(1).exp() * better
+    best = table_of(testbed.optimal(log_ref, beta))
+
+    def slope(kind, policy, **settings):
+        each = by(kind, testbed, policy, log_ref, everything, beta=beta, **settings)
+        return torch.autograd.grad((2 * chance * each).sum(), [policy.logits])[0]
+
+    torch.testing.assert_close(slope("dpo", best), torch.zeros_like(best.logits))
+    for kind, policy in ("dpo", drawer), ("ipo", best), ("simpo", best):  # which promise something else
+        assert slope(kind, policy).norm() > 1e-4
+
+
+# Turned red by: the stop-gradient on K(l), on both or on neither; KL(pi || pi_ref).
+def test_tdpo_holds_the_divergence_of_the_preferred_fixed():
+    testbed, policy, other, _, _ = policies()
+    pairs, cfg, h = torch.tensor([[3, 40], [17, 62]]), Config(beta=0.5, alpha=0.8), 1e-5
+    before = testbed.logp(other, testbed.sequences).detach()
+
+    def divergence():
+        contexts = testbed.sequences[:, :-1]
+        log_ref, log_pi = (p(contexts).log_softmax(-1) for p in (other, policy))             # [64, 3, 4]
+        return (log_ref.exp() * (log_ref - log_pi)).sum((1, 2))[pairs]
+
+    def loss(k):
+        logp = testbed.logp(policy, testbed.sequences)
+        sums = (logp - before).sum(1)[pairs], logp.sum(1)[pairs], torch.full((2, 2), 3.0), k
+        return preference_loss("tdpo", *sums, None, cfg).sum()
+
+    def slopes(fixed):
+        """By differences; `fixed`: the preferred ones' K does not move."""
+        held, found = divergence().detach(), torch.zeros_like(policy.logits)
+        for place in np.ndindex(found.shape):
+            ends = []
+            for step in (h, -h):
+                with torch.no_grad():
+                    policy.logits[place] += step
+                    k = divergence()
+                    ends.append(loss(torch.stack([held[:, 0] if fixed else k[:, 0], k[:, 1]], 1)))
+                    policy.logits[place] -= step
+            found[place] = (ends[0] - ends[1]) / (2 * h)
+        return found.detach()
+
+    found, = torch.autograd.grad(loss(divergence()), [policy.logits])
+    torch.testing.assert_close(found, slopes(fixed=True), atol=1e-8, rtol=0)
+    assert (found - slopes(fixed=False)).norm() > 0.1 * found.norm()
+
+
+def transformer(seed):
+    torch.manual_seed(seed)
+    return Transformer(Shape(12, context=16, layers=2, width=16, heads=2, kv_heads=2, head_size=8, hidden=32))
+
+
+def plainly(model, prompts, of, ids, b, n):
+    """Logits `[n, vocab]` of the first n tokens of response b, read from its prompt's first token on, unpadded."""
+    prompt = prompts.ids[of[b], :prompts.lengths[of[b]]]
+    return model(torch.cat([prompt, ids[b, :n]])[None])[0, len(prompt) - 1:-1]
+
+
+# Turned red by: model and reference exchanged, in value or in gradient; the temperature left out of one of them; a
+# detached model; steps one too late.
+def test_forward_kl():
+    model, reference, g = transformer(0), transformer(1), torch.Generator().manual_seed(0)
+    prompts, of = Prompts.of([[1, 2, 3, 4], [5], [6, 7]]), torch.tensor([0, 0, 1, 2, 2])
+    ids = torch.randint(12, (5, 6), generator=g)
+    weights, parameters = torch.rand(5, 6, generator=g), list(model.parameters())
+
+    def slope_of(x):
+        return torch.cat([p.flatten() for p in torch.autograd.grad((x * weights).sum(), parameters)])
+
+    found, expected = forward_kl(model, reference, prompts, of, ids, temperature=0.7), []
+    for b in range(5):
+        log_q, log_p = (plainly(m, prompts, of, ids, b, 6).double() / 0.7 for m in (model, reference))
+        log_p, log_q = log_p.detach().log_softmax(-1), log_q.log_softmax(-1)
+        expected.append(sum(log_p[:, v].exp() * (log_p[:, v] - log_q[:, v]) for v in range(12)))
+    expected = torch.stack(expected).float()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+    slope = slope_of(found)
+    torch.testing.assert_close(slope, slope_of(expected), atol=1e-5, rtol=1e-4)
+    assert all(p.grad is None for p in reference.parameters()) and slope.norm() > 0.1
+
+    h, ends = 1e-3 / slope.norm(), []                                     # and by differences, along the gradient
+    for step in (h, -2 * h):
+        with torch.no_grad():
+            for p, part in zip(parameters, slope.split([p.numel() for p in parameters]), strict=True):
+                p += step * part.view_as(p)
+            ends.append((forward_kl(model, reference, prompts, of, ids, 0.7).double() * weights).sum())
+    assert float((ends[0] - ends[1]) / (2 * h)) == pytest.approx(float(slope.square().sum()), rel=0.01)
+
+
+# The end token is 9; what stands behind it is anything. Turned red by: the first difference itself left out; what is
+# alike behind it left out too; the pairs' rows mixed up; a mask that forgets what a tool wrote.
+def test_from_first_difference():
+    ids = torch.tensor([[1, 2, 3, 9, 7], [1, 2, 4, 9, 7],                 # alike again behind the difference
+                        [5, 2, 3, 4, 9], [6, 2, 9, 4, 9],                 # differ at once
+                        [1, 2, 9, 3, 3], [1, 2, 3, 3, 9],                 # the first is the beginning of the second
+                        [9, 1, 1, 1, 1], [1, 9, 1, 1, 1],
+                        [1, 8, 8, 2, 9], [1, 8, 8, 3, 9]])                # a tool wrote 8 8
+    mask = torch.tensor([[1.0, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0],
+                         [1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 0, 1, 1]])
+    expected = [[0.0, 0, 1, 1, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 0, 0],
+                [0, 0, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
+    assert from_first_difference(ids, mask).tolist() == expected
+
+
+# What a reward model says of itself.
+
+# Of eight pairs, six turn out as they were foreseen with 3/4. Turned red by: one order of each pair alone, of which
+# all are right; the root of squares; bins that weigh the same whatever is in them.
+def test_calibration_error():
+    calm = torch.tensor([math.log(3)] * 6 + [-math.log(3)] * 2)
+    assert calibration_error(calm, bins=2) == pytest.approx(0, abs=1e-6)
+    assert calibration_error(torch.full((8,), math.log(3))) == pytest.approx(0.25)           # right oftener than said
+    assert calibration_error(-torch.full((8,), math.log(3))) == pytest.approx(0.75)
+    g = torch.Generator().manual_seed(0)
+    margins = 1.5 * torch.randn(20_000, generator=g)
+    margins = torch.where(torch.rand(20_000, generator=g) < torch.sigmoid(margins), margins, -margins)
+    assert calibration_error(margins) < 0.02
+    assert calibration_error(3 * margins) > 0.05 and calibration_error(margins / 3) > 0.05
+
+
+# Turned red by: no mean taken off; NaN where nothing varies.
+def test_correlation():
+    x = torch.tensor([1.0, 2, 3, 4])
+    assert correlation(x, 7 - 2 * x) == pytest.approx(-1) and correlation(x, 100 + x) == pytest.approx(1)
+    assert correlation(x, torch.tensor([1, 3, 2, 4])) == pytest.approx(0.8)                  # lengths are whole numbers
+    assert correlation(x, torch.full((4,), 0.7)) == pytest.approx(0, abs=1e-6)
+    assert correlation(torch.zeros(4), x) == 0
+
+
+# Pairs.
+
+# Turned red by: the last for the worst; rows of every other group; ties that are kept.
+def test_compare():
+    rewards, rng = torch.tensor([0.0, 3, 1, 2, 2, 2, 5, 5, -1]), np.random.default_rng(0)
+    assert compare(rewards, 3, 0.0, rng).tolist() == [[1, 0], [6, 8]]
+    assert compare(torch.tensor([1.0, 1, 0, 0]), 2, 1.0, rng).shape == (0, 2)                # with noise too
+
+
+# Turned red by: a probability of sigmoid(noise * difference), or without the difference; labels turned with that
+# probability instead of kept; a difference in bins of its own generator.
+@pytest.mark.parametrize(("gap", "noise"), [(0.5, 1.0), (2.0, 1.0), (0.5, 0.25), (3.0, 0.01)])
+def test_who_compares_errs_as_often_as_the_model_says(gap, noise):
+    n = 10_000
+    rows = compare(torch.tensor([0.25, 0.25 + gap]).repeat(n), 2, noise, np.random.default_rng(5))
+    wrong = (rows[:, 0] < rows[:, 1]).float().mean().item()             # the worse one stands first
+    chance = sigmoid(-gap / noise)
+    assert rows.sort(1).values.equal(torch.arange(2 * n).view(-1, 2))
+    assert abs(wrong - chance) <= 4 * math.sqrt(chance * (1 - chance) / n)
+
+
+# Turned red by: `2 * pairs` alone; preferred ones first, others behind.
+def test_rows_of():
+    assert rows_of(torch.tensor([3, 0, 7])).tolist() == [6, 7, 0, 1, 14, 15]
+
+
+# Turned red by: pairs drawn anew for each update; the same order in each pass; the same pairs that sit out; a generator
+# that is handed on, with which a resumed run begins again.
+@pytest.mark.parametrize(("n", "batch"), [(12, 4), (13, 4), (3, 8), (1, 1)])
+def test_each_pair_comes_once_before_any_comes_again(n, batch):
+    size, each = min(n, batch), n // min(n, batch)
+    drawn = [shuffled(n, batch, update, seed=1).tolist() for update in range(40 * each)]
+    assert all(len(rows) == size for rows in drawn)
+    passes = [[i for rows in drawn[k:k + each] for i in rows] for k in range(0, len(drawn), each)]
+    assert all(len(set(rows)) == len(rows) for rows in passes) and {*range(n)} == {i for rows in passes for i in rows}
+    assert n == 1 or (len({tuple(rows) for rows in passes}) > 4 and shuffled(n, batch, 3, 2).tolist() != drawn[3])
+    late = 40 * each - 1                                                  # asked for alone, as after a pause
+    assert shuffled(n, batch, late, seed=1).tolist() == drawn[late]
+
+
+# Turned red by: pieces that cut a pair.
+def test_a_piece_of_a_batch_holds_whole_pairs():
+    with pytest.raises(UserError, match="--micro-batch 3 would cut a pair"):
+        Config(micro_batch=3)
+
+
+# What a training makes of them.
+
+class Stop(Exception):
+    """Ends a training at a call of `Run.backward`, whose arguments it holds."""
+
+
+@dataclass
+class Call:
+    """A call of `Run.backward`."""
+
+    run: Run
+    batch: Batch
+    rows: torch.Tensor
+    loss: Any
+    per_row: list
+    whole: dict
+
+    def gradient(self, micro_batch=0, **changes):
+        """The gradient of the call, with changes, and what it said."""
+        c, grads = replace(self, **changes), [p.grad for p in self.run.model.parameters()]
+        for grad in grads:
+            grad.zero_()
+        self.run.config.micro_batch = micro_batch
+        found = Run.backward(c.run, c.batch, c.rows, c.loss, *c.per_row, **c.whole)
+        return torch.cat([grad.flatten() for grad in grads]), {name: float(x) for name, x in found.items()}
+
+
+def earned(prompt, response):
+    """0, .5 or 1, and a little for length: hardly any two earn the same."""
+    return sum(map(ord, response)) % 3 / 2 + len(response) / 100
+
+
+def make_task(reward=earned):
+    """Prompts of 2 to 5 letters; where the policy writes an a, a tool goes on with bb."""
+    task = UserTask(PROMPTS, reward, max_tokens=7, alphabet=LETTERS + ">")
+    task.tool = lambda text: "bb" if text.endswith("a") else None
+    return task
+
+
+@pytest.fixture(scope="module")
+def train(beginner, tmp_path_factory):
+    """Train with a method, from pairs of a task that has everything: `train("ipo", seed=2)`."""
+    def train(method, resume=None, **given):
+        module = reward_model if method == "reward_model" else dpo
+        settings = TINY | {"task": make_task(), "model": beginner} | module.METHODS[method]
+        settings |= {"log_dir": str(tmp_path_factory.mktemp(method))} | given
+        return module.train(module.Config(**settings), resume, method=method)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spinup.runs.plots.draw_curve", lambda directory: None)                # most of the time of a run
+        patch.setattr(preferences, "HELD_OUT_PAIRS", 8)
+        yield train
+
+
+@pytest.fixture(scope="module")
+def catch(train):
+    """The call of an update, each made once: `catch("ipo", at=4)`."""
+    made = {}
+
+    def catch(method, at=FAR):
+        if (method, at) not in made:
+            backward, calls = Run.backward, []
+
+            def stop(*args, **whole):
+                calls.append(args)
+                if len(calls) == at:
+                    raise Stop(args, whole)
+                return backward(*args, **whole)
+
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop) as caught:
+                patch.setattr(Run, "backward", stop)
+                own = {"draw": 2} if method == "kto" else {}              # or z would be 0: see the test of it
+                train(method, temperature=0.7, total_steps=at, lr=0.02, warmup=0, **own)
+            (run, batch, rows, loss, *per_row), whole = caught.value.args
+            made[method, at] = Call(run, batch, rows, loss, per_row, whole)
+        return made[method, at]
+    return catch
+
+
+def same(found, expected):
+    """Two (gradient, what was said); the gradient to some millionths of its length."""
+    length = float(expected[0].norm())
+    assert length > 1e-3
+    torch.testing.assert_close(found[0], expected[0], atol=1e-6 * max(1, length), rtol=0)
+    assert found[1]["loss"] == pytest.approx(expected[1]["loss"], rel=1e-5)
+
+
+def sums(call, b, of=None, begin=0):
+    """D, log pi, own tokens and K of response b from token `begin` on, read as if it answered prompt `of`."""
+    r, prompts, T = call.batch.responses, call.batch.prompts, call.run.config.temperature
+    of, n = r.of if of is None else of, int(r.lengths[b])
+    log_pi, log_ref = ((plainly(m, prompts, of, r.ids, b, n) / T).log_softmax(-1)
+                       for m in (call.run.model, call.run.reference))
+    own = [t for t in range(begin, n) if r.mask[b, t]]
+    logp = sum(log_pi[t, r.ids[b, t]] for t in own)
+    before = sum(log_ref[t, r.ids[b, t]] for t in own).detach()
+    return logp - before, logp, len(own), sum(kl_categorical(log_ref[t], log_pi[t]) for t in own)
+
+
+def elsewhere(call):
+    """z of KTO: the mean of D over responses read as answers to the prompt of the pair that follows."""
+    rows, of = call.rows.tolist(), call.batch.responses.of
+    moved = dict(zip(rows, of[call.rows.roll(-2)].tolist(), strict=True))
+    given = torch.tensor([moved.get(b, 0) for b in range(len(of))])
+    return sum(sums(call, b, given)[0].item() for b in rows) / len(rows)
+
+
+def by_hand(call, method):
+    """The loss of a call as its paper writes it, a response at a time, with no padding, no micro-batch and no mask; and
+    what is shown of it: log pi of both, beta times the gap of D."""
+    cfg, r, total, shown = call.run.config, call.batch.responses, 0.0, []
+    z = max(0.0, elsewhere(call)) if method == "kto" else None
+    for won, lost in call.rows.view(-1, 2).tolist():
+        begin = 0
+        if method == "step_dpo":
+            begin = next(t for t in range(r.ids.shape[1]) if r.ids[won, t] != r.ids[lost, t])
+        (dw, logp_w, nw, kw), (dl, logp_l, nl, kl) = (sums(call, b, begin=begin) for b in (won, lost))
+        u = {"dpop": dw - cfg.penalty * torch.relu(-dw) - dl, "tdpo": dw - dl - cfg.alpha * (kl - kw.detach()),
+             "simpo": logp_w / nw - logp_l / nl - cfg.margin / cfg.beta}.get(method, dw - dl)
+        each = -torch.log(torch.sigmoid(cfg.beta * u))
+        if method == "ipo":
+            each = (dw / nw - dl / nl - 1 / (2 * cfg.beta)) ** 2
+        if method == "kto":
+            each = 1 - (torch.sigmoid(cfg.beta * (dw - z)) + torch.sigmoid(cfg.beta * (z - dl))) / 2
+        total = total + each
+        shown.append([logp_w.item(), logp_l.item(), cfg.beta * (dw - dl).item()])
+    return total / len(shown), np.array(shown)
+
+
+# Bugs: a mean where a sum belongs, a prompt's tokens in the sum, a reference of another temperature, an end token that
+# is not in the sum. Turned red by: each of these; what a tool wrote in a sum or a length; a reference that has moved;
+# K of padding, or of tokens one too late; z of the response's own prompt. In Step-DPO what both begin with cancels, so
+# that only the log-probabilities shown tell whether it was left out.
+@each_method
+def test_an_update_follows_its_equation(method, catch):
+    call = catch(method)
+    r = call.batch.responses
+    inside = torch.arange(r.ids.shape[1]) < r.lengths[:, None]
+    assert (inside & (r.mask == 0)).any() and len(r.lengths.unique()) > 2                    # tools, many lengths
+    assert len(call.batch.prompts.lengths.unique()) > 2
+    if method == "kto":
+        assert elsewhere(call) > 0.1
+    loss, shown = by_hand(call, method)
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(call.run.model.parameters()))])
+    found = call.gradient()
+    same(found, (expected, {"loss": loss.item()}))
+    names = ("logp_preferred", "logp_other", "reward_margin")
+    assert [found[1][name] for name in names] == pytest.approx(shown.mean(0).tolist(), abs=1e-4)
+    assert found[1]["train_accuracy"] == pytest.approx((shown[:, 2] > 0).mean())
+
+
+# Turned red by: a start that is not its own reference: another temperature, padding in a sum, weights that moved.
+@pytest.mark.parametrize(("method", "loss"), [("dpo", math.log(2)), ("dpop", math.log(2)), ("tdpo", math.log(2)),
+                                              ("step_dpo", math.log(2)), ("online_dpo", math.log(2)),
+                                              ("ipo", 25.0), ("kto", 0.5)])
+def test_a_training_begins_at_the_loss_of_no_difference(method, loss, catch):
+    call = catch(method, at=1)
+    gradient, found = call.gradient()
+    assert found["loss"] == pytest.approx(loss, rel=1e-5) and gradient.norm() > 1e-3
+
+
+# Bugs: padding told by a token's id; a NaN that is multiplied by 0 instead of left out. Turned red by: `x * mask` in
+# place of `select`; a width for a length; K of what stands behind the end.
+@each_method
+def test_padding_changes_nothing(method, catch):
+    call = catch(method)
+    r, more, g = call.batch.responses, 3, torch.Generator().manual_seed(1)
+    mask = pad(r.mask, (0, more))
+    beyond = torch.arange(mask.shape[1]) >= r.lengths[:, None]
+    ids = torch.where(beyond, torch.randint(12, mask.shape, generator=g), pad(r.ids, (0, more)))
+    logp, before = (torch.where(beyond, math.nan, pad(x, (0, more))) for x in (r.logp, call.per_row[0]))
+    ends, wide = call.batch.prompts.lengths, call.batch.prompts.ids.shape[1] + 2
+    junk = torch.randint(12, (len(ends), wide), generator=g)
+    asked = torch.where(torch.arange(wide) < ends[:, None], pad(call.batch.prompts.ids, (0, 2)), junk)
+    batch = replace(call.batch, responses=replace(r, ids=ids, mask=mask, logp=logp), prompts=Prompts(asked, ends))
+    whole = call.whole | {"pairs": batch}
+    if method == "kto":
+        whole["baseline"] = divergence_elsewhere(call.run, batch, batch.responses[call.rows])
+        close(whole["baseline"], divergence_elsewhere(call.run, call.batch, r[call.rows]))
+    same(call.gradient(batch=batch, per_row=[before], whole=whole), call.gradient())
+
+
+# Turned red by: the pairs of a piece as what the sum is divided by; `zero_grad` between pieces; an order that matters.
+@each_method
+def test_micro_batches_and_the_order_of_pairs_change_nothing(method, catch):
+    call = catch(method)
+    whole, mixed = call.gradient(), call.rows.view(-1, 2).flip(0).flatten()
+    for micro_batch in (2, 4):
+        same(call.gradient(micro_batch), whole)
+    same(call.gradient(rows=mixed), whole)
+
+
+# Turned red by: a step for each piece of an update, in either file.
+@pytest.mark.parametrize("method", ["dpo", "kto", "reward_model"])
+def test_micro_batches_lead_to_the_same_weights(method, train, parts):
+    weights = []
+    for micro_batch in (0, 4):
+        train(method, micro_batch=micro_batch, lr=0.01, warmup=0)
+        weights.append(torch.cat([p.detach().flatten() for p in parts[-1]["model"].parameters()]))
+    torch.testing.assert_close(*weights, atol=1e-5, rtol=0)
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    """What each training keeps in its checkpoint, as it is made: its model among it."""
+    keep, seen = Run.keep, []
+
+    def spy(run, **parts):
+        seen.append(parts)
+        keep(run, **parts)
+
+    monkeypatch.setattr(Run, "keep", spy)
+    return seen
+
+
+# SimPO has no reference; the others do. Turned red by: a log ratio in its place.
+def test_only_simpo_needs_no_reference(catch):
+    for method in dpo.METHODS:
+        call = catch(method)
+        found = call.gradient(per_row=[call.per_row[0] * 1.5])[0]
+        assert torch.equal(found, call.gradient()[0]) == (method == "simpo")
+
+
+# Turned red by: the prompts that they answer; prompts of the pair before, with the rows as they were drawn; no clamp; a
+# mean over tokens; a gradient.
+def test_divergence_elsewhere(catch):
+    call = catch("kto")
+    run, z = call.run, elsewhere(call)
+    swapped = replace(call, run=Swapped(run))
+    assert z == pytest.approx(-elsewhere(swapped), abs=1e-5) and z > 0.01
+    drawn = call.batch.responses[call.rows]
+    for each, expected in ((run, z), (swapped.run, -z)):
+        found = divergence_elsewhere(each, call.batch, drawn)
+        assert found.item() == pytest.approx(max(0.0, expected), abs=1e-5) and not found.requires_grad
+    at_start = catch("kto", at=1)
+    assert at_start.whole["baseline"] == 0 and not at_start.whole["baseline"].requires_grad
+
+
+class Swapped:
+    """A run whose policy is its reference, and the other way round: every log ratio has the other sign."""
+
+    def __init__(self, run):
+        self.model, self.reference, self.config = run.reference, run.model, run.config
+
+
+# Turned red by: log-probabilities in place of their change; a comparison with the pairs' own prompts padded.
+def test_ranked_rightly(catch):
+    call = catch("dpo")
+    pairs = replace(call, rows=torch.arange(len(call.batch.texts)))
+    d = torch.tensor([sums(pairs, b)[0].item() for b in pairs.rows.tolist()]).view(-1, 2)
+    expected = (d[:, 0] > d[:, 1]).float().mean()
+    assert 0 < expected < 1 and ranked_rightly(call.run, call.batch, call.per_row[0]) == expected
+
+
+# Turned red by: the worse first; noise in the pairs that are tested on; none in those that are learned from; prompts
+# that are held out among those learned from.
+def test_pairs_are_compared_by_the_task(catch, train, monkeypatch):
+    find, found = dpo.find_pairs, []
+
+    def spy(*args, **kwargs):
+        found.append(find(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(dpo, "find_pairs", spy)
+    train("dpo", noise=2.0, pairs=100)
+    train("dpo", pairs=100)
+    right = [(b.rewards[0::2] > b.rewards[1::2]).float().mean() for b in found]              # test, learn; test, learn
+    assert [len(b.rewards) for b in found] == [16, 200] * 2
+    assert right[0] == right[2] == right[3] == 1 and 0.4 < right[1] < 0.8
+    for b in found:
+        prompts = [b.problems[of].prompt for of in b.responses.of.tolist()]
+        assert prompts[0::2] == prompts[1::2]
+        assert b.rewards.tolist() == pytest.approx([earned(*x) for x in zip(prompts, b.texts, strict=True)])
+    asked = [{b.problems[of].prompt for of in b.responses.of.tolist()} for b in found[:2]]
+    assert not asked[0] & asked[1]
+
+
+# Turned red by: pairs drawn with replacement; one order for all passes; rows of pairs where rows of responses belong.
+def test_every_pair_is_learned_from_once_a_pass(train, monkeypatch):
+    backward, used = Run.backward, []
+
+    def spy(run, batch, rows, *args, **whole):
+        assert rows[0::2].equal(rows[1::2] - 1)
+        used.append((rows[0::2] // 2).tolist())
+        return backward(run, batch, rows, *args, **whole)
+
+    monkeypatch.setattr(Run, "backward", spy)
+    train("dpo", batch=4, total_steps=6)
+    first, second = ([i for pairs in part for i in pairs] for part in (used[:3], used[3:]))
+    assert sorted(first) == sorted(second) == list(range(12)) and first != second
+
+
+# Turned red by: pairs of one draw in all updates; the first two responses of four; the best against the next; the
+# policy as it was, for draws or for log-probabilities; rows of the batch where those of the pairs belong.
+def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
+    sample, backward, drawn, used = Run.sample, Run.backward, [], []
+
+    def draw(run, problems, samples=1, greedy=False, generator=None):
+        batch = sample(run, problems, samples, greedy, generator)
+        if samples == 4:
+            drawn.append(batch)
+        return batch
+
+    def spy(run, batch, rows, loss, logp_ref, **whole):
+        r = batch.responses
+        now, before = (score(m, batch.prompts, r.of, r.ids)[0].detach() for m in (run.model, run.reference))
+        torch.testing.assert_close(torch.where(r.mask > 0, now, 0.0), r.logp, atol=1e-5, rtol=0)
+        torch.testing.assert_close(logp_ref, before, atol=1e-5, rtol=0)
+        used.append((batch, rows.tolist(), (now - before).abs().max()))
+        return backward(run, batch, rows, loss, logp_ref, **whole)
+
+    monkeypatch.setattr(Run, "sample", draw)
+    monkeypatch.setattr(Run, "backward", spy)
+    train("online_dpo", draw=4, total_steps=3, lr=0.02, warmup=0)
+    assert len(drawn) == len(used) == 3 and used[0][2] == 0 < used[2][2]
+    for whole, (pairs, rows, _) in zip(drawn, used, strict=True):
+        groups = whole.rewards.view(-1, 4)
+        apart = groups.amax(1) > groups.amin(1)
+        assert rows == list(range(2 * int(apart.sum()))) and len(pairs.texts) == len(rows) > 0
+        close(pairs.rewards.view(-1, 2), torch.stack([groups.amax(1), groups.amin(1)], 1)[apart])
+        places = pairs.responses.of.tolist()
+        assert places[0::2] == places[1::2] == apart.nonzero()[:, 0].tolist()
+        assert all(text in whole.texts[4 * p:4 * p + 4] for text, p in zip(pairs.texts, places, strict=True))
+
+
+# Turned red by: a step along a gradient of an update before; a loss of no pairs, which is NaN.
+@pytest.mark.parametrize("loss", ["dpo", "kto"])
+def test_online_dpo_stands_still_where_nothing_differs(loss, train, parts, monkeypatch):
+    sample = Run.sample
+
+    def draw(run, problems, samples=1, greedy=False, generator=None):
+        batch = sample(run, problems, samples, greedy, generator)
+        if samples == 2 and generator is None:                            # not those of the pairs to test on
+            batch.rewards = torch.ones_like(batch.rewards)
+        return batch
+
+    monkeypatch.setattr(Run, "sample", draw)
+    result = train("online_dpo", loss=loss, lr=0.02, warmup=0)
+    found = torch.cat([p.detach().flatten() for p in parts[0]["model"].parameters()])
+    assert result.status == "finished" and found.isfinite().all() and parts[0]["optimizer"].steps == 0
+
+
+# Turned red by: an order of the pairs that begins again, or pairs of the policy as it now is; a reference that is read
+# from the checkpoint.
+@pytest.mark.parametrize("method", ["dpo", "kto", "online_dpo", "reward_model"])
+def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
+    settings = {"total_steps": 5, "lr": 0.01, "noise": 0.5, "warmup": 0}
+    updates, pause = Run.updates, []
+
+    def interrupted(run, total, steps_each=1):
+        for update in updates(run, total, steps_each):
+            if pause and update == pause[0]:
+                run._interrupt()
+            yield update
+
+    whole = train(method, **settings)
+    monkeypatch.setattr(Run, "updates", interrupted)
+    pause.append(2)
+    first = train(method, **settings, log_dir=str(tmp_path))
+    assert first.status == "interrupted" and load_checkpoint(first.directory / "checkpoint.pt")["update"] == 3
+    pause.clear()
+    second = train(method, first.directory, **settings, log_dir=str(tmp_path))
+    weights = [torch.cat([p.detach().flatten() for p in parts[i]["model"].parameters()]) for i in (0, 1, 2)]
+    assert second.status == "finished" and torch.equal(weights[2], weights[0])
+    assert not torch.equal(weights[1], weights[0])
+    timeless = ("loss", "grad_norm", "train_accuracy", "pair_accuracy")
+    assert {k: second.progress[k] for k in timeless} == {k: whole.progress[k] for k in timeless}
+
+
+# Turned red by: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
+# over the pairs of a piece; a head of 0, with which the body learns nothing at first.
+@pytest.mark.parametrize("micro_batch", [0, 4])
+def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, monkeypatch):
+    find, pairs = reward_model.find_pairs, []
+
+    def spy(*args, **kwargs):
+        pairs.append(find(*args, **kwargs))
+        return pairs[-1]
+
+    class Stopped(reward_model.FlatAdam):
+        def step(self, lr=None):
+            raise Stop(self.flat.grad.clone())
+
+    monkeypatch.setattr(reward_model, "find_pairs", spy)
+    monkeypatch.setattr(reward_model, "FlatAdam", Stopped)
+    with pytest.raises(Stop) as caught:
+        train("reward_model", margin=0.3, micro_batch=micro_batch)
+    found, model, (batch, _) = caught.value.args[0], parts[0]["model"], pairs
+
+    def worth(b):
+        r, n = batch.responses, int(batch.responses.lengths[b])
+        prompt = batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]]
+        row = torch.cat([prompt, r.ids[b, :n]])[None]
+        state = model.body.hidden(row, Slots())[0, -1]
+        return state @ model.head.weight[0] + model.head.bias[0]
+
+    chosen = shuffled(12, 6, 0, seed=1).tolist()
+    loss = sum(torch.log(1 + torch.exp(worth(2 * i + 1) - worth(2 * i) + 0.3)) for i in chosen) / 6
+    expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+    assert model.head.weight.std().item() == pytest.approx(17**-0.5, rel=0.5) and not model.head.bias.any()
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+
+
+# Turned red by: numbers of pairs that are weighed by tokens.
+@each_method
+def test_micro_batches_do_not_change_what_is_shown(method, catch):
+    call = catch(method)
+    whole = call.gradient()[1]
+    for micro_batch in (2, 4):
+        found = call.gradient(micro_batch)[1]
+        assert found == pytest.approx(whole, rel=1e-4), (found, whole)
+
+
+# Turned red by: a mask that only leaves out what both begin with: that cancels, and Step-DPO would be DPO.
+def test_step_dpo_is_not_dpo(catch):
+    call = catch("step_dpo")
+    found = call.gradient()
+    call.run.config.loss = "dpo"
+    plain = call.gradient()
+    call.run.config.loss = "step_dpo"
+    assert (found[0] - plain[0]).norm() > 0.1 * plain[0].norm()
+
+
+def test_equal_margins_share_a_bin():
+    margins = torch.tensor([math.log(3)] * 75 + [-math.log(3)] * 25)
+    assert calibration_error(margins) == pytest.approx(0, abs=1e-6)
+    assert calibration_error(torch.zeros(100)) == 0
+
+
+def test_what_is_logged_where_nothing_differs(train, monkeypatch):
+    sample = Run.sample
+
+    def draw(run, problems, samples=1, greedy=False, generator=None):
+        batch = sample(run, problems, samples, greedy, generator)
+        if samples == 2 and generator is None:
+            batch.rewards = torch.ones_like(batch.rewards)
+        return batch
+
+    monkeypatch.setattr(Run, "sample", draw)
+    result = train("online_dpo", total_steps=2)
+    assert all(1 <= x <= 7 for x in result.progress["length"])
