@@ -1,25 +1,33 @@
 """Plain words for what the numbers of a row mean, where they mean something that has puzzled people before."""
+import math
 
 LITTLE_CONTRAST = 0.8   # share of groups without contrast above which most of the sampling is wasted
 CUT_OFF = 0.25          # share of responses cut off above which the limit is what is being learned
 COLLAPSED = 0.02        # nats of entropy below which nothing new is tried
 
 
-def diagnose(row: dict[str, float], limit: int) -> list[str]:
-    """Sentences about a row of `progress.csv`; none where all looks well. `limit`: the longest response."""
-    said = []
+def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accuracy") -> list[str]:
+    """Sentences about a row of `progress.csv`; none where all looks well.
+
+    limit: the longest response. measure: the column that tells how good the policy is. Only where that is the accuracy
+    is a reward of 1 as much as there is.
+    """
+    said, graded = [], measure != "held_out_accuracy"
     if row.get("no_contrast", 0) > LITTLE_CONTRAST:
-        what = ("the task is nearly solved, or needs harder prompts" if row["reward"] > 0.5 else
+        what = ("raise --temperature or --samples, or start from a policy that says more than one thing" if graded else
+                "the task is nearly solved, or needs harder prompts" if row["reward"] > 0.5 else
                 "start from a better policy, or give easier prompts or more --samples")
         said.append("most groups have no contrast: all their responses earn the same, so they teach nothing "
                     f"({row['no_contrast']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
-        said.append(f"{row['cut_off']:.0%} of answers are cut off at {limit} tokens and can hardly earn anything; "
-                    "raise --max-tokens, or wait until the policy has learned to stop")
-    if abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
-        said.append("loss is 0 while the gradient is not: a group-centred advantage at ratio 1 looks like this; watch "
-                    "the reward, for this loss says nothing")
-    if row.get("entropy", 1.0) < COLLAPSED and row["held_out_accuracy"] < 0.9:
+        what = "are judged as they stand" if graded else "can hardly earn anything"
+        said.append(f"{row['cut_off']:.0%} of answers are cut off at {limit} tokens and {what}; raise --max-tokens, or "
+                    "wait until the policy has learned to stop")
+    clipped = not math.isnan(row.get("clip_fraction", math.nan))          # of another loss 0 is only small
+    if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
+        said.append("loss is 0 while the gradient is not: advantages whose mean is 0, at a ratio near 1, look like "
+                    "this; watch the reward, for this loss says nothing")
+    if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy says the same every time and will find nothing "
                     "new; a lower --lr keeps it open")
     if row.get("kl_to_start", 0.0) > 10:

@@ -21,6 +21,7 @@ from spinup.errors import UserError
 from spinup.runs.log import read_progress
 
 HELD_OUT_PAIRS = 512    # compared without error, to test on
+RANKED = 128            # of these, by a policy at every row
 AT_ONCE = 512           # pairs drawn at a time
 PATIENCE = 20           # times as many as are wanted may be drawn: responses that earn the same make no pair
 
@@ -107,18 +108,16 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Share of pairs in which the preferred response has become likelier than the other, compared with `before`: the
-    log-probabilities `[2n, T]` under the start. This is the accuracy of the policy as a reward model."""
-    r = pairs.responses
+    """Share of the first `RANKED` pairs in which the preferred response has become likelier than the other, compared
+    with `before`: the log-probabilities `[2n, T]` under the start. So accurate is the policy as a reward model."""
+    r = pairs.responses[torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device)]
     logp = score(run.model, pairs.prompts, r.of, r.ids, temperature=run.config.temperature)[0]
-    now = select(logp - before, r.mask).sum(1).view(-1, 2)
+    now = select(logp - before[:len(r.ids)], r.mask).sum(1).view(-1, 2)
     return (now[:, 0] > now[:, 1]).float().mean()
 
 
 class RewardRun(Run):
     """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
-
-    next_words = ("plot", "resume")
 
     def __init__(self, algorithm: str, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):

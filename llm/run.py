@@ -26,6 +26,7 @@ from llm.tasks.task import Problem, Task, judge_all
 from llm.tasks.tools import replay
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
+from spinup.runs.display import short
 from spinup.runs.log import read_progress
 from spinup.runs.policy import describe
 from spinup.runs.training import Training
@@ -61,8 +62,7 @@ class Result:
     measure: str = "held_out_accuracy"
 
     def __repr__(self) -> str:
-        what = self.measure.replace("held_out", "held-out").replace("_", " ")
-        return f"Result({self.status}, {what} {self.quality:.3f}, {describe(self.directory)})"
+        return f"Result({self.status}, {short(self.measure)} {self.quality:.3f}, {describe(self.directory)})"
 
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # a number to descend, and what to watch
@@ -159,9 +159,10 @@ class Run(Training):
             value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
             value.backward()
             with torch.no_grad():
-                weight = len(piece) / len(rows) if by_rows else part.mask.sum() / tokens
-                for name, x in {**stats, "entropy": masked_mean(entropy, part.mask)}.items():
-                    found[name] += x * weight
+                share = part.mask.sum() / tokens
+                for name, x in stats.items():
+                    found[name] += x * (len(piece) / len(rows) if by_rows else share)
+                found["entropy"] += masked_mean(entropy, part.mask) * share
                 found["loss"] += value.detach()
                 self.watch_ratio(select(logp - part.logp, part.mask).exp())
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
@@ -279,7 +280,7 @@ class Run(Training):
                "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
-        for sentence in diagnose(row, self.max_tokens):
+        for sentence in diagnose(row, self.max_tokens, self.measure):
             kind = re.sub(r"[\d.%]+", "", sentence)                        # with other numbers it says the same again
             if kind not in self.said:
                 self.said.add(kind)
@@ -306,7 +307,8 @@ class Run(Training):
 
     def summary(self) -> str:
         if self.measure != "held_out_accuracy":
-            return f"{self.measure.replace('_', ' ')} {self.best.get(self.measure, math.nan):.3f}"
+            gold = f", the true one {self.best['held_out_gold']:.3f}" if "held_out_gold" in self.best else ""
+            return f"{short(self.measure)} {self.best.get(self.measure, math.nan):.3f}{gold}"
         return (f"held-out accuracy {self.best.get('held_out_accuracy', math.nan):.3f} sampled, "
                 f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")
 

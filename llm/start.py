@@ -131,7 +131,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
-    if hasattr(task, "gold"):                                 # imitation needs no reward model: the start is the same
+    if hasattr(task, "gold") or hasattr(task, "pairs"):       # imitation needs no reward model: the start is the same
         given["reward"] = ""
     stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if hasattr(task, "pairs") else {
         "stop_accuracy": cfg.start_accuracy}                  # of pairs nobody will guess what was preferred

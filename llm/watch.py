@@ -1,7 +1,8 @@
-"""Reading what a policy writes: samples coloured by advantage, accuracy on held-out problems, and a conversation."""
+"""Reading what a policy writes, or what a reward model says: samples in colours, how good they are, a conversation."""
 import json
 import math
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from llm.policy.generate import Prompts
 from llm.policy.policy import LanguagePolicy
+from llm.policy.scalar import RewardModel
+from llm.policy.score import score
+from llm.preferences import PATIENCE, compare
 from llm.run import EVALUATION
-from llm.start import load_model
+from llm.start import load_model, load_reward_model
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, judge_all
+from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.policy import describe
@@ -23,16 +29,33 @@ from spinup.runs.statistics import bootstrap_interval
 PASS = 8                # samples of a problem for pass@k
 CHUNK = 256             # problems answered at once
 
+Pair = tuple[Problem, str, str]         # a problem, the preferred response, the other
 
-def open_run(directory: Path) -> tuple[LanguagePolicy, Task, Path]:
-    """The policy and the task of a run."""
+
+def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
+    """The folder of a run, its config.json, and its task. UserError where that, or its reward, was an object."""
     folder = find_run(directory)
-    config = read_run(folder)["config"]
-    if not isinstance(config["task"], str) or not isinstance(config["reward"], str):
-        raise UserError(f"the task of {describe(folder)} is a Python object; from Python: llm.load({str(folder)!r})")
-    task, start = make_task(config["task"], config["reward"] or None), load_model(folder)
+    data = read_run(folder)
+    for name in ("task", "reward"):
+        if isinstance(data["config"][name], dict):
+            raise UserError(f"the {name} of {describe(folder)} is a Python object; from Python: "
+                            f"llm.load({str(folder)!r})")
+    return folder, data, make_task(data["config"]["task"], data["config"]["reward"] or None)
+
+
+def writer(folder: Path, config: dict[str, Any], task: Task) -> LanguagePolicy:
+    """The policy in a folder, which writes as in a run of these settings."""
+    start = load_model(folder)
     tokens = (config["max_tokens"] or task.max_tokens) + config.get("overlong", 0)
-    return LanguagePolicy(start.model, start.tokenizer, tokens, config["temperature"]), task, folder
+    return LanguagePolicy(start.model, start.tokenizer, tokens, config["temperature"])
+
+
+def start_of(folder: Path, data: dict[str, Any]) -> Path:
+    """The folder of the policy that a run began with. UserError where it is gone."""
+    if not Path(data["start"]).is_dir():
+        raise UserError(f"{describe(folder)} was made from {data['start']}, which is not there; put it back, or type "
+                        "the command in the folder that it was trained in")
+    return Path(data["start"])
 
 
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
@@ -44,10 +67,68 @@ def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples
     return texts, torch.tensor(judge_all(task, asked, texts)).view(-1, samples)
 
 
+def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int) -> list[Pair]:
+    """Up to `n` held-out pairs of the kind that a run learns from: of the task's file, or of fresh responses of the
+    policy that it began with, compared without error. UserError: there is none."""
+    rng, generator = np.random.default_rng(EVALUATION + 1 + seed), torch.Generator().manual_seed(seed)
+    if hasattr(task, "pairs"):
+        given = task.pairs(True)
+        return [given[i][1:] for i in rng.permutation(len(given))[:n]]
+    policy, found = writer(start_of(folder, data), data["config"], task), []
+    for _ in range(PATIENCE):
+        asked = task.problems(n, rng, True)
+        texts, rewards = answers(policy, task, asked, 2, False, generator)
+        found += [(asked[i // 2], texts[i], texts[j]) for i, j in compare(rewards.flatten(), 2, 0.0, rng).tolist()]
+        if len(found) >= n:
+            break
+    if not found:
+        raise UserError(f"no two responses of {describe(start_of(folder, data))} earn different rewards, so that none "
+                        "is preferred; give more --episodes")
+    return found[:n]
+
+
+def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
+    """What says how good responses to prompts are: the reward model in a folder, or a policy, by how much likelier than
+    at first it makes them (Rafailov et al. 2023)."""
+    if data.get("judges"):
+        return load_reward_model(folder).judge
+    policy, reference = writer(folder, data["config"], task), load_model(start_of(folder, data)).model
+    tokenizer, temperature = policy.tokenizer, policy.temperature
+
+    @torch.no_grad()
+    def judge(prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
+        asked = Prompts.of([tokenizer.prompt(p) for p in prompts])
+        said = Prompts.of([[*tokenizer.encode(r), tokenizer.end][:policy.max_tokens] for r in responses])
+        of, places = torch.arange(len(said.ids)), torch.arange(said.ids.shape[1])
+        logp, before = (score(m, asked, of, said.ids, temperature=temperature)[0] for m in (policy.model, reference))
+        return select(logp - before, places < said.lengths[:, None]).sum(1).tolist()
+    return judge
+
+
+def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
+    """What a run says of the preferred and of the other response of each pair, `[n, 2]`."""
+    judge, found = judge_in(folder, data, task), []
+    for i in range(0, len(pairs), CHUNK):
+        some = pairs[i:i + CHUNK]
+        found += judge([p.prompt for p, _, _ in some for _ in range(2)], [r for _, a, b in some for r in (a, b)])
+    return np.array(found).reshape(-1, 2)
+
+
 def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int = 0) -> None:
-    """Print `samples` responses to each of some held-out prompts: green better than the others, red worse."""
-    policy, task, _ = open_run(directory)
+    """Print `samples` responses to each of some held-out prompts, with what they are worth: green better than the
+    others, red worse. Of a reward model, what it says of a pair to each: green the preferred response, red the other.
+    """
+    folder, data, task = open_run(directory)
     console = Console(soft_wrap=True)
+    if data.get("judges"):
+        pairs = find_pairs(folder, data, task, prompts, seed)
+        for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs), strict=True):
+            verdict = "   ranked rightly" if said[0] > said[1] else "   ranked wrongly"
+            console.print(Text(problem.prompt, "bold") + Text(verdict, "dim"))
+            for kind, style, text, worth in zip(("preferred", "other"), ("green", "red"), texts, said, strict=True):
+                console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
+        return
+    policy, gold = writer(folder, data["config"], task), getattr(task, "gold", None)
     problems = task.problems(prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
     texts, rewards = answers(policy, task, problems, samples, False, torch.Generator().manual_seed(seed))
     for i, problem in enumerate(problems):
@@ -57,37 +138,86 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
         for text, reward in zip(texts[i * samples:(i + 1) * samples], rewards[i].tolist(), strict=True):
             adv = reward - mean
             style = "green" if adv > 1e-6 else "red" if adv < -1e-6 else "dim"
-            console.print(Text(f"  reward {reward:5.2f}  advantage {adv:+5.2f}  ") + Text(repr(text)[1:-1], style))
+            truth = f"  true reward {gold(problem, text):5.2f}" if gold else ""
+            numbers = f"  reward {reward:5.2f}{truth}  advantage {adv:+5.2f}  "
+            console.print(Text(numbers) + Text(repr(text)[1:-1], style))
 
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:
-    """Accuracy on held-out problems that no row of the run has used: sampled, greedy, and with several tries."""
-    policy, task, folder = open_run(directory)
-    generator = torch.Generator().manual_seed(seed)
-    asked = task.problems(problems, np.random.default_rng(EVALUATION + 1 + seed), True)
-    sampled, greedy = [], []
-    for i in range(0, len(asked), CHUNK):
-        some = asked[i:i + CHUNK]
-        sampled.append(answers(policy, task, some, PASS, False, generator)[1])
-        greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
-    right = (torch.cat(sampled) >= 1).double()                            # [P, PASS]
-    each = right.mean(1).numpy()
-    low, high = bootstrap_interval(each) if len(each) > 1 else (math.nan, math.nan)
-    found: dict[str, Any] = {
-        "directory": str(folder), "task": task.name, "problems": problems, "held_out_accuracy": float(each.mean()),
-        "interval": [float(low), float(high)], "held_out_greedy": float((torch.cat(greedy) >= 1).double().mean()),
-        f"pass@{PASS}": float(right.amax(1).mean()), "reward": float(torch.cat(sampled).mean())}
+    """How good a run is, by its measure, on held-out problems or pairs that no row of it has used."""
+    folder, data, task = open_run(directory)
+    measure = data.get("measure", getattr(task, "measure", "held_out_accuracy"))
+    if measure == "pair_accuracy":
+        pairs = find_pairs(folder, data, task, problems, seed)
+        said = judged(folder, data, task, pairs)
+        found, words = of_pairs(said[:, 0] > said[:, 1])
+    else:
+        policy, generator = writer(folder, data["config"], task), torch.Generator().manual_seed(seed)
+        asked = task.problems(problems, np.random.default_rng(EVALUATION + 1 + seed), True)
+        texts, sampled, greedy = [], [], []
+        for i in range(0, len(asked), CHUNK):
+            some = asked[i:i + CHUNK]
+            written, earned = answers(policy, task, some, PASS, False, generator)
+            texts += written
+            sampled.append(earned)
+            greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
+        rewards = torch.cat(sampled), torch.cat(greedy)                   # [P, PASS], [P]
+        if measure == "held_out_reward":
+            true = hasattr(task, "gold") and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
+            found, words = of_rewards(*rewards, torch.tensor(true).view(-1, PASS) if true else None)
+        else:
+            found, words = of_accuracy(*rewards)
     if as_json:
-        return json.dumps(found)
-    return (f"{describe(folder)}: {found['held_out_accuracy']:.3f} of held-out problems solved (95 % interval "
-            f"{low:.3f} to {high:.3f}), drawing {PASS} answers to each of {problems}; greedy "
-            f"{found['held_out_greedy']:.3f}; solved at least once in {PASS}: {found[f'pass@{PASS}']:.3f}")
+        return json.dumps({"directory": str(folder), "task": task.name, **found})
+    return f"{describe(folder)}: {words}"
+
+
+def mean_of(each: np.ndarray) -> tuple[float, list[float], str]:
+    """Mean of what was found for each problem `[P]`, its 95 % bootstrap interval, and that in words."""
+    low, high = bootstrap_interval(each) if len(each) > 1 else (math.nan, math.nan)
+    return float(each.mean()), [float(low), float(high)], f"95 % interval {low:.3f} to {high:.3f}"
+
+
+def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
+    """What is said of pairs `[n]`, some of them ranked rightly."""
+    mean, interval, words = mean_of(right.astype(float))
+    return ({"pairs": len(right), "pair_accuracy": mean, "interval": interval},
+            f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
+
+
+def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
+    """What is said of rewards `[P, PASS]` and of those of the likeliest answers `[P]`, where 1 is solved."""
+    right = (sampled >= 1).double()
+    mean, interval, words = mean_of(right.mean(1).numpy())
+    found = {"problems": len(right), "held_out_accuracy": mean, "interval": interval,
+             "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{PASS}": float(right.amax(1).mean()),
+             "reward": float(sampled.mean())}
+    return found, (f"{mean:.3f} of held-out problems solved ({words}), drawing {PASS} answers to each of {len(right)}; "
+                   f"greedy {found['held_out_greedy']:.3f}; solved at least once in {PASS}: "
+                   f"{found[f'pass@{PASS}']:.3f}")
+
+
+def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
+    """The same where rewards are of any size; gold: what each sampled response is truly worth, if that is known."""
+    found, said = {"problems": len(sampled), "reward_greedy": float(greedy.mean())}, []
+    for name, rewards in {"reward": sampled, "gold": gold}.items():
+        if rewards is not None:
+            values = rewards.double().numpy()
+            mean, interval, words = mean_of(values.mean(1))
+            found |= {name: mean, f"{name}_interval": interval, f"{name}_std": float(values.std())}
+            said.append(f"{mean:.3f} ({words}; deviation of a response {values.std():.3f})")
+    words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, drawing {PASS} answers to each of "
+             f"{len(sampled)} held-out problems; greedy {found['reward_greedy']:.3f}")
+    return found, words if gold is None else f"{words}; true reward of the drawn answers {said[1]}"
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
     """Read prompts from the keyboard, or a pipe, and answer them."""
     import llm
     policy = llm.load(directory)
+    if isinstance(policy, RewardModel):
+        raise UserError(f"{directory} holds a reward model, which judges and does not write; `spinup watch "
+                        f"{directory}` shows what it says")
     alphabet = getattr(policy.tokenizer, "alphabet", None)
     if sys.stdin.isatty():
         print(f"type a prompt{f' of {alphabet!r}' if alphabet else ''}; an empty line ends")

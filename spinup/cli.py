@@ -264,7 +264,7 @@ def plot(argv: list[str]) -> int:
     parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
                         help="what one curve averages. [experiment]")
-    parser.add_argument("--value", default="", help="column of progress.csv. [return_mean_100 or held_out_accuracy]")
+    parser.add_argument("--value", default="", help="column of progress.csv. [what tells how good each policy is]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE",
                         help="the picture; PNG and SVG are both written")
     args = parser.parse(argv)
@@ -286,10 +286,15 @@ def plot(argv: list[str]) -> int:
     return 0
 
 
-def speaks(directory: str) -> bool:
-    """Whether a folder holds a run of a language model."""
+def speaks(args: argparse.Namespace) -> bool:
+    """Whether the folder that was typed holds a run of a language model. UserError for what these cannot do."""
     from spinup.runs.folders import find_run, read_run
-    return read_run(find_run(Path(directory)))["algorithm"].startswith("llm ")
+    if not read_run(find_run(Path(args.directory)))["algorithm"].startswith("llm "):
+        return False
+    if args.stochastic:
+        raise UserError("the responses of a language model are always drawn; leave out --stochastic (`spinup llm chat "
+                        "DIR --greedy` gives the likeliest)")
+    return True
 
 
 def trained(directory: str) -> tuple[Any, str, Path]:
@@ -320,7 +325,7 @@ def watch(argv: list[str]) -> int:
     parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
-    if speaks(args.directory):
+    if speaks(args):
         if args.gif:
             raise UserError("a language model has no picture to show; leave out --gif to read its responses")
         from llm.watch import watch as read
@@ -337,7 +342,7 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     import json
-    if speaks(args.directory):
+    if speaks(args):
         from llm.watch import evaluate as examine
         print(examine(Path(args.directory), problems=args.episodes, seed=args.seed, as_json=args.json))
         return 0
@@ -361,7 +366,7 @@ def grid(argv: list[str]) -> int:
     parser = Parser("spinup grid", "Every combination of the values given, one process a run: spinup grid ppo --env "
                                    "CartPole-v1 --seed 0 1 2 --clip-ratio 0.1 0.2 --workers 2. The same command again "
                                    "runs only what is missing.")
-    parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
+    parser.add_argument("algorithm", help=f"{', '.join(ALGORITHMS)}; or two words, such as llm grpo")
     parser.add_argument("--workers", metavar="N", help="processes at a time. [1]")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm, with one or more values")
     if not argv or argv[0] in ("-h", "--help"):
@@ -373,6 +378,9 @@ def grid(argv: list[str]) -> int:
     from spinup.runs.grid import grid as run_grid
     from spinup.runs.training import find_device
     words = 2 if argv[0] == "llm" else 1
+    if words == 2 and (len(argv) == 1 or argv[1].startswith("-")):
+        raise UserError("spinup grid llm needs a method, as in: spinup grid llm grpo --seed 1 2; `spinup llm` lists "
+                        "them")
     name, values, current = " ".join(argv[:words]), {}, None
     module, method = algorithm(name)
     for word in argv[words:]:

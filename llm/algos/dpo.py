@@ -51,7 +51,7 @@ METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": 
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
-    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # see the equations
+    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # which of the equations above
     beta: Positive = 0.1                 # the price of divergence: the lower, the farther from the start
     penalty: NonNegative = 50.0          # lambda of DPOP
     alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs

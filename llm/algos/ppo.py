@@ -14,7 +14,7 @@ rewards and not noise. A response that is cut off pays for it, or the policy wou
 
 VAPO lets the value function learn alone at first, from whole returns; gives it a lambda of 1 for good, and the policy
 one that grows with the length of the response, 1 - 1 / (alpha length); clips higher above than below; and imitates what
-was right besides. With an alpha of .05 a response of 20 tokens would have a lambda of 0: here it is at least .5.
+was right besides. With an alpha of .05 a response of 20 tokens would have a lambda of 0: here it is at least .9.
 
 Differs from spinup/algos/ppo.py by: one episode a row, with a mask for its end; the reference, and the price of leaving
 it; a value function with its own weights. The losses, `clipped_surrogate` and `value_loss`, and `gae`, are CartPole's.
@@ -42,7 +42,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
 
 METHODS = {"ppo": {}, "vapo": {"value_first": 20, "lam_value": 1.0, "alpha": 0.05, "clip_high": 0.28, "imitate": 0.1}}
-LAMBDA = (0.5, 1.0)     # of the policy, where it depends on the length
+LAMBDA = (0.9, 1.0)     # of the policy where it depends on the length; with 0.5 answers of 7 tokens collapsed
 STEP = 0.2              # relative error of the divergence that counts at most, in an update of the price
 RATE = 0.1              # share of it by which the price then changes
 
@@ -66,7 +66,7 @@ class Config(LearningConfig):
     minibatches: Count = 4               # pieces of a batch, each a gradient step
     lr: Positive = 1e-3                  # of the policy; 3e-4 to 1e-3 for small models, 1e-6 for large ones
     value_lr: Positive = 2e-3            # of the value function, which may be quicker; 1e-5 for large ones
-    warmup: Natural = 20                 # updates in which both grow to that
+    warmup: Natural = 50                 # updates in which both grow to that; the policy collapses where it is short
     anneal: bool = True                  # then they fall linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
 
@@ -144,8 +144,9 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
             # Update policy and value function together, in pieces.
             adv, right = whiten(adv, mask), (batch.rewards >= 1).float()[:, None]            # [B, T], [B, 1]
             right = right * mask.sum() / (right * mask).sum().clamp(min=1)                   # its mean, not that of all
-            lr = step_size(1.0, update, cfg.total_steps, cfg.warmup, cfg.anneal)
-            moves = update >= cfg.value_first
+            value_lr = step_size(cfg.value_lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
+            begun = update - cfg.value_first                  # the policy begins slowly, whenever it begins
+            lr = step_size(cfg.lr, begun, cfg.total_steps - cfg.value_first, cfg.warmup, cfg.anneal) * (begun >= 0)
             for _ in range(cfg.epochs):
                 order = torch.randperm(len(mask)).to(run.device)
                 for chosen in order.tensor_split(min(cfg.minibatches, len(order))):
@@ -153,10 +154,10 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
                     optimizer.zero_grad()
                     value_optimizer.zero_grad()
                     stats = run.backward(batch, chosen, loss, adv, targets, value, right, prompts=batch.prompts,
-                                         moves=moves)
-                    value_optimizer.step(cfg.value_lr * lr)
-                    run.add(grad_norm=optimizer.step(cfg.lr * lr * moves), **stats)
+                                         moves=begun >= 0)
+                    value_optimizer.step(value_lr)
+                    run.add(grad_norm=optimizer.step(lr) if begun >= 0 else 0.0, **stats)
             missed, spread = ((targets - x)[mask > 0].var(correction=0) for x in (value, 0.0))
-            run.add(learning_rate=cfg.lr * lr * moves, explained_variance=1 - missed / spread.clamp(min=1e-8),
+            run.add(learning_rate=lr, explained_variance=1 - missed / spread.clamp(min=1e-8),
                     kl_coef=price.coef)
         return run.result()

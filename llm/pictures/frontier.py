@@ -65,4 +65,5 @@ def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
         print("{:<11} gains {} deviations at {} nats".format(method, *ends))
     met = all(min(curves[m]["end_gain"]) >= GOAL and max(curves[m]["end_kl"]) <= NATS for m in PROMISED)
     return conclude(out, "frontier", seeds, met, start=[list(map(float, x)) for x in before], accuracy=accuracy,
-                    curves=curves, best_of_n={"kl": [kl_of_best(n) for n in LADDER], "gain": np.mean(ladder, 0).tolist()})
+                    curves=curves, best_of_n={"kl": [kl_of_best(n) for n in LADDER],
+                                              "gain": np.mean(ladder, 0).tolist()})

@@ -18,6 +18,7 @@ from spinup.runs.process import spinup
 
 PROBLEMS = 1000         # of the final evaluation, eight answers each
 SOON, LATE = 60, 120    # seconds of learning from rewards
+ACTOR_CRITIC = ("ppo", "vapo")                  # train two models, and promise nothing of the first minute
 
 
 def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, log_dir: Path = Path("runs"),
@@ -35,7 +36,7 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, log_
               f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "
               f"{r['start_seconds']:.0f} s of imitation; at {SOON} s {r['soon']}", flush=True)
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
-    goal, met = goals(task, runs)
+    goal, met = goals(method, task, runs)
     return finish({
         "command": f"spinup bench accuracy {method} --task {task} --seeds {' '.join(map(str, seeds))}", "settings":
             config["config"], "parameters": config["parameters"], "versions": config["versions"], "git": config["git"],
@@ -65,12 +66,16 @@ def one(method: str, task: str, seed: int, name: str, log_dir: Path) -> dict[str
                                                      "reward", "kl_to_start", "entropy", "tokens_per_second")}}
 
 
-def goals(task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
+def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
     """What is promised of every seed, in words, and whether all keep it."""
     start = np.array([r["start"]["held_out_accuracy"] for r in runs])
     end = np.array([r["end"]["held_out_accuracy"] for r in runs])
     seconds = np.array([r["seconds"] for r in runs])
     if task == "reverse":
+        if method in ACTOR_CRITIC:
+            return (f"start .2 to .5; .97 at the end, in {LATE} s",
+                    bool((start >= .2).all() and (start <= .5).all() and (end >= .97).all()
+                         and (seconds <= LATE).all()))
         soon = np.array([r["soon"] or 0.0 for r in runs])
         return (f"start .2 to .5; .95 in the last row before {SOON} s; .97 at the end, in {LATE} s",
                 bool((start >= .2).all() and (start <= .5).all() and (soon >= .95).all() and (end >= .97).all()

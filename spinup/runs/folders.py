@@ -1,4 +1,5 @@
 """The folder of a run: where it is, what its config.json says, how it is found again."""
+import json
 import os
 import platform
 import re
@@ -54,9 +55,15 @@ def check_writable(folder: Path) -> None:
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:
     """The settings as plain data; a Python function or object among them by its name."""
-    plain = (str, int, float, bool, tuple, list, type(None))
-    values = {field.name: getattr(config, field.name) for field in fields(config)}
-    return {k: v if isinstance(v, plain) else {"callable": source_name(v)} for k, v in values.items()}
+    def plain(value: Any) -> Any:
+        if isinstance(value, Path):
+            return str(value)
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError, RecursionError):                   # a list may hold anything
+            return {"callable": source_name(value)}
+        return value
+    return {field.name: plain(getattr(config, field.name)) for field in fields(config)}
 
 
 def versions() -> dict[str, str]:
@@ -86,7 +93,6 @@ def config_from_json(config_type: type[RunConfig], data: dict[str, Any]) -> RunC
     """The settings of an earlier run. What was a Python function is only named, and cannot be made."""
     known = [f.name for f in fields(config_type)]
     check_names(data, known, "config.json holds a setting that this version does not have,")
-    data = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
     return config_type(**{k: f"python function {v['callable']}" if isinstance(v, dict) else v for k, v in data.items()})
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from spinup.errors import UserError, nearest
 from spinup.runs.display import short
-from spinup.runs.files import read_json, write_whole
+from spinup.runs.files import write_whole
+from spinup.runs.folders import read_run
 from spinup.runs.log import read_progress
 from spinup.runs.statistics import bootstrap_interval
 
@@ -31,20 +32,23 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
          "axes.formatter.useoffset": False, "savefig.dpi": 150,
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
+TRUTH = "held_out_gold"                                      # where the rewards are a model's, which learned them
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # where `short` would be too short
           "return_mean": "mean return of an epoch's episodes"}
-# By measure, what `curve.png` shows: the label of its axis, and the columns that are drawn, the measure thick, a truth
-# that it stands for thick too, what is said of training thin.
-CURVES = {
+# What `curve.png` shows, by measure, or by the truth where that is known too: the label of its axis, and the columns on
+# it, each in the look of its place.
+SHOWN = {
     "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
                                                 "return_mean_100": "mean of the last 100 episodes"}),
     "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
                                                  "held_out_accuracy": "solved of the held-out problems"}),
     "held_out_reward": ("mean reward", {"reward": "in training", "held_out_reward": "on held-out problems"}),
+    TRUTH: ("mean reward", {"reward": "learned, in training", "held_out_reward": "learned, on held-out problems",
+                            TRUTH: "true, on held-out problems"}),
     "pair_accuracy": ("share of pairs ranked rightly", {"train_accuracy": "pairs learned from",
                                                         "pair_accuracy": "held-out pairs"})}
-TRUTH = "held_out_gold"                                      # where the rewards are those of a model that was trained
-JUDGED = ("reward", "held_out_reward")                       # then said by that model
+LOOKS = ({"color": COLOURS[0], "alpha": 0.35, "linewidth": 1}, {"color": COLOURS[0], "linewidth": 2},
+         {"color": COLOURS[1], "linewidth": 2})
 
 
 @dataclass
@@ -56,16 +60,16 @@ class Curves:
     env: str                                                 # or a task
     seed: int
     progress: dict[str, list[float]]
-
-    @property
-    def measure(self) -> str:
-        """The column that tells how good the policy is."""
-        return MEASURES[1] if MEASURES[1] in self.progress else MEASURES[0]
+    measure: str                                             # the column that tells how good the policy is
 
     @property
     def unit(self) -> str:
         """What a step is."""
-        return "environment steps" if self.measure == MEASURES[0] else "updates"
+        return "updates" if self.algorithm.startswith("llm ") else "environment steps"
+
+    def label(self, column: str) -> str:
+        """What a column is, in words; a reward that was learned is never called like one that is true."""
+        return "learned " * (TRUTH in self.progress and column in ("reward", "held_out_reward")) + short(column)
 
     def xy(self, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
         """Two columns, `[rows]` each, without the rows where one is not finite: those in which no episode ended."""
@@ -78,10 +82,12 @@ class Curves:
 
 def read_curves(directory: Path) -> Curves:
     """The run in `directory`. UserError where it is not one."""
-    data = read_json(directory / "config.json")
-    subject = data["config"].get("env") or data["config"]["task"]         # a Python function or object is only named
-    name = subject if isinstance(subject, str) else subject["callable"]
-    return Curves(directory, data["algorithm"], name, data["config"]["seed"], read_progress(directory))
+    data, progress = read_run(directory), read_progress(directory)
+    subject = data["config"].get("env") or data["config"]["task"]
+    if not isinstance(subject, str):                                      # a Python function or object is only named
+        subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
+    older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
+    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older))
 
 
 def find_curves(directories: Sequence[Path]) -> list[Curves]:
@@ -101,37 +107,37 @@ def _natural(text: str) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
 
 
-def grouped(runs: list[Curves], group: str) -> dict[str, dict[str, list[Curves]]]:
-    """environment -> label -> runs of one curve. A label is an algorithm, or the name of a folder, with that of the
-    folder around it where two are alike."""
+def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
+    """What shares an axis, environment and what is measured -> label -> runs of one curve. A label is an algorithm, or
+    the name of a folder, with that of the folder around it where two are alike."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
         raise UserError(f"--group must be one of {', '.join(kinds)}, not {group!r}.{nearest(group, kinds)}")
     names = [key.name for key in {kinds[group](run) for run in runs}]
-    result: dict[str, dict[str, list[Curves]]] = {}
+    result: dict[tuple[str, str], dict[str, list[Curves]]] = {}
     for run in runs:
         key = kinds[group](run)
         label = key.name if names.count(key.name) == 1 else "/".join(key.parts[-2:])
-        result.setdefault(run.env, {}).setdefault(label, []).append(run)
+        axis = run.env, run.label(value or run.measure)
+        result.setdefault(axis, {}).setdefault(label, []).append(run)
     return result
 
 
 def draw_curve(directory: Path) -> Path:
-    """Draw the training return of a run into its `curve.png`, and return the path of that."""
+    """Draw how well a run did, in training and in its measure, into its `curve.png`, and return the path of that."""
     from matplotlib import rc_context
     run, path = read_curves(Path(directory)), Path(directory) / "curve.png"
-    if run.measure == MEASURES[0]:
-        names, labels, ylabel = ("return_mean", run.measure), EPISODES, "undiscounted return"
-    else:
-        names, labels, ylabel = ("reward", run.measure), RESPONSES, "share of responses"
-    each, mean = (run.xy("steps", name) for name in names)
+    other = short(run.measure), {"reward": "mean reward in training", run.measure: short(run.measure)}
+    ylabel, columns = SHOWN.get(TRUTH if TRUTH in run.progress else run.measure, other)
     with rc_context(STYLE):
         figure, (axes,) = _figure()
-        _line(axes, *each, color=COLOURS[0], alpha=0.35, linewidth=1, label=labels[0])
-        _line(axes, *mean, color=COLOURS[0], linewidth=2, label=labels[1])
+        for (column, label), look in zip(columns.items(), LOOKS, strict=False):
+            xs, ys = run.xy("steps", column)
+            if len(xs):                                      # imitation, for one, earns no reward in training
+                _line(axes, xs, ys, label=label, **look)
         axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel=ylabel)
-        _finish(axes, run.unit, empty=not len(each[0]) and not len(mean[0]))
+        _finish(axes, run.unit, empty=not axes.lines)
         write_whole(path, render(figure, "png"))
     return path
 
@@ -139,7 +145,8 @@ def draw_curve(directory: Path) -> Path:
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
          group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
          out: Path | None = None) -> list[Path]:
-    """Draw every run in or below `directories`, one axis per environment; returns the paths of the PNG and the SVG.
+    """Draw every run in or below `directories`, one axis per environment and measure; returns the paths of the PNG and
+    the SVG.
 
     A curve is the mean over the runs of a group, with its 95 % bootstrap interval, as far as all of them reach. What
     goes on after the first has stopped, and each of fewer than three runs, is drawn by itself, thin.
@@ -165,12 +172,12 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
     if out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a folder of yours")
-    panels = grouped(runs, group)
+    panels = grouped(runs, group, value)
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     with rc_context(STYLE):
         figure, all_axes = _figure(len(panels), max(len(groups) for groups in panels.values()))
-        for axes, (env, groups) in zip(all_axes, panels.items(), strict=True):
+        for axes, ((env, words), groups) in zip(all_axes, panels.items(), strict=True):
             banded = False
             for i, (label, members) in enumerate(groups.items()):
                 place = labels.index(label) if group == "algorithm" else i        # an algorithm looks alike everywhere
@@ -179,8 +186,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                 found = (m.xy(column, value or m.measure) for m in members)
                 curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
                 banded |= _draw_group(axes, curves, label, look)
-            shown = value or members[0].measure
-            name = LABELS.get(shown, shown.replace("_", " ")) + (f", over {smooth} rows" if smooth > 1 else "")
+            name = LABELS.get(value or members[0].measure, words) + (f", over {smooth} rows" if smooth > 1 else "")
             axes.set(title=env, ylabel=name)
             _finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % interval, n runs" if banded else None)
@@ -194,20 +200,21 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
 
 
 def summary(directories: Sequence[Path], group: str = "experiment") -> list[dict[str, Any]]:
-    """What `plot` draws as a table: a row for each group, with the mean over its runs of the last number of `measure`.
+    """What `plot` draws as a table: a row for each group, with the mean over its runs of the last number of their
+    measure, which `measure` names.
 
     `n` counts the runs in which an episode ended; `steps` are those of the shortest run; `low` and `high` bound the
     95 % bootstrap interval over runs, and are NaN for fewer than three.
     """
     rows = []
-    for env, groups in grouped(find_curves(directories), group).items():
+    for (env, measure), groups in grouped(find_curves(directories), group).items():
         for label, members in groups.items():
-            measure = members[0].measure
-            last = [float(ys[-1]) for _, ys in (m.xy("steps", measure) for m in members) if len(ys)]
+            last = [float(ys[-1]) for _, ys in (m.xy("steps", m.measure) for m in members) if len(ys)]
             low, high = bootstrap_interval(last) if len(last) >= ENOUGH else (np.nan, np.nan)
             rows.append({group: label, "env": env, "n": len(last),
                          "steps": int(min(m.progress["steps"][-1] for m in members)),
-                         measure: float(np.mean(last)) if last else np.nan, "low": low, "high": high})
+                         "measure": measure, "mean": float(np.mean(last)) if last else np.nan, "low": low,
+                         "high": high})
     return rows
 
 

@@ -3,27 +3,33 @@ import io
 import json
 import math
 import re
+import shutil
 import sys
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 
 import llm
 from llm.config import LanguageConfig
-from llm.tasks.task import is_held_out
+from llm.tasks.task import Problem, is_held_out
+from llm.tasks.taste import Taste
 from spinup.cli import METHODS, PICTURES, TASKS
+from spinup.runs import plots
 from spinup.runs.config import Range, comments, flag
-from spinup.runs.files import read_json
+from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import read_presets
+from spinup.runs.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
 REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
+NEEDS = {"kl_target": {"kl_coef": 0.1}}                                   # settings that another must go with
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
 
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40,
@@ -112,6 +118,10 @@ WRONG = {                                                                 # what
     "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
     "picture's file": ("llm picture beyond-imitation --out nowhere/x.png", "--out nowhere/x.png cannot be written"),
     "GIF": ("watch {model} --gif x.gif", "a language model has no picture to show; leave out --gif"),
+    "grid alone": ("grid llm", "spinup grid llm needs a method, as in: spinup grid llm grpo --seed 1 2; `spinup llm`"),
+    "grid without a method": ("grid llm --seed 1 2", "spinup grid llm needs a method"),
+    "eval drawing": ("eval {model} --stochastic", "always drawn; leave out --stochastic (`spinup llm chat DIR"),
+    "watch drawing": ("watch {model} --stochastic", "always drawn; leave out --stochastic"),
     "problems": ("eval {model} --episodes 0", "--episodes must be at least 1, not 0")}
 
 
@@ -180,7 +190,7 @@ def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
             below = [limit.low - 1, *([limit.low] if limit.open_low else [])]
             for value in [*below, *([limit.high + 1] if limit.high < 2**53 else []), math.nan, math.inf, "much"]:
                 check_refused(cli("llm", method, f"{flag(field)}={value}"), f"{flag(field)} must be ")
-            config(**{field: limit.high if limit.high < 2**53 else limit.low + 1})
+            config(**{**NEEDS.get(field, {}), field: limit.high if limit.high < 2**53 else limit.low + 2})
     assert tree() == []
 
 
@@ -314,7 +324,8 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
 # Turned red by: environment steps on the axis.
 def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path):
     done = cli("plot", run, "--out", "x.png")
-    assert done.code == 0 and re.search(r"x +reverse:length=2,symbols=10 +1 +2 +1 ", done.out)
+    assert done.code == 0
+    assert re.search(r"x +reverse:length=2,symbols=10 +1 +2 +held-out accuracy +1 ", done.out)
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     drawn = (tmp_path / "x.svg").read_text()
     for words in ("held-out accuracy", "updates", "reverse:length=2,symbols=10"):
@@ -323,12 +334,146 @@ def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path
     check_refused(cli("plot", run, "--value", "kl_to_strat"), "Did you mean 'kl_to_start'?")
 
 
+# Runs of which the reward, or a preference, was learned.
+
+@pytest.fixture(scope="module")
+def learned(make_model, tmp_path_factory) -> dict[str, str]:
+    """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
+    settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "draw_curve", lambda directory: None)
+        settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
+                     "log_dir": str(tmp_path_factory.mktemp("learned"))}
+        judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory
+        ppo = llm.ppo(**settings, reward=str(judge), prompts=16, total_steps=2).directory
+    return {"sft": settings["model"], "judge": str(judge), "ppo": str(ppo)}
+
+
+def watched(out: str) -> list[tuple[str, float, float, str]]:
+    """(prompt, learned reward, true reward, response) of each line that `watch` printed."""
+    found, prompt = [], ""
+    for line in out.splitlines():
+        form = r"  reward +(\S+)  true reward +(\S+)  advantage +\S+  ([a-h>]*)"
+        if (match := re.fullmatch(form, line)) is None:
+            prompt = line
+        else:
+            found.append((prompt, float(match[1]), float(match[2]), match[3]))
+    return found
+
+
+# Turned red by: the learned reward in place of the true one, or the other way round.
+def test_watch_shows_the_true_reward_beside_the_learned_one(learned, cli):
+    judge, taste = llm.load(learned["judge"]), Taste()
+    shown = watched(cli("watch", learned["ppo"], "--episodes", 3).out)
+    assert len(shown) == 24 and len({text for *_, text in shown}) > 8
+    for prompt, reward, true, text in shown:
+        assert is_held_out(prompt) and reward == pytest.approx(judge(prompt, text), abs=0.006)
+        assert true == pytest.approx(taste.reward(Problem(prompt), text), abs=0.006)
+
+
+# What `watch` prints of as many problems is what `eval` counts. Turned red by: an interval over responses in place of
+# problems; the deviation of means of problems; the rewards of the likeliest answers among those of the drawn.
+def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
+    shown = watched(cli("watch", learned["ppo"], "--episodes", 5).out)
+    found = json.loads(cli("eval", learned["ppo"], "--episodes", 5, "--json").out)
+    for name, numbers in {"reward": [x for _, x, _, _ in shown], "gold": [x for _, _, x, _ in shown]}.items():
+        rewards = np.array(numbers).reshape(5, 8)
+        assert found.pop(name) == pytest.approx(rewards.mean(), abs=0.006)
+        assert found.pop(f"{name}_interval") == pytest.approx(bootstrap_interval(rewards.mean(1)), abs=0.006)
+        assert found.pop(f"{name}_std") == pytest.approx(rewards.std(), abs=0.006)
+    greedy = found.pop("reward_greedy")
+    assert found == {"directory": learned["ppo"], "task": "taste", "problems": 5}
+    of = r"(-?\d\.\d{3}) \(95 % interval -?\d\.\d{3} to -?\d\.\d{3}; deviation of a response \d\.\d{3}\)"
+    said = cli("eval", learned["ppo"], "--episodes", 5).out.removeprefix(f"{learned['ppo']}: ")
+    said = re.fullmatch(rf"learned reward {of}, drawing 8 answers to each of 5 held-out problems; greedy (\S+); true "
+                        rf"reward of the drawn answers {of}\n", said)
+    assert said and float(said[2]) == pytest.approx(greedy, abs=6e-4)
+
+
+# Turned red by: a learned reward where it is the task's own; accuracy, which a graded task does not have.
+def test_eval_of_a_graded_task_tells_its_reward(learned, cli, files, beginner):
+    found = json.loads(cli("eval", learned["sft"], "--json").out)
+    assert set(found) == {"directory", "task", "problems", "reward", "reward_interval", "reward_std", "reward_greedy"}
+    assert cli("eval", learned["sft"]).out.startswith(f"{learned['sft']}: reward {found['reward']:.3f} (95 % interval")
+    done = cli("llm", "grpo", "--task", "taste", "--model", learned["sft"], "--reward", "score.py:half",
+               *(word for word in WORDS[2:] if word != "--quiet"), "--exp-name", "x")
+    assert re.search(r"1 / 2 steps   held-out reward +0\.\d+ ", done.out)
+    assert re.search(r"; held-out reward (0\.\d{3}); curve: ", done.out)
+    half = json.loads(cli("eval", RUN, "--json").out)         # each answer earns 1/2 or 1
+    assert half["reward_std"] ** 2 == pytest.approx((half["reward"] - 0.5) * (1 - half["reward"]))
+    assert half["reward_interval"][0] < half["reward"] < half["reward_interval"][1]
+
+
+# Turned red by: pairs whose other response is the better one, or that may have been learned from; a verdict that does
+# not look at what the model says.
+def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
+    judge, taste = llm.load(learned["judge"]), Taste()
+    shown = cli("watch", learned["judge"], "--episodes", 40).out.splitlines()
+    assert len(shown) == 120
+    right = 0
+    for i in range(0, 120, 3):
+        prompt, verdict = re.fullmatch(r"([a-h]{3}>)   ranked (rightly|wrongly)", shown[i]).groups()
+        a, b = (re.fullmatch(rf"  {kind} +reward +(\S+)  ([a-h>]*)", line).groups()
+                for kind, line in zip(("preferred", "other"), shown[i + 1:i + 3], strict=True))
+        assert is_held_out(prompt)
+        assert taste.reward(Problem(prompt), a[1]) > taste.reward(Problem(prompt), b[1])
+        for worth, text in (a, b):
+            assert float(worth) == pytest.approx(judge(prompt, text), abs=0.006)
+        assert (verdict == "rightly") == (judge(prompt, a[1]) > judge(prompt, b[1]))
+        right += verdict == "rightly"
+    found = json.loads(cli("eval", learned["judge"], "--episodes", 40, "--json").out)
+    low, high = found.pop("interval")
+    assert found == {"directory": learned["judge"], "task": "taste", "pairs": 40, "pair_accuracy": right / 40}
+    assert low < right / 40 < high
+    assert cli("eval", learned["judge"], "--episodes", 40).out == (
+        f"{learned['judge']}: {right / 40:.3f} of 40 held-out pairs ranked rightly (95 % interval {low:.3f} to "
+        f"{high:.3f})\n")
+    assert cli("watch", learned["judge"], "--episodes", 40, "--seed", 1).out.splitlines() != shown
+
+
+# Turned red by: a traceback where the start has moved, or where nothing can be said.
+def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
+    check_refused(cli("llm", "chat", learned["judge"]), "holds a reward model, which judges and does not write; "
+                                                        f"`spinup watch {learned['judge']}` shows what it says")
+    shutil.copytree(learned["judge"], tmp_path / "alone")
+    data = read_json(tmp_path / "alone/config.json")
+    write_json(tmp_path / "alone/config.json", data | {"start": "runs/gone"})
+    for command in ("watch", "eval"):
+        check_refused(cli(command, "alone"), "alone was made from runs/gone, which is not there; put it back, or type")
+
+
+# The task says of a response only whether it is the chosen one. Turned red by: the accuracy on that; log-probabilities
+# without those under the start; pairs that were learned from.
+def test_eval_of_a_policy_that_learned_from_given_pairs_ranks_held_out_ones(cli, beginner):
+    pairs = [{"prompt": f"{a}{b}>", "chosen": b + a, "rejected": a} for a in "abcdefghij" for b in "abcdefghij"]
+    result = llm.dpo(pairs, model=beginner, lr=1e-2, warmup=0, total_steps=6, log_dir="runs", exp_name="x", held_out=8,
+                     quiet=True, tensorboard=False, threads=1, preset="none")
+    n = len({p["prompt"] for p in pairs if is_held_out(p["prompt"])})
+    assert 5 < n < 20 and result.measure == "pair_accuracy" and result.quality > 0.5
+    found = json.loads(cli("eval", RUN, "--json").out)
+    assert (found["pairs"], found["pair_accuracy"]) == (n, pytest.approx(result.quality))
+    few = json.loads(cli("eval", RUN, "--json", "--episodes", 5).out)
+    assert few["pairs"] == 5
+
+
+# Turned red by: `measure` left out of config.json; a learned reward on the axis of a true one.
+def test_plot_names_the_measure_of_each_run(learned, cli):
+    out = cli("plot", *learned.values(), "--group", "run", "--out", "x.png").out
+    rows = {re.split(r" {2,}", line)[0]: re.split(r" {2,}", line)[1:5] for line in out.splitlines()}
+    names = {kind: Path(folder).name for kind, folder in learned.items()}
+    assert rows[names["sft"]] == ["taste", "1", "60", "held-out reward"]
+    assert rows[names["judge"]] == ["taste", "1", "20", "pair accuracy"]
+    assert rows[names["ppo"]] == ["taste", "1", "2", "learned held-out reward"]
+
+
 # Turned red by: "llm dr_grpo" handed to the command line as one word.
 def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)
     assert done.code == 0 and done.out.startswith("2 runs in 1 variants; 2 at a time\n")
+    assert re.search(r"^variant +seeds +held-out accuracy +95 % interval ", done.out, re.M)
+    assert done.out.endswith("\nheld-out accuracy: at the end of a run, averaged over its finished seeds\n")
     results = [tmp_path / f"runs/g/g_s{seed}/result.json" for seed in (1, 2)]
     assert [read_json(path)["status"] for path in results] == ["finished"] * 2
     assert read_json(results[0].with_name("config.json"))["algorithm"] == "llm dr_grpo"
@@ -336,7 +481,7 @@ def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path)
     again = cli(*words)
     assert again.code == 0 and "2 of them finished earlier" in again.out
     assert [path.stat().st_mtime_ns for path in results] == written
-    assert "held_out_accuracy" in cli("plot", "runs", "--out", "g.png").out
+    assert re.search(r"^g +reverse\S* +2 +1 +held-out accuracy ", cli("plot", "runs", "--out", "g.png").out, re.M)
 
 
 # Turned red by: a checkpoint of another method that is loaded.

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot, pad
 
 from llm import preferences
 from llm.algos import dpo, reward_model
-from llm.algos.dpo import Config, divergence_elsewhere, from_first_difference, preference_loss
+from llm.algos.dpo import Config, divergence_elsewhere, first_different_step, preference_loss
 from llm.algos.reward_model import bradley_terry, calibration_error, correlation
 from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
@@ -229,8 +229,9 @@ def test_forward_kl():
 
 
 # The end token is 9; what stands behind it is anything. Turned red by: the first difference itself left out; what is
-# alike behind it left out too; the pairs' rows mixed up; a mask that forgets what a tool wrote.
-def test_from_first_difference():
+# alike behind it left out too; the pairs' rows mixed up; a mask that forgets what a tool wrote; a step that goes on
+# behind its end, or that an end before the difference has closed.
+def test_first_different_step():
     ids = torch.tensor([[1, 2, 3, 9, 7], [1, 2, 4, 9, 7],                 # alike again behind the difference
                         [5, 2, 3, 4, 9], [6, 2, 9, 4, 9],                 # differ at once
                         [1, 2, 9, 3, 3], [1, 2, 3, 3, 9],                 # the first is the beginning of the second
@@ -238,9 +239,14 @@ def test_from_first_difference():
                         [1, 8, 8, 2, 9], [1, 8, 8, 3, 9]])                # a tool wrote 8 8
     mask = torch.tensor([[1.0, 1, 1, 1, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 0, 0],
                          [1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 0, 1, 1], [1, 0, 0, 1, 1]])
-    expected = [[0.0, 0, 1, 1, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 0, 0],
-                [0, 0, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
-    assert from_first_difference(ids, mask).tolist() == expected
+    whole = [[0.0, 0, 1, 1, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 0, 0],
+             [0, 0, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
+    assert first_different_step(ids, mask, torch.tensor([9])).tolist() == whole
+    single = [[float(column == at) for column in range(5)] for at in (2, 0, 2, 0, 3) for _ in range(2)]
+    assert first_different_step(ids, mask, torch.tensor([], dtype=torch.long)).tolist() == single
+    steps = torch.tensor([[1, 5, 2, 2, 5, 3, 5], [1, 5, 2, 4, 4, 5, 3]])                     # 5 ends a step
+    found = first_different_step(steps, torch.ones(2, 7), torch.tensor([5, 6]))
+    assert found.tolist() == [[0, 0, 0, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]]
 
 
 # What a reward model says of itself.
@@ -400,16 +406,17 @@ def same(found, expected):
     assert found[1]["loss"] == pytest.approx(expected[1]["loss"], rel=1e-5)
 
 
-def sums(call, b, of=None, begin=0):
-    """D, log pi, own tokens and K of response b from token `begin` on, read as if it answered prompt `of`."""
+def sums(call, b, of=None, only=None):
+    """D, log pi, own tokens and K of response b, or of one token of it, read as if it answered prompt `of`."""
     r, prompts, T = call.batch.responses, call.batch.prompts, call.run.config.temperature
     of, n = r.of if of is None else of, int(r.lengths[b])
     log_pi, log_ref = ((plainly(m, prompts, of, r.ids, b, n) / T).log_softmax(-1)
                        for m in (call.run.model, call.run.reference))
-    own = [t for t in range(begin, n) if r.mask[b, t]]
-    logp = sum(log_pi[t, r.ids[b, t]] for t in own)
-    before = sum(log_ref[t, r.ids[b, t]] for t in own).detach()
-    return logp - before, logp, len(own), sum(kl_categorical(log_ref[t], log_pi[t]) for t in own)
+    own = [t for t in range(n) if r.mask[b, t] and only in (None, t)]
+    nothing = 0 * log_pi.sum()
+    logp = nothing + sum(log_pi[t, r.ids[b, t]] for t in own)
+    before = (nothing + sum(log_ref[t, r.ids[b, t]] for t in own)).detach()
+    return logp - before, logp, len(own), nothing + sum(kl_categorical(log_ref[t], log_pi[t]) for t in own)
 
 
 def elsewhere(call):
@@ -426,10 +433,10 @@ def by_hand(call, method):
     cfg, r, total, shown = call.run.config, call.batch.responses, 0.0, []
     z = max(0.0, elsewhere(call)) if method == "kto" else None
     for won, lost in call.rows.view(-1, 2).tolist():
-        begin = 0
-        if method == "step_dpo":
-            begin = next(t for t in range(r.ids.shape[1]) if r.ids[won, t] != r.ids[lost, t])
-        (dw, logp_w, nw, kw), (dl, logp_l, nl, kl) = (sums(call, b, begin=begin) for b in (won, lost))
+        only = None
+        if method == "step_dpo":                                          # without a character that ends one: a token
+            only = next(t for t in range(r.ids.shape[1]) if r.ids[won, t] != r.ids[lost, t])
+        (dw, logp_w, nw, kw), (dl, logp_l, nl, kl) = (sums(call, b, only=only) for b in (won, lost))
         u = {"dpop": dw - cfg.penalty * torch.relu(-dw) - dl, "tdpo": dw - dl - cfg.alpha * (kl - kw.detach()),
              "simpo": logp_w / nw - logp_l / nl - cfg.margin / cfg.beta}.get(method, dw - dl)
         each = -torch.log(torch.sigmoid(cfg.beta * u))
@@ -736,12 +743,14 @@ def test_step_dpo_is_not_dpo(catch):
     assert (found[0] - plain[0]).norm() > 0.1 * plain[0].norm()
 
 
+# Turned red by: an order in which equal numbers come by chance.
 def test_equal_margins_share_a_bin():
     margins = torch.tensor([math.log(3)] * 75 + [-math.log(3)] * 25)
     assert calibration_error(margins) == pytest.approx(0, abs=1e-6)
     assert calibration_error(torch.zeros(100)) == 0
 
 
+# Turned red by: columns of an update without a pair that are missing, or NaN where the responses are known.
 def test_what_is_logged_where_nothing_differs(train, monkeypatch):
     sample = Run.sample
 

@@ -1,5 +1,4 @@
 """A run of a language model: its folder, its rows, where it begins, what is said of it, and the policy it gives."""
-import csv
 import json
 import math
 import re
@@ -46,7 +45,9 @@ def early(prompt: str, response: str) -> float:
 
 
 def train(method: str, model: str, **settings) -> Result:
-    own = {"batch": 16} if method == "sft" else {"prompts": 4, "samples": 4}
+    own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
+           "reward_model": {"batch": 4, "pairs": 8, "calibration": 16}}.get(METHODS[method].rpartition(".")[2],
+                                                                            {"prompts": 4, "samples": 4})
     return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
 
 
@@ -76,30 +77,52 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, monkeypatch):
     assert config["git"] is None or re.fullmatch(r"[0-9a-f]{12}\+?", config["git"])
 
     result, progress = read_json(run / "result.json"), read_progress(run)
-    assert (result["status"], result["steps"], result["measure"]) == ("finished", 4, "held_out_accuracy")
+    assert (result["status"], result["steps"]) == ("finished", 4)
+    assert result["measure"] == config["measure"] == "held_out_accuracy"
     for name in "held_out_accuracy", "held_out_greedy", "held_out_reward":
         assert result[name] == progress[name][-1]
     assert (run / "curve.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
-# Turned red by: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely.
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_the_same_columns(method, beginner):
+# What the methods of a file have besides, measured at every update, and at every row.
+OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
+       "dpo": (["logp_preferred", "logp_other", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
+# What they lack: a policy gradient has no ratio, a clipped surrogate no logp; who draws nothing, nothing of the drawn.
+UNDRAWN = {"reward", "reward_std", "no_contrast", "cut_off"}
+LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
+           "best_of_n": {"kl", "clip_fraction"}, "grpo": {"logp"}, "ppo": {"logp"},
+           "dpo": UNDRAWN | {"logp", "kl", "clip_fraction"}}
+
+
+# Turned red by: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely; the
+# columns of one method in the rows of another.
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "reward_model"])
+def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
     rewarded = {} if method == "sft" else {"reward": early}
     if method == "best_of_n":
         rewarded["keep"] = 0.1
-    result = train(method, beginner, **rewarded)
-    with open(result.directory / "progress.csv", newline="") as file:
-        columns = next(csv.reader(file))
+    result, file = train(method, beginner, **rewarded), METHODS[method].rpartition(".")[2]
+    own, logged = OWN.get(file, ([], []))
+    columns = list(result.progress)
     assert columns == ["epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", *METRICS,
-                       "kl_to_start", *(f"{phase}_seconds" for phase in PHASES), "tokens_per_second", "wall_seconds",
-                       "steps_per_second"]
-    lacking = {"logp"} if method in ("grpo", "dr_grpo", "dapo") else {"kl", "clip_fraction"}       # of the two losses
-    if method == "sft":
-        lacking |= {"reward", "reward_std", "no_contrast", "cut_off", "ratio_min", "ratio_max"}
+                       "kl_to_start", "kl_of_response", *own, *(f"{phase}_seconds" for phase in PHASES),
+                       "tokens_per_second", *logged, "wall_seconds", "steps_per_second"]
+    lacking = LACKING[file] - (UNDRAWN if method == "online_dpo" else set())
     assert {name for name in columns if math.isnan(result.progress[name][-1])} == lacking
     assert result.progress["steps"] == [1, 2, 3, 4] and result.status == "finished"
-    assert result.held_out_accuracy == result.progress["held_out_accuracy"][-1]
+    assert result.measure == "held_out_accuracy" and result.quality == result.progress["held_out_accuracy"][-1]
+
+
+# A reward model has no responses of its own to count. Turned red by: the accuracy on the pairs that it learns from.
+def test_a_reward_model_has_columns_of_its_own(beginner):
+    result = train("reward_model", beginner, reward=early)
+    assert list(result.progress) == [
+        "epoch", "steps", "loss", "train_accuracy", "grad_norm", "learning_rate", "pair_accuracy", "pair_margin",
+        "calibration_error", "length_correlation", "wall_seconds", "steps_per_second"]
+    assert not any(math.isnan(values[-1]) for values in result.progress.values())
+    assert result.measure == "pair_accuracy" and result.quality == result.progress["pair_accuracy"][-1]
+    ended = read_json(result.directory / "result.json")
+    assert ended["pair_accuracy"] == result.quality and "held_out_accuracy" not in ended
 
 
 # Turned red by: problems drawn without the seed; a generator that is another after each checkpoint.
@@ -233,8 +256,8 @@ def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, setti
 
 # What is said.
 
-WELL = {"reward": 0.4, "no_contrast": 0.3, "cut_off": 0.0, "loss": 0.2, "grad_norm": 0.5, "entropy": 0.8,
-        "held_out_accuracy": 0.4, "kl_to_start": 0.1}
+WELL = {"reward": 0.4, "no_contrast": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_fraction": 0.0, "grad_norm": 0.5,
+        "entropy": 0.8, "held_out_accuracy": 0.4, "kl_to_start": 0.1}
 SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
     "little contrast": ({"no_contrast": 0.85}, "most groups have no contrast: .* (85% now); start from a better policy",
                         {"no_contrast": 0.8}),
@@ -242,6 +265,7 @@ SAID = {                                # a row that calls for a sentence, its w
                       {"no_contrast": math.nan, "reward": 0.9}),
     "cut off": ({"cut_off": 0.3}, "30% of answers are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
     "loss of 0": ({"loss": -1e-9}, "loss is 0 while the gradient is not", {"loss": -1e-9, "grad_norm": 0.0}),
+    "loss of 0, clipped": ({"loss": 1e-4}, "advantages whose mean is 0", {"loss": 1e-4, "clip_fraction": math.nan}),
     "loss": ({"loss": 9e-4}, "watch the reward", {"loss": 1.1e-3}),
     "negative loss": ({"loss": -9e-4}, "watch the reward", {"loss": -1.1e-3}),
     "collapsed": ({"entropy": 0.01}, "entropy is 0.010 nats", {"entropy": 0.01, "held_out_accuracy": 0.95}),
@@ -250,13 +274,30 @@ SAID = {                                # a row that calls for a sentence, its w
 
 
 # Turned red by: each comparison with, or without, its limit; a limit on the loss without its absolute value, or without
-# the gradient; one on the entropy without the accuracy.
+# the gradient, or of any method; one on the entropy without the accuracy.
 @pytest.mark.parametrize("case", SAID)
 def test_what_has_puzzled_people_is_said_in_words(case):
     wrong, words, right = SAID[case]
     (sentence,) = diagnose({**WELL, **wrong}, 7)
     assert re.search(words.replace("(", r"\(").replace(")", r"\)"), sentence)
     assert diagnose({**WELL, **right}, 7) == []
+
+
+# Where rewards have no upper end, a reward of 1 is nothing special, and how often it is reached tells nothing.
+# Turned red by: a measure that is not looked at.
+def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
+    row = {**WELL, "reward": 3.0, "held_out_accuracy": 1.0, "no_contrast": 0.9, "cut_off": 0.4, "entropy": 0.001}
+    contrast, cut_off, entropy = diagnose(row, 7, "held_out_reward")
+    assert "solved" not in contrast and "raise --temperature" in contrast
+    assert "hardly earn" not in cut_off and "raise --max-tokens" in cut_off
+    assert "a lower --lr" in entropy and not [s for s in diagnose(row, 7) if "entropy" in s]
+    assert "nearly solved" in diagnose(row, 7)[0]
+
+
+# Turned red by: a run that does not hand on what it is measured by.
+def test_a_run_on_a_graded_task_is_told_what_holds_there(beginner, capsys):
+    train("grpo", beginner, task="taste:letters=10,length=2", quiet=False)
+    assert "of answers are cut off at 4 tokens and are judged as they stand" in capsys.readouterr().out
 
 
 # Turned red by: `not ... <= CUT_OFF`, which NaN is.
@@ -310,6 +351,38 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
         assert done.code == 2 and words in done.err and done.err.count("\n") == 1
     assert llm.load(where).respond("bc>", greedy=True) == result.policy.respond("bc>", greedy=True)
     assert train("sft", beginner, task=Vowels(), total_steps=3).status == "finished"
+
+
+# A list is kept whole in config.json, so that nothing else is needed to go on. Turned red by: a list that comes back
+# as something else; a curve that asks it for its name.
+def test_a_task_may_be_a_list_of_prompts(cli, curve, monkeypatch):
+    monkeypatch.setattr(plots, "draw_curve", DRAW)
+    prompts = [{"prompt": f"{a}{b}>", "answer": b + a} for a in "abcd" for b in "abcd"]
+    result = llm.sft(**{**TINY, **SHAPE, "task": prompts, "batch": 8, "exp_name": "x"})
+    where, whole = result.directory, curve(result.directory)
+    assert (where / "curve.png").exists() and read_json(where / "config.json")["config"]["task"] == prompts
+    assert re.search(r"^x +list of prompts +1 +4 +held-out accuracy ", cli("plot", where).out, re.M)
+    assert re.match(r"[a-d]{2}>   answer '[a-d]{2}'\n  reward ", cli("watch", where).out)
+    assert json.loads(cli("eval", where, "--episodes", 2, "--json").out)["problems"] == 2
+    for name in "result.json", "checkpoint.pt":                           # as if it had been killed early
+        (where / name).unlink()
+    assert cli("resume", where).code == 0 and curve(where) == whole
+
+
+# Turned red by: JSON's own traceback in the middle of a training.
+def test_a_list_that_json_cannot_hold_is_named_and_a_path_is_a_text(cli, tmp_path):
+    prompts = [{"prompt": f"{a}{b}>", "answer": b + a, "seen": {1}} for a in "abcd" for b in "abcd"]
+    settings = {**TINY, **SHAPE, "batch": 8}
+    listed = llm.sft(**{**settings, "task": prompts}).directory
+    assert read_json(listed / "config.json")["config"]["task"] == {"callable": "list"}
+    (listed / "result.json").unlink()
+    done = cli("resume", listed)
+    assert done.code == 2 and f"llm.sft(list, resume='{listed}')" in done.err
+    file = tmp_path / "mine.jsonl"
+    file.write_text("".join(f'{{"prompt": "{p["prompt"]}", "answer": "{p["answer"]}"}}\n' for p in prompts))
+    told = llm.sft(**{**settings, "task": file}).directory
+    assert read_json(told / "config.json")["config"]["task"] == str(file)
+    assert json.loads(cli("eval", told, "--json").out)["task"] == "mine"
 
 
 # Turned red by: the function named as if it were the task.

@@ -109,6 +109,8 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch,
     assert "\x1b" not in out
     assert "4/4 runs" in out
     assert "x_gamma2_s5   failed: spinup: --gamma must be from 0 to 1, not 2.0" in out
+    assert re.search(r"^variant +seeds +return +95 % interval +steps/s +status$", out, re.M)
+    assert out.endswith("\nreturn: of the last 100 training episodes of a run, averaged over its finished seeds\n")
     rows = {line.split()[0]: re.split(r"\s{2,}", line) for line in out.splitlines() if line.startswith("x_gamma")}
     assert rows["x_gamma0.7"] == ["x_gamma0.7", "5", "123", "-", "10", "finished"]
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]

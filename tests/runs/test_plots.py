@@ -25,6 +25,18 @@ def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100)
     return folder
 
 
+def write_language(folder, measure, *, task="taste", method="ppo", **columns):
+    """A run of a language model whose rows have these columns; measure None: one from before config.json named it."""
+    folder.mkdir(parents=True)
+    data = {"algorithm": f"llm {method}", "config": {"task": task, "seed": 1}}
+    (folder / "config.json").write_text(json.dumps(data | ({"measure": measure} if measure else {})))
+    with open(folder / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["steps", *columns])
+        writer.writerows([i, *row] for i, row in enumerate(zip(*columns.values(), strict=True), 1))
+    return folder
+
+
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that were rendered, in order."""
@@ -52,6 +64,63 @@ def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
     with Image.open(run / "curve.png") as picture:
         assert picture.format == "PNG" and picture.width == 1080
     assert sorted(f.name for f in run.iterdir()) == ["config.json", "curve.png", "progress.csv"]
+
+
+# What is drawn of a language model: the axis, and of each line what the legend says, its values, and whether it is
+# thick. Turned red by: a line for a column without numbers; the truth left out, or thin; a measure that is guessed.
+@pytest.mark.parametrize(("measure", "columns", "axis", "lines"), [
+    ("held_out_accuracy", {"reward": [0.1, 0.2], "held_out_accuracy": [0.3, 0.4], "held_out_reward": [0.5, 0.6]},
+     "share of responses", [("mean reward in training", [0.1, 0.2], False),
+                            ("solved of the held-out problems", [0.3, 0.4], True)]),
+    (None, {"reward": [math.nan] * 2, "held_out_accuracy": [0.3, 0.4]},
+     "share of responses", [("solved of the held-out problems", [0.3, 0.4], True)]),
+    ("held_out_reward", {"held_out_accuracy": [0.0, 0.0], "held_out_reward": [-2, 1], "reward": [-3, 2]},
+     "mean reward", [("in training", [-3, 2], False), ("on held-out problems", [-2, 1], True)]),
+    ("held_out_reward", {"held_out_reward": [1, 2], "held_out_gold": [1, -5], "reward": [0, 2]},
+     "mean reward", [("learned, in training", [0, 2], False), ("learned, on held-out problems", [1, 2], True),
+                     ("true, on held-out problems", [1, -5], True)]),
+    ("pair_accuracy", {"loss": [1, 2], "train_accuracy": [0.5, 0.9], "pair_accuracy": [0.6, 0.7]},
+     "share of pairs ranked rightly", [("pairs learned from", [0.5, 0.9], False),
+                                       ("held-out pairs", [0.6, 0.7], True)]),
+    ("held_out_greedy", {"held_out_accuracy": [0.1, 0.2], "held_out_greedy": [0.6, 0.7]},
+     "held-out greedy", [("held-out greedy", [0.6, 0.7], True)])])
+def test_curve_of_a_language_model_shows_its_measure(measure, columns, axis, lines, tmp_path, figures):
+    draw_curve(write_language(tmp_path / "a_s1", measure, **columns))
+    (axes,) = figures[0].axes
+    assert (axes.get_ylabel(), axes.get_xlabel()) == (axis, "updates")
+    assert words(axes) == [words for words, _, _ in lines]
+    for line, (_, ys, thick) in zip(axes.lines, lines, strict=True):
+        assert points(line) == [(1, ys[0]), (2, ys[1])] and (line.get_linewidth() >= 2) == thick
+    assert len({line.get_color() for line in axes.lines if line.get_linewidth() >= 2}) == sum(x[2] for x in lines)
+
+
+# Turned red by: the first run's measure for all of a task; a reward that was learned beside one that is true.
+def test_what_is_measured_otherwise_has_an_axis_of_its_own(tmp_path, figures):
+    write_language(tmp_path / "a" / "a_s1", "held_out_reward", method="sft", held_out_reward=[1, 2], kl=[0, 1])
+    write_language(tmp_path / "b" / "b_s1", "pair_accuracy", method="reward_model", pair_accuracy=[0.5, 0.75])
+    write_language(tmp_path / "c" / "c_s1", "held_out_reward", held_out_reward=[3, 4], held_out_gold=[3, 1], kl=[0, 2])
+    write_language(tmp_path / "d" / "d_s1", "held_out_reward", method="dpo", held_out_reward=[5, 6], kl=[0, 3])
+    plot([tmp_path])
+    shown = {axes.get_ylabel(): words(axes) for axes in figures[0].axes}
+    assert shown == {"held-out reward": ["a (n=1)", "d (n=1)"], "pair accuracy": ["b (n=1)"],
+                     "learned held-out reward": ["c (n=1)"]}
+    assert {(axes.get_title("left"), axes.get_xlabel()) for axes in figures[0].axes} == {("taste", "updates")}
+    table = {row["experiment"]: (row["measure"], row["mean"]) for row in summary([tmp_path])}
+    assert table == {"a": ("held-out reward", 2), "b": ("pair accuracy", 0.75), "c": ("learned held-out reward", 4),
+                     "d": ("held-out reward", 6)}
+    plot([tmp_path], value="kl")                              # the same number of all
+    (axes,) = figures[2].axes
+    assert words(axes) == ["a (n=1)", "c (n=1)", "d (n=1)"] and axes.get_ylabel() == "kl"
+    plot([tmp_path], value="held_out_gold")
+    assert [axes.get_ylabel() for axes in figures[4].axes] == ["true held-out reward"]
+
+
+# Turned red by: a list that is asked for its name.
+def test_a_task_that_python_gave_has_a_name(tmp_path, figures):
+    named = [(["ab>", "cd>"], "list of prompts"), ({"callable": "Vowels"}, "Vowels"), ("copy", "copy")]
+    for i, (task, name) in enumerate(named):
+        draw_curve(write_language(tmp_path / f"{i}_s1", "pair_accuracy", task=task, pair_accuracy=[1]))
+        assert figures[-1].axes[0].get_title("left") == f"llm ppo on {name}, seed 1"
 
 
 @pytest.mark.parametrize("returns", [[], [math.nan] * 3], ids=["no rows", "no episodes"])
@@ -147,10 +216,10 @@ def test_summary_is_what_was_drawn(tmp_path):
     write_run(tmp_path / "two" / "two_s1", [7.0], env="Hopper-v5")
     write_run(tmp_path / "two" / "two_s2", [math.nan], env="Hopper-v5")
     three, two = summary([tmp_path])
-    assert {k: three[k] for k in ("experiment", "env", "n", "steps", "return_mean_100")} == {
-        "experiment": "three", "env": "CartPole-v1", "n": 3, "steps": 200, "return_mean_100": 130.0}
+    assert {k: three[k] for k in ("experiment", "env", "n", "steps", "measure", "mean")} == {
+        "experiment": "three", "env": "CartPole-v1", "n": 3, "steps": 200, "measure": "return", "mean": 130.0}
     assert 110 <= three["low"] < 130 < three["high"] <= 160
-    assert (two["n"], two["return_mean_100"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
+    assert (two["n"], two["mean"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
 
 
 @pytest.mark.parametrize(("given", "sentence"), [
