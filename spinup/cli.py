@@ -578,6 +578,7 @@ def bench_language(name: str, argv: list[str]) -> int:
         parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
                             help="of the runs. [1 2 3]")
         parser.add_argument("--workers", type=whole("workers"), metavar="N", help="runs at a time. [1]")
+        parser.add_argument("--threads", type=whole("threads"), metavar="N", help="of torch, in each run. [1]")
         parser.add_argument("--log-dir", type=Path, metavar="DIR", help="the folder of the runs. [runs]")
     else:
         peer, rounds = ("trl", 3) if name == "speed grpo" else ("transformers", 30)

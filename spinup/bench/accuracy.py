@@ -21,8 +21,8 @@ SOON, LATE = 60, 120    # seconds of learning from rewards
 ACTOR_CRITIC = ("ppo", "vapo")                  # train two models, and promise nothing of the first minute
 
 
-def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, log_dir: Path = Path("runs"),
-             out: Path | None = None) -> int:
+def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, threads: int = 1,
+             log_dir: Path = Path("runs"), out: Path | None = None) -> int:
     """Train a method on a task with each seed, evaluate start and end, print them and JSON; 1 where a goal is missed.
 
     Runs that are there already, finished, are not repeated; unfinished ones go on.
@@ -30,26 +30,27 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, log_
     check_out(out)
     name = f"bench_llm_{method}_{task.replace(':', '-').replace(',', '-')}"
     with ThreadPoolExecutor(workers) as pool:
-        runs = list(pool.map(lambda seed: one(method, task, seed, name, log_dir), seeds))
+        runs = list(pool.map(lambda seed: one(method, task, seed, name, threads, log_dir), seeds))
     for r in runs:
         print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "
               f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "
               f"{r['start_seconds']:.0f} s of imitation; at {SOON} s {r['soon']}", flush=True)
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
     goal, met = goals(method, task, runs)
+    words = f"--seeds {' '.join(map(str, seeds))}" + (f" --threads {threads}" if threads > 1 else "")
     return finish({
-        "command": f"spinup bench accuracy {method} --task {task} --seeds {' '.join(map(str, seeds))}", "settings":
-            config["config"], "parameters": config["parameters"], "versions": config["versions"], "git": config["git"],
+        "command": f"spinup bench accuracy {method} --task {task} {words}", "settings": config["config"],
+        "parameters": config["parameters"], "versions": config["versions"], "git": config["git"],
         "start": [r["start"]["held_out_accuracy"] for r in runs], "end": [r["end"]["held_out_accuracy"] for r in runs],
         "seconds": [r["seconds"] for r in runs], "goal": goal, "met": met}, out, runs=runs)
 
 
-def one(method: str, task: str, seed: int, name: str, log_dir: Path) -> dict[str, Any]:
+def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Path) -> dict[str, Any]:
     """One run, and the evaluations of its start and of its end."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
         spinup("llm", method, "--task", task, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
-               "--threads", "1", "--quiet")
+               "--threads", str(threads), "--quiet")
     elif not (folder / "result.json").exists() or read_json(folder / "result.json")["status"] != "finished":
         spinup("resume", str(folder))
     config, result, progress = (read_json(folder / "config.json"), read_json(folder / "result.json"),
