@@ -53,7 +53,7 @@ METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": 
 class Config(PreferenceConfig):
     loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # which of the equations above
     beta: Positive = 0.1                 # the price of divergence: the lower, the farther from the start
-    penalty: NonNegative = 50.0          # lambda of DPOP
+    penalty: NonNegative = 50.0          # lambda of DPOP: what a preferred response pays for becoming unlikelier
     alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs
     margin: NonNegative = 0.0            # gamma of SimPO: by how much the preferred response must be ahead
     step: str = ""                       # characters that end a step of Step-DPO; without one, a token is a step

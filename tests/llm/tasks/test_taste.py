@@ -28,8 +28,8 @@ def prompts(task, n, seed=0, held_out=False):
 # Turned red by: a letter that counts as often as it stands there; one that was asked for and counts as much as a
 # pleasing one; a repetition that costs nothing; a mean added, or a deviation multiplied.
 @pytest.mark.parametrize(("response", "worth"), [
-    ("", 0.0), ("a", 1.5), ("c", 1.0), ("d", -0.5), ("e", -1.0), ("aab", 2.0), ("dddd", -3.5), ("cef", -1.0),
-    ("abc", 4.0), ("cba", 4.0), ("abcabc", 1.0)])
+    ("", 0.0), ("a", 1.5), ("c", 1.0), ("d", -0.5), ("e", -1.0), ("aab", 1.5), ("dddd", -5.0), ("cef", -1.0),
+    ("abc", 4.0), ("cba", 4.0), ("abcabc", -0.5)])
 def test_gold_by_hand(response, worth):
     task = Taste(letters=6)
     task.pleasing, task.mean, task.deviation = set("abc"), 0.5, 2.0
