@@ -158,6 +158,6 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
                     value_optimizer.step(value_lr)
                     run.add(grad_norm=optimizer.step(lr) if begun >= 0 else 0.0, **stats)
             missed, spread = ((targets - x)[mask > 0].var(correction=0) for x in (value, 0.0))
-            run.add(learning_rate=lr, explained_variance=1 - missed / spread.clamp(min=1e-8),
-                    kl_coef=price.coef)
+            explained = 1 - missed / spread if spread > 1e-6 else 0.0     # of nothing there is nothing to explain
+            run.add(learning_rate=lr, explained_variance=explained, kl_coef=price.coef)
         return run.result()
