@@ -10,8 +10,8 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig,
 class LanguageConfig(RunConfig):
     """Settings of a task and of the model that works on it."""
 
-    task: str | object = "reverse"       # a name such as reverse:length=8, a JSONL of prompts, or in Python a task
-    reward: str | Callable = ""          # file.py:function of (prompt, response), in place of the task's own verifier
+    task: str | object = "reverse"       # such as reverse:length=8; a JSONL of prompts or of pairs; in Python a task
+    reward: str | Callable = ""          # file.py:function of prompt and response, or a reward model's run
     model: str = ""                      # the folder of a run or a checkpoint to begin with; without one, a small model
     total_steps: Count = 300             # updates of the whole run; each draws its own responses
     max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says

@@ -60,7 +60,8 @@ usage: spinup llm COMMAND ...
   spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}
 
 A task is one of {', '.join(TASKS)}, with options as in
-reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers.
+reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers; or
+one of comparisons, whose lines have "prompt", "chosen" and "rejected". --reward DIR takes a reward model's run.
 Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
 `spinup plot`, `watch`, `eval` and `resume` take these runs too, and `spinup grid llm grpo ...` too.
 """
