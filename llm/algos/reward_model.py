@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, pad
 
 from llm.config import PreferenceConfig
 from llm.policy.scalar import ScalarModel, rewards
@@ -77,9 +77,10 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_m
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def judge(batch: Batch, rows: Tensor) -> Tensor:
-        """What preferred and other responses are worth, `[n, 2]`."""
+        """What responses are worth, `[n]`; one that was cut off is read as one that ended, as `RewardModel` will."""
         r = batch.responses[rows]
-        return rewards(model, batch.prompts, r.of, r.ids, r.lengths, cfg.checkpointing).view(-1, 2)
+        ids = pad(r.ids, (0, 1), value=run.tokenizer.end)
+        return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished, cfg.checkpointing)
 
     with run:
         run.keep(model=model, optimizer=optimizer)
@@ -89,7 +90,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_m
             optimizer.zero_grad()
             losses = right = 0.0
             for piece in rows_of(chosen).split(cfg.micro_batch or 2 * len(chosen)):
-                said = judge(pairs, piece.to(run.device))
+                said = judge(pairs, piece.to(run.device)).view(-1, 2)                        # preferred, other
                 loss = bradley_terry(said[:, 0], said[:, 1], cfg.margin).sum() / len(chosen)
                 loss.backward()
                 run.check_finite(rewards=said.detach(), loss=loss.detach())
@@ -102,13 +103,12 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_m
             with torch.no_grad():
                 if run.row_due:
                     rows = torch.arange(len(held_out.texts), device=run.device)
-                    said, lengths = judge(held_out, rows), held_out.responses.lengths
+                    said, lengths = judge(held_out, rows).view(-1, 2), held_out.responses.lengths
                     margins = said[:, 0] - said[:, 1]
                     run.log(pair_accuracy=(margins > 0).float().mean(), pair_margin=margins.mean(),
                             calibration_error=calibration_error(margins),
                             length_correlation=correlation(said.flatten(), lengths))
                 if update + 1 == cfg.total_steps:
                     batch = run.sample(run.problems(cfg.calibration))
-                    r = batch.responses
-                    model.calibrate(rewards(model, batch.prompts, r.of, r.ids, r.lengths))
+                    model.calibrate(judge(batch, batch.responses.of))
         return run.result(model)

@@ -10,6 +10,7 @@ from typing import Any
 
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_json, write_whole
+from spinup.runs.folders import git_revision, versions
 
 PICTURES = {                # each a function (seeds, log_dir, out) that returns 0, or 1 where it misses what it is for
     "beyond-imitation": "llm.pictures.imitation.beyond_imitation",
@@ -84,7 +85,8 @@ def figure(out: Path, width: float, height: float) -> Iterator[Any]:
 def conclude(out: Path, name: str, seeds: list[int], met: bool, **numbers: Any) -> int:
     """Write the numbers beside the picture; 0 where what it is for was met, else 1."""
     write_json(out.with_suffix(".json"), {
-        "command": f"spinup llm picture {name} --seeds {' '.join(map(str, seeds))}", "met": met, **numbers})
+        "command": f"spinup llm picture {name} --seeds {' '.join(map(str, seeds))}", "versions": versions(),
+        "git": git_revision(), "met": met, **numbers})
     print(out.with_suffix(".png"))
     return 0 if met else 1
 

@@ -690,7 +690,8 @@ def test_a_pause_changes_nothing(method, train, parts, monkeypatch, tmp_path):
 
 
 # Turned red by: the number behind the end of the longest; other pairs than `shuffled` says; a margin left out; a mean
-# over the pairs of a piece; a head of 0, with which the body learns nothing at first.
+# over the pairs of a piece; a head of 0, with which the body learns nothing at first; a response that was cut off read
+# as if it went on, which is not how a `RewardModel` reads it.
 @pytest.mark.parametrize("micro_batch", [0, 4])
 def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, monkeypatch):
     find, pairs = reward_model.find_pairs, []
@@ -712,11 +713,13 @@ def test_a_reward_models_update_follows_its_equation(micro_batch, train, parts, 
     def worth(b):
         r, n = batch.responses, int(batch.responses.lengths[b])
         prompt = batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]]
-        row = torch.cat([prompt, r.ids[b, :n]])[None]
+        end = torch.zeros(0 if r.finished[b] else 1, dtype=torch.long)    # it is 0; of what was cut off it is missing
+        row = torch.cat([prompt, r.ids[b, :n], end])[None]
         state = model.body.hidden(row, Slots())[0, -1]
         return state @ model.head.weight[0] + model.head.bias[0]
 
     chosen = shuffled(12, 6, 0, seed=1).tolist()
+    assert not batch.responses.finished[rows_of(torch.tensor(chosen))].all()
     loss = sum(torch.log(1 + torch.exp(worth(2 * i + 1) - worth(2 * i) + 0.3)) for i in chosen) / 6
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
     assert model.head.weight.std().item() == pytest.approx(17**-0.5, rel=0.5) and not model.head.bias.any()
