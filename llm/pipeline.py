@@ -14,17 +14,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from llm.algos import ppo, reward_model, sft
 from llm.config import LanguageConfig
-from llm.policy.policy import check_context
 from llm.run import Result
-from llm.start import find_device, fresh, load_model
+from llm.start import check as check_start
+from llm.start import find_device
 from llm.tasks.make import make_task
 from spinup.errors import UserError
 from spinup.runs.config import check_names, flag, read_toml
-from spinup.runs.folders import check_exp_name, check_writable
+from spinup.runs.display import short
+from spinup.runs.folders import check_exp_name
 from spinup.runs.grid import Job, check_job
 from spinup.runs.log import check_wandb, read_progress
 from spinup.runs.policy import describe
@@ -110,11 +109,8 @@ def check(stages: Sequence[Stage]) -> None:
         try:
             find_device(cfg.device, True)
             check_wandb(cfg.wandb)
-            check_writable(Path(cfg.log_dir))
             task = make_task(cfg.task, (lambda prompt, response: 0.0) if cfg.reward in to_come else cfg.reward or None)
-            start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
-            longest = max(len(start.tokenizer.prompt(p.prompt)) for p in task.problems(8, np.random.default_rng(0)))
-            check_context(longest, cfg.max_tokens or task.max_tokens, start.model)
+            start = check_start(cfg, task, start)
         except UserError as error:
             raise UserError(f"in the stage {stage.method}: {error}") from None
 
@@ -141,10 +137,9 @@ def work(stages: Sequence[Stage]) -> Result:
 def summary(stage: Stage) -> str:
     """A line of the table: seconds, and what the stage came to."""
     done = stage.run.result()
-    said = f"{done['measure']} {done[done['measure']]:.3f}"
+    said = f"{short(done['measure'])} {done[done['measure']]:.3f}"
     if stage.module is STAGES[-1]:
         gold = f", held-out gold {done['held_out_gold']:.3f} (true)" if "held_out_gold" in done else ""
         nats = read_progress(stage.run.directory)["kl_of_response"][-1]
         said += f" (learned){gold}, {nats:.1f} nats from the start"
-    said = said.replace("held_out_", "held-out ").replace("_", " ")
     return f"{stage.method:<13}{done['seconds']:>7,.0f} s   {said}"

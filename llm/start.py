@@ -22,7 +22,7 @@ from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task
 from spinup.errors import UserError
 from spinup.runs.files import load_checkpoint, read_json
-from spinup.runs.folders import check_writable, config_to_json, find_run, free_directory, read_run
+from spinup.runs.folders import check_writable, config_to_json, find_run, finished, free_directory, read_run
 from spinup.runs.policy import describe
 from spinup.runs.training import find_device
 
@@ -142,7 +142,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
     done = directory / "result.json"
     with alone(directory):
-        if not (done.exists() and read_json(done)["status"] == "finished"):
+        if not finished(directory):
             wanted.exp_name = name
             result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
@@ -216,11 +216,13 @@ def on_device(start: Start, cfg: LanguageConfig) -> Start:
     return start
 
 
-def check(cfg: LanguageConfig, task: Task | None = None) -> None:
-    """UserError where a run of these settings could not begin; makes nothing."""
+def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
+    """What a run of these settings would begin with, unless that is given as `start`; UserError where it could not
+    begin. Makes nothing."""
     from llm.tasks.make import make_task
     task = task or make_task(cfg.task, cfg.reward or None)
-    start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
+    start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
     longest = max(len(start.tokenizer.prompt(p.prompt)) for p in task.problems(8, np.random.default_rng(0)))
     check_context(longest, cfg.max_tokens or task.max_tokens, start.model)
     check_writable(Path(cfg.log_dir))
+    return start

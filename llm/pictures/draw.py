@@ -1,7 +1,7 @@
 """What all pictures share: trainings side by side, files, colours."""
 import importlib
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
-from spinup.runs.files import read_json, write_json, write_whole
-from spinup.runs.folders import git_revision, versions
+from spinup.runs.files import write_json, write_whole
+from spinup.runs.folders import finished, git_revision, versions
 
 PICTURES = {                # each a function (seeds, log_dir, out) that returns 0, or 1 where it misses what it is for
     "beyond-imitation": "llm.pictures.imitation.beyond_imitation",
@@ -63,11 +63,6 @@ def one(job: Job) -> None:
     getattr(llm, job.method)(job.task, resume=resume, **settings)
 
 
-def finished(folder: Path) -> bool:
-    """Whether a run is there, and complete."""
-    return (folder / "result.json").exists() and read_json(folder / "result.json")["status"] == "finished"
-
-
 @contextmanager
 def figure(out: Path, width: float, height: float) -> Iterator[Any]:
     """A matplotlib figure in the library's style, written as PNG and SVG."""
@@ -89,6 +84,3 @@ def conclude(out: Path, name: str, seeds: list[int], met: bool, **numbers: Any) 
         "git": git_revision(), "met": met, **numbers})
     print(out.with_suffix(".png"))
     return 0 if met else 1
-
-
-Draw = Callable[[list[int], Path, Path], int]

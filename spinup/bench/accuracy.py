@@ -13,6 +13,7 @@ import numpy as np
 from llm.tasks.make import make_task
 from spinup.bench.speed import check_out, finish
 from spinup.runs.files import read_json
+from spinup.runs.folders import finished
 from spinup.runs.log import read_progress
 from spinup.runs.process import spinup
 
@@ -51,7 +52,7 @@ def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Pat
     if not (folder / "config.json").exists():
         spinup("llm", method, "--task", task, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
                "--threads", str(threads), "--quiet")
-    elif not (folder / "result.json").exists() or read_json(folder / "result.json")["status"] != "finished":
+    elif not finished(folder):
         spinup("resume", str(folder))
     config, result, progress = (read_json(folder / "config.json"), read_json(folder / "result.json"),
                                 read_progress(folder))

@@ -40,6 +40,12 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
     return root / leaf / f"{leaf}_s{config.seed}"
 
 
+def finished(directory: Path) -> bool:
+    """Whether a run is there, and complete."""
+    done = directory / "result.json"
+    return done.exists() and read_json(done)["status"] == "finished"
+
+
 def check_exp_name(name: str) -> None:
     """UserError unless a folder can be called that."""
     if Path(name).name != name or name in (".", ".."):

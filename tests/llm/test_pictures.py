@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from llm.pictures import over_optimisation, unification
-from llm.pictures.draw import Job, finished, train
+from llm.pictures.draw import Job, train
+from spinup.runs.folders import finished
 
 
 # Turned red by: the best with replacement; ranks from 1; the order of gold.
