@@ -26,7 +26,11 @@ def algorithm(name: str) -> tuple[ModuleType, str]:
     return importlib.import_module(known[method]), method if family else ""
 
 
+ddpg = trainer("ddpg", *algorithm("ddpg"))
+dqn = trainer("dqn", *algorithm("dqn"))
 ppo = trainer("ppo", *algorithm("ppo"))
+sac = trainer("sac", *algorithm("sac"))
+td3 = trainer("td3", *algorithm("td3"))
 vpg = trainer("vpg", *algorithm("vpg"))
 
 

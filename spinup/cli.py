@@ -13,7 +13,7 @@ from spinup.errors import NonFiniteError, UserError, nearest
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
-ALGORITHMS = {"vpg": "spinup.algos.vpg", "ppo": "spinup.algos.ppo"}
+ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac")}
 METHODS = {             # of language models; several may be in one file
     "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
     "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",

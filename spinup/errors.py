@@ -7,6 +7,18 @@ class UserError(Exception):
     """Something the user typed or owns is wrong; the message is one sentence that says what to type instead."""
 
 
+class ActionsError(UserError):
+    """An algorithm cannot act in this kind of space; who knows all algorithms can say which ones do.
+
+    Attributes:
+        kind: the name of the space's class, such as "Box".
+    """
+
+    def __init__(self, message: str, kind: str):
+        super().__init__(message)
+        self.kind = kind
+
+
 class NonFiniteError(RuntimeError):
     """A number became infinite or NaN; the message names it and the step."""
 

@@ -1,4 +1,4 @@
-"""What a policy's outputs mean: three action distributions with the same methods.
+"""What a policy's outputs mean: action distributions with the same methods.
 
 `params` are the network's outputs and `act` is what is stored and scored; `to_env` turns `act` into what the
 environment's `step` takes. `sample` and `mode` accept tensors and numpy arrays (for acting, where torch's overhead is
@@ -124,7 +124,85 @@ class DiagGaussian:
         return np.clip(act * self._half + self._middle, self.low, self.high)
 
 
-class SquashedGaussian:
+@dataclass(frozen=True)
+class EpsilonGreedy:
+    """The action of the highest value, or with probability epsilon any (DQN).
+
+    params: (values `[..., n]`, epsilon).
+    act: int64 `[...]`.
+    """
+
+    n: int
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Uniform, float32 `[*shape, 1 + n]`: the first is compared with epsilon, the place of the others' maximum is
+        the random action."""
+        return rng.random((*shape, 1 + self.n), np.float32)
+
+    def sample(self, params: tuple[Array, float], noise: np.ndarray) -> np.ndarray:
+        values, epsilon = params
+        return np.where(noise[..., 0] < epsilon, noise[..., 1:].argmax(-1), values.argmax(-1))
+
+    def mode(self, params: tuple[Array, float]) -> Array:
+        return params[0].argmax(-1)
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        return act
+
+
+class _Bounded:
+    """A box of finite bounds, whose every dimension an algorithm sees as -1 to 1."""
+
+    def __init__(self, low: ArrayLike, high: ArrayLike):
+        self.low, self.high = _float32_bounds(low, high)
+        self._middle, self._half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
+        if not (np.isfinite(self._half) & (self._half > 0)).all():
+            raise ValueError(f"finite bounds are needed, low < high, not low={low}, high={high}")
+        self.log_volume = float(np.log(self._half.astype(np.float64)).sum())
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard normal, float32 `[*shape, k]`."""
+        return rng.standard_normal((*shape, len(self.low)), np.float32)
+
+    def uniform(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Anything between the bounds, as -1 to 1, float32 `[*shape, k]`."""
+        return rng.random((*shape, len(self.low)), np.float32) * 2 - 1
+
+    def rescale(self, act: np.ndarray) -> np.ndarray:
+        """From -1 to 1 to the environment's own units, float32, never outside the bounds."""
+        return np.clip(act * self._half + self._middle, self.low, self.high)
+
+
+class NoisyAction(_Bounded):
+    """An action, and for exploration Gaussian noise around it (DDPG, TD3).
+
+    params: (action `[..., k]` in units in which each dimension's bounds are -1 and 1, deviation of the noise).
+    act: float32 `[..., k]`, in the same units.
+    low, high: `[k]`; ValueError unless finite and low < high.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike, deviation: float):
+        super().__init__(low, high)
+        self.deviation, self.num_outputs = deviation, len(self.low)
+
+    def params(self, outputs: Array) -> tuple[Array, float]:
+        """From a network's outputs `[..., k]`: their tanh is the action."""
+        return (outputs.tanh() if isinstance(outputs, Tensor) else np.tanh(outputs)), self.deviation
+
+    def sample(self, params: tuple[np.ndarray, float], noise: np.ndarray) -> np.ndarray:
+        action, deviation = params
+        return np.clip(action + np.float32(deviation) * noise, -1, 1)
+
+    def mode(self, params: tuple[Array, float]) -> Array:
+        """The action without noise."""
+        return params[0]
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        """float32, each dimension in its own units and never outside its bounds."""
+        return self.rescale(act)
+
+
+class SquashedGaussian(_Bounded):
     """Independent normals passed through tanh, which fills the bounds exactly (SAC).
 
     params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
@@ -134,28 +212,34 @@ class SquashedGaussian:
     The entropy has no closed form: average -log_prob over samples.
     """
 
-    def __init__(self, low: ArrayLike, high: ArrayLike):
-        self.low, self.high = _float32_bounds(low, high)
-        self._middle, self._half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
-        if not (np.isfinite(self._half) & (self._half > 0)).all():
-            raise ValueError(f"a squashed Gaussian needs finite bounds, low < high, not low={low}, high={high}")
-        self._log_half = float(np.log(self._half.astype(np.float64)).sum())
+    LOG_STD = (-20, 2)      # wider and tanh leaves nothing but the bounds; narrower and float32 cannot tell draws apart
 
     @property
     def num_outputs(self) -> int:
-        return len(self.low)
+        return 2 * len(self.low)
+
+    def params(self, outputs: Array) -> tuple[Array, Array]:
+        """From a network's outputs `[..., 2 k]`: mean and log_std, both of the state."""
+        k = len(self.low)
+        return outputs[..., :k], outputs[..., k:].clip(*self.LOG_STD)
 
     def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
         """Exact log-density of the environment's action `to_env(act)`, in its units, `[...]`.
 
         log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from |u| = 9 on.
         """
-        log_slope = 2 * (math.log(2) - act - softplus(-2 * act)).sum(-1) + self._log_half
-        return _normal_log_prob(params, act) - log_slope
+        return _normal_log_prob(params, act) - _log_tanh_slope(act) - self.log_volume
 
-    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Standard normal, float32 `[*shape, num_outputs]`."""
-        return rng.standard_normal((*shape, self.num_outputs), np.float32)
+    def sample_log_prob(self, params: tuple[Tensor, Tensor], noise: Tensor) -> tuple[Tensor, Tensor]:
+        """What standard normal `noise` draws, tanh(u) in -1 to 1 `[..., k]`, and the log-density *there* `[...]`.
+
+        Both are differentiable in `params`. The environment's units, in which `log_prob` is, must not matter to what is
+        learned: the two differ by `log_volume`. The noise is the standardised draw itself, so that nothing is divided
+        by a deviation near 0.
+        """
+        u, log_std = _shift_scale(params, noise), params[1]
+        logp = -(0.5 * noise.square() + log_std).sum(-1) - noise.shape[-1] * 0.5 * math.log(2 * math.pi)
+        return u.tanh(), logp - _log_tanh_slope(u)
 
     def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
         return _shift_scale(params, noise)
@@ -166,7 +250,7 @@ class SquashedGaussian:
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
         """float32, each dimension in its own units and never outside its bounds."""
-        return np.clip(np.tanh(act) * self._half + self._middle, self.low, self.high)
+        return self.rescale(np.tanh(act))
 
 
 def _float32_bounds(low: ArrayLike, high: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -181,6 +265,11 @@ def _shift_scale(params: tuple[Array, Array], noise: Array) -> Array:
     mean, log_std = params
     exp = torch.exp if isinstance(log_std, Tensor) else np.exp
     return mean + exp(log_std) * noise
+
+
+def _log_tanh_slope(u: Tensor) -> Tensor:
+    """log of the slope of tanh at u, summed over the last axis."""
+    return 2 * (math.log(2) - u - softplus(-2 * u)).sum(-1)
 
 
 def _normal_log_prob(params: tuple[Tensor, Tensor], x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
@@ -15,7 +16,7 @@ SMALLEST_IMAGE = 36     # the side below which the Nature CNN's three strided co
 
 def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
     """A fully connected layer with orthogonal weights of the given gain and zero biases."""
-    layer = nn.Linear(n_in, n_out)
+    layer = Linear(n_in, n_out)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -29,8 +30,8 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 
     return nn.Sequential(*layers, linear(sizes[-2], sizes[-1], output_gain))
 
 
-class NatureCNN(nn.Module):
-    """The convolutional body of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features `[..., 512]`."""
+class NatureConvolutions(nn.Module):
+    """The three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features `[..., width]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__()
@@ -47,13 +48,23 @@ class NatureCNN(nn.Module):
                 nn.init.zeros_(layer.bias)
         self.convolutions.to(memory_format=torch.channels_last)           # faster on CPU and on GPU
         with torch.no_grad():
-            width = self.convolutions(torch.zeros(1, *shape)).shape[1]
-        self.out = linear(width, 512, 2**0.5)
+            self.width = self.convolutions(torch.zeros(1, *shape)).shape[1]
 
     def forward(self, image: Tensor) -> Tensor:
         lead = image.shape[:-3]
         pixels = image.reshape(-1, *self.shape).float().div(255).contiguous(memory_format=torch.channels_last)
-        return self.out(self.convolutions(pixels)).relu().view(*lead, 512)
+        return self.convolutions(pixels).view(*lead, self.width)
+
+
+class NatureCNN(NatureConvolutions):
+    """The convolutions and the layer after them: images `[..., C, H, W]` of bytes -> features `[..., 512]`."""
+
+    def __init__(self, shape: tuple[int, int, int]):
+        super().__init__(shape)
+        self.out = linear(self.width, 512, 2**0.5)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.out(super().forward(image)).relu()
 
 
 class ActorCritic(nn.Module):
@@ -131,7 +142,7 @@ class NumpyMLP:
     def __init__(self, net: nn.Sequential):
         known = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0)}
         kinds = [type(m) for m in net]
-        if kinds[::2] != [nn.Linear] * len(kinds[::2]) or not set(kinds[1::2]) <= set(known) or len(kinds) % 2 == 0:
+        if not set(kinds[::2]) <= {nn.Linear, Linear} or not set(kinds[1::2]) <= set(known) or len(kinds) % 2 == 0:
             raise TypeError(f"NumpyMLP knows Linear, with Tanh or ReLU between, not {[k.__name__ for k in kinds]}")
         self.hidden = [(*self._weights(m), known[kind]) for m, kind in zip(net[:-1:2], kinds[1::2], strict=True)]
         self.weight, self.bias = self._weights(net[-1])

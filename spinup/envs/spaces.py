@@ -7,7 +7,7 @@ from gymnasium import Space, spaces
 
 from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.networks import SMALLEST_IMAGE
-from spinup.errors import UserError
+from spinup.errors import ActionsError, UserError
 
 ObsView = Callable[[Any], np.ndarray]
 
@@ -56,8 +56,36 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
         return Categorical((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return DiagGaussian(space.low.ravel(), space.high.ravel())
-    raise UserError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box (real "
-                    "numbers) actions, and so must the environment or a wrapper around it")
+    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box "
+                       "(real numbers) actions, and so must the environment or a wrapper around it",
+                       type(space).__name__)
+
+
+def number_of_actions(space: Space, algorithm: str) -> int:
+    """n of Discrete actions; ActionsError for all others."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete actions", type(space).__name__)
+
+
+def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]:
+    """Low and high, `[k]` each, of Box actions with finite bounds; ActionsError for all others."""
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        low, high = space.low.ravel(), space.high.ravel()
+        if (np.isfinite(high - low) & (low < high)).all():
+            return low, high
+        raise UserError(f"{algorithm} needs actions with finite bounds, low below high, not {space}; put "
+                        "gymnasium.wrappers.ClipAction or RescaleAction around the environment")
+    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Box actions (real numbers)", type(space).__name__)
+
+
+def vector_size(space: Space, algorithm: str) -> int:
+    """The length of an observation that is a vector; UserError for an image."""
+    shape = observation_view(space)[0]
+    if len(shape) == 1:
+        return shape[0]
+    raise UserError(f"{algorithm} sees vectors, not images of {shape}; wrap the environment so that it returns "
+                    "features, or choose an algorithm for images from `spinup algos`")
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:

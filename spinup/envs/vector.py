@@ -26,6 +26,7 @@ class VectorEnv:
         observation_space, action_space: those of *one* copy.
         obs: the current observations `[N, *shape]`, which the next action answers.
         finished: (return, length) of each episode that ended since `take_finished` was last called.
+        frames: successive frames that an image shows along its first axis, the newest last; 1: it shows one moment.
         can_save: whether `state_dict` holds all that the future depends on.
     """
 
@@ -33,6 +34,7 @@ class VectorEnv:
     observation_space: Space
     action_space: Space
     can_save = True
+    frames = 1
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs

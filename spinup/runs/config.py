@@ -40,6 +40,7 @@ Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
 LogStd = Annotated[float, Range(-5, 2)]        # of an action whose range is -1 to 1
+Entropy = Annotated[float, Range(-10, 0.69)]   # nats of a dimension of that range; log 2 is that of a uniform draw
 Widths = tuple[Count, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
@@ -73,6 +74,28 @@ class BaseConfig(RunConfig):
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
+
+
+@dataclass(kw_only=True)
+class ReplayConfig(BaseConfig):
+    """What every training from a replay has."""
+
+    num_envs: Count = 1                  # copies stepped together; the gradient steps per environment step stay as many
+    replay_size: Count = 1_000_000       # steps to remember; what is forgotten too early must be learned again
+    save_replay: bool = True             # keep the replay on disk while the run lasts: else resuming begins a new one
+    learning_starts: Count = 1000       # steps of random actions before the first gradient step
+    update_every: Count = 1              # steps between updates, whole steps of all copies
+    update_ratio: Positive = 1.0         # gradient steps per environment step; more learn more of each, to a limit
+    batch_size: Count = 256              # steps drawn for a gradient step
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.update_every = max(self.num_envs, self.update_every // self.num_envs * self.num_envs)
+        for name, limit in (("replay_size", self.replay_size), ("total_steps", self.total_steps)):
+            least = max(self.learning_starts, self.update_every)
+            if limit < least:
+                raise UserError(f"{flag(name)} {limit} is less than --learning-starts {self.learning_starts} or "
+                                f"--update-every {self.update_every}; choose at least {least}")
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from spinup.core.replay import Replay
 from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.runs.config import BaseConfig
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, describe
+from spinup.runs.replay import ReplayFiles, statement
 from spinup.runs.training import Training, find_device
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
@@ -54,6 +56,12 @@ class Run(Training):
         self.env, self.told = env, False
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
+        self.replay: Replay | None = None
+
+    def keep(self, **parts: Any) -> None:
+        """A part called `replay` is kept in files of its own; only its counters are in the checkpoint."""
+        super().keep(**parts)
+        self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
     def result(self, module: nn.Module) -> Result:
         """End the run, and give the user the policy."""
@@ -85,15 +93,29 @@ class Run(Training):
         mean = f"{np.mean(self.recent):.1f}" if self.recent else "-"
         return f"the last {len(self.recent)} episodes returned {mean} on average"
 
-    def save_subject(self) -> dict[str, Any]:
-        """The environments as they stand, if they can be saved; the first time that they cannot, the user is told."""
+    def announce(self) -> None:
+        if self.replay is not None:
+            self.display.say(statement(self.replay))
+        self._can_save()
+
+    def _can_save(self) -> bool:
+        """Whether the environments can be saved as they stand; the first time that they cannot, the user is told."""
         can = self.env.can_save
         if not can and not self.told:
             self.told = True
             self.display.say(f"{self.subject} cannot be saved ({self.env.why_not_saved}): a resumed run begins new "
                              "episodes, and its curve will differ from an uninterrupted one")
+        return can
+
+    def save_subject(self) -> dict[str, Any]:
+        if self.replay is not None and self.config.save_replay:
+            self.replay_files.append(self.replay)
         return {"recent": list(self.recent), "pending": [list(e) for e in self.pending],
-                "env": self.env.state_dict() if can else None}
+                "env": self.env.state_dict() if self._can_save() else None}
+
+    def after_save(self) -> None:
+        if self.replay is not None:
+            self.replay_files.tidy(self.replay)
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.recent = deque(state["recent"], maxlen=100)
@@ -101,8 +123,17 @@ class Run(Training):
         if state["env"] is not None:
             self.env.load_state_dict(state["env"])
 
-    def what_was_lost(self, state: dict[str, Any]) -> str:
-        return "" if state["env"] else "; its environments could not be saved, so it goes on with new episodes"
+    def recover(self, state: dict[str, Any]) -> str:
+        lost = "" if state["env"] else "; its environments could not be saved, so it goes on with new episodes"
+        if self.replay is not None and not self.replay_files.read(self.replay):
+            self.replay.forget()
+            lost += "; its replay was not saved, so it fills a new one, and its curve will differ"
+        return lost
+
+    def finish(self) -> None:
+        if self.status == "finished" and self.replay is not None:
+            self.replay_files.remove()                                    # nobody goes on from here
+        super().finish()
 
     def close_subject(self) -> None:
         self.env.close()

@@ -136,10 +136,10 @@ class Training:
                 where, reason = describe(self.directory), str(error).splitlines()[0]
                 raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
                                 f"type: spinup resume {where}") from None
-            self.display.say(f"going on at step {self.steps:,}" + self.what_was_lost(self.state["subject"]))
+            self.display.say(f"going on at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
-        self.save_subject()                                               # says now what cannot be saved
+        self.announce()
         first, self.stopped = self.update, bool(self.state and self.state["stopped"])
         while self.update < total and not self.interrupted and not self.stopped:
             began = time.perf_counter()
@@ -188,6 +188,7 @@ class Training:
                  "parts": {name: part.state_dict() for name, part in self.parts.items()},
                  "subject": self.save_subject()}
         save_checkpoint(self.directory / "checkpoint.pt", state)
+        self.after_save()
         self._load(load_checkpoint(self.directory / "checkpoint.pt"))
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -253,6 +254,9 @@ class Training:
         """What `config.json` says of it beside the settings."""
         return {}
 
+    def announce(self) -> None:
+        """Say, before the first update, what the user should know."""
+
     def after_update(self) -> None:
         """Take what happened during an update."""
 
@@ -274,9 +278,13 @@ class Training:
     def load_subject(self, state: Any) -> None:
         """Give that back."""
 
-    def what_was_lost(self, state: Any) -> str:
-        """What resuming from this state cannot give back, as the end of a sentence."""
+    def recover(self, state: Any) -> str:
+        """Give back, once a run is resumed, what is kept outside of the checkpoint; what cannot be had back, as the end
+        of a sentence."""
         return ""
+
+    def after_save(self) -> None:
+        """A checkpoint was written: what only the one before needed may go."""
 
     def close_subject(self) -> None:
         """Let it go."""

@@ -1,0 +1,123 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
+
+With continuous actions the maximum over actions of Q-learning cannot be found by trying them all. DDPG has a second
+network learn where it is: the actor mu climbs the critic Q. Both learn from a replay; targets come from copies mu', Q'
+that follow slowly.
+
+    y     = r + gamma (1 - terminated) Q'(s', mu'(s'))                                                     (alg. 1)
+    L(Q)  = E[ (Q(s, a) - y)^2 ]                                                                            (eq. 4)
+    L(mu) = -E[ Q(s, mu(s)) ]                                                                               (eq. 6)
+
+Where Q errs upwards, the actor goes: that is its weakness, and what the next two files are about.
+
+Differs from dqn.py by: an actor in the place of the maximum; Gaussian noise on actions in the place of random ones;
+target networks that follow at every step; the squared error.
+"""
+from collections import defaultdict
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from spinup.algos.dqn import td_target
+from spinup.core.critics import ActorCritics, frozen
+from spinup.core.distributions import NoisyAction
+from spinup.core.optim import FlatAdam, polyak
+from spinup.envs import make
+from spinup.envs.spaces import action_bounds, vector_size
+from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
+from spinup.runs.replay import make_replay
+from spinup.runs.run import Result, Run
+
+ACTIONS = ("Box",)
+
+
+@dataclass(kw_only=True)
+class Config(ReplayConfig):
+    learning_starts: Count = 10_000    # steps of random actions first: the critic must have seen what is bad
+    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
+    lr: Positive = 1e-3                # step size of actor and critic (3e-4 to 1e-3)
+    tau: Unit = 0.005                  # share of the way that target networks go at each gradient step
+    explore_noise: NonNegative = 0.1   # deviation of the noise on actions, of range -1 to 1: nothing else explores
+    hidden: Widths = (256, 256)        # hidden layers of actor and critic
+
+
+def squared_error(q: Tensor, target: Tensor) -> Tensor:
+    """(Q - y)^2, `[critics, B]`, for every critic `[critics, B]` the same target `[B]` (eq. 4).
+
+    ValueError for other shapes: [B, 1] and [B] would be taken for a table of all pairs, and the critic learn the mean.
+    """
+    if q.ndim != 2 or q.shape[1:] != target.shape:
+        raise ValueError(f"critics of shape {tuple(q.shape)} and a target of shape {tuple(target.shape)}; "
+                         "[critics, B] and [B] are wanted")
+    return (q - target).square()
+
+
+def deterministic_policy_loss(q: Tensor) -> Tensor:
+    """-Q(s, mu(s)), `[B]` of `[1, B]`: its gradient by the actor's weights is eq. 6."""
+    return -q[0]
+
+
+def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
+    """Actor and critic; UserError for an action or observation space that DDPG cannot serve."""
+    dist = NoisyAction(*action_bounds(action_space, "ddpg"), cfg.explore_noise)
+    return ActorCritics(vector_size(observation_space, "ddpg"), dist, cfg.hidden, critics=1)
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a policy with DDPG. `resume`: the folder of a run of the same settings to go on with."""
+    # Set up.
+    env = make(cfg.env, cfg.num_envs, cfg.seed)
+    run = Run("ddpg", cfg, env, resume)
+    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    target = deepcopy(policy).requires_grad_(False)
+    pi_optimizer, q_optimizer = (FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+                                 for net in (policy.pi, policy.q))
+    dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
+    replay = make_replay(cfg, env, dist.low.shape, np.float32)
+    q_stats = pi_stats = defaultdict(lambda: torch.nan)       # until the first gradient step
+
+    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
+               terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        with torch.no_grad():
+            next_act, _ = target.params(next_obs)                         # [B, k]
+            y = td_target(rew, cfg.gamma, terminated, target.values(next_obs, next_act)[0])          # [B]
+        q = policy.values(obs, act)                                       # [1, B]
+        return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
+
+    def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        act, _ = policy.params(obs)
+        with frozen(policy.q):
+            return deterministic_policy_loss(policy.values(obs, act)).mean(), {}
+
+    learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
+    with run:
+        env.reset()
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay)
+        actor = policy.actor()
+        for update in run.updates(cfg.total_steps // S, S):
+            # Collect.
+            for noise in dist.noise(run.rng, (S // N, N)):
+                obs = env.obs
+                act = dist.sample(actor(obs), noise)                      # [N, k], in units of -1 to 1
+                if run.steps < cfg.learning_starts:
+                    act = dist.uniform(run.rng, (N,))
+                replay.add(obs, act, *env.step(dist.to_env(act)))
+
+            # Update: as many gradient steps as the ratio says, however many copies collect.
+            if len(replay) >= cfg.learning_starts:
+                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                    rows = replay.draw(run.rng, cfg.batch_size)
+                    obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
+                    q_stats = learn_q(obs, act, rew, next_obs, terminated)
+                    pi_stats = learn_pi(obs)
+                    polyak(target, policy, cfg.tau)
+                    run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
+            if run.row_due:
+                run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],
+                        pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"])
+        return run.result(policy)

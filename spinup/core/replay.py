@@ -1,0 +1,212 @@
+"""Memory of single steps, from which a method that learns off-policy draws its batches; and a way to draw the telling
+ones more often.
+"""
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Batch(NamedTuple):
+    """Drawn steps."""
+
+    obs: Tensor             # [B, *shape]; what was seen
+    act: Tensor             # [B] or [B, k]; what was done
+    rew: Tensor             # [B] float32; of `sample_n` [B, n], with zeros after the last step that counts
+    next_obs: Tensor        # [B, *shape]; what the (last) step led to, also where the episode ended with it
+    terminated: Tensor      # [B] float32; 1: nothing follows, `next_obs` is worth 0. That the clock ran out is not told
+    length: Tensor          # [B] int64; steps from `obs` to `next_obs`: 1, or up to n
+
+    def to(self, device: torch.device) -> "Batch":
+        return self if device.type == "cpu" else Batch(*(x.to(device) for x in self))
+
+
+class Replay:
+    """The last `size` steps of N environments, each observation stored once.
+
+    Steps are rows, in the order of time, N to a step of the vectorised environment; a row's number never changes, and
+    row i lives in slot i % size. A row does not hold its two observations but says where their frames are: the next
+    observation of a step is the observation of the one after it, and of four stacked frames three were in the stack
+    before. Where an episode ends, what it ended in is stored too, and the first observation of the next one as a whole.
+
+    Where episodes are so short that these additions need the room of frames that a row still points to, that row is
+    forgotten: `len` is then a little below `size`.
+
+    Args:
+        size: rows to keep, at least `num_envs`.
+        num_envs: N.
+        obs_shape, obs_dtype: of one observation. With `frames` above 1, its first axis counts frames, the newest last.
+        act_shape, act_dtype: of one action: () and int64, or (k,) and float32.
+        frames: how many of an observation's frames a step shifts by one; 1 where observations are not stacked.
+    """
+
+    def __init__(self, size: int, num_envs: int, obs_shape: tuple[int, ...], obs_dtype: np.dtype,
+                 act_shape: tuple[int, ...], act_dtype: type, frames: int = 1):
+        if size < num_envs:
+            raise ValueError(f"a replay of {size} steps cannot hold one step of {num_envs} environments")
+        self.size, self.num_envs, self.obs_shape, self.stacked = size, num_envs, tuple(obs_shape), frames
+        frame_shape = self.obs_shape[1:] if frames > 1 else self.obs_shape
+        self.room = frame_room(size, num_envs, frames)
+        self.frames = np.empty((self.room, *frame_shape), obs_dtype)
+        self.rows = {"obs_at": np.empty((size, frames), np.int64), "next_at": np.empty((size, frames), np.int64),
+                     "act": np.empty((size, *act_shape), act_dtype), "rew": np.empty(size, np.float32),
+                     "terminated": np.empty(size, np.float32), "ended": np.empty(size, bool)}
+        self.count = self.frame_count = 0                                 # of rows and frames ever stored
+        self.oldest = 0
+        self.now: np.ndarray | None = None                                # [N, frames], where the current ones are
+        # The same memory as torch sees it, whose index_select is several times as fast as numpy's `take`.
+        self._frames = torch.from_numpy(self.frames)
+        self._act = torch.from_numpy(self.rows["act"])
+
+    def __len__(self) -> int:
+        return self.count - self.oldest
+
+    def add(self, obs: np.ndarray, act: np.ndarray, next_obs: np.ndarray, rew: np.ndarray, terminated: np.ndarray,
+            truncated: np.ndarray, final_obs: np.ndarray | None) -> None:
+        """One step of all N environments: what was seen, what was done, and what `VectorEnv.step` answered.
+
+        next_obs: `[N, *shape]`, the first of a new episode where one has ended; there only `final_obs` tells what the
+        step led to.
+        """
+        if self.now is None:
+            self.now = self._store(self._split(obs))
+        led_to = next_obs if final_obs is None else final_obs
+        newest = self._store(self._split(led_to)[:, -1:])                 # [N, 1]
+        next_at = newest if self.stacked == 1 else np.concatenate([self.now[:, 1:], newest], 1)
+        slots = np.arange(self.count, self.count + self.num_envs) % self.size
+        ended = terminated | truncated
+        for name, value in (("obs_at", self.now), ("next_at", next_at), ("act", act), ("rew", rew),
+                            ("terminated", terminated), ("ended", ended)):
+            self.rows[name][slots] = value
+        self.count += self.num_envs
+        self.now = next_at
+        if final_obs is not None:
+            self.now = next_at.copy()
+            self.now[ended] = self._store(self._split(next_obs[ended]))
+        self.oldest = max(self.oldest, self.count - self.size)
+        first_frame = self.frame_count - self.room
+        while self.oldest < self.count and self.rows["obs_at"][self.oldest % self.size, 0] < first_frame:
+            self.oldest += 1
+
+    def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
+        """Numbers of rows, each as likely as the other."""
+        return rng.integers(self.oldest, self.count, shape)
+
+    def sample(self, rows: np.ndarray) -> Batch:
+        """The steps with these numbers, `[B]`."""
+        slots = rows % self.size
+        return self._batch(slots, slots, self.rows["rew"][slots], np.ones_like(slots))
+
+    def sample_n(self, rows: np.ndarray, n: int) -> Batch:
+        """Up to n steps in a row from each of these, `[B]`: fewer where the episode, or what is stored, ends before."""
+        follow = rows[:, None] + self.num_envs * np.arange(n)             # the same environment, a step later each
+        there = follow < self.count
+        slots = np.where(there, follow, rows[:, None]) % self.size
+        goes_on = np.cumprod(there[:, 1:] & ~self.rows["ended"][slots[:, :-1]], 1, dtype=bool)
+        counts = np.concatenate([np.ones((len(rows), 1), bool), goes_on], 1)
+        length = counts.sum(1)
+        return self._batch(slots[:, 0], slots[np.arange(len(rows)), length - 1],
+                           np.where(counts, self.rows["rew"][slots], np.float32(0)), length)
+
+    def _batch(self, first: np.ndarray, last: np.ndarray, rew: np.ndarray, length: np.ndarray) -> Batch:
+        """From the observation of slots `first` to the next one of slots `last`."""
+        get = self.rows
+        return Batch(self._observations(get["obs_at"][first]), self._act.index_select(0, torch.from_numpy(first)),
+                     torch.from_numpy(rew), self._observations(get["next_at"][last]),
+                     torch.from_numpy(get["terminated"][last]), torch.from_numpy(length))
+
+    def _observations(self, at: np.ndarray) -> Tensor:
+        """The observations whose frames are there, `[B, frames]` -> `[B, *shape]`."""
+        index = torch.from_numpy((at % self.room).ravel())
+        return self._frames.index_select(0, index).view(len(at), *self.obs_shape)
+
+    def _split(self, obs: np.ndarray) -> np.ndarray:
+        """`[N, *shape]` -> `[N, frames, *frame]`."""
+        return obs if self.stacked > 1 else obs[:, None]
+
+    def _store(self, frames: np.ndarray) -> np.ndarray:
+        """Append frames `[n, m, *frame]`; where they are, `[n, m]`."""
+        n, m = frames.shape[:2]
+        at = np.arange(self.frame_count, self.frame_count + n * m)
+        self.frames[at % self.room] = frames.reshape(n * m, *frames.shape[2:])
+        self.frame_count += n * m
+        return at.reshape(n, m)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters; what they count is kept apart, because it is large (`rings`)."""
+        return {"count": self.count, "frame_count": self.frame_count, "oldest": self.oldest}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count, self.frame_count, self.oldest = state["count"], state["frame_count"], state["oldest"]
+        self.now = None                                                   # the environments may have begun anew
+
+    def forget(self) -> None:
+        """Begin with nothing, as where a run is resumed without its replay."""
+        self.count = self.frame_count = self.oldest = 0
+
+    def rings(self) -> dict[str, tuple[np.ndarray, int]]:
+        """By name: an array whose slot i % len holds element i, and the number of elements ever stored."""
+        return {"frames": (self.frames, self.frame_count), **{k: (v, self.count) for k, v in self.rows.items()}}
+
+
+def frame_room(size: int, num_envs: int, frames: int) -> int:
+    """Frames that a replay of `size` rows keeps: one a step, and what the current observations are made of."""
+    return size + num_envs * (frames + 1)
+
+
+def replay_bytes(size: int, num_envs: int, obs_shape: tuple[int, ...], obs_dtype: np.dtype,
+                 act_shape: tuple[int, ...], frames: int = 1) -> int:
+    """What such a replay will take of memory."""
+    frame = int(np.prod(obs_shape[1:] if frames > 1 else obs_shape)) * np.dtype(obs_dtype).itemsize
+    action = 4 * int(np.prod(act_shape)) if act_shape else 8
+    return frame_room(size, num_envs, frames) * frame + size * (2 * 8 * frames + action + 9)
+
+
+class Priorities:
+    """Draws row i in proportion to its priority to the power alpha (Schaul et al. 2015, arXiv:1511.05952, eq. 1).
+
+    A tree of sums: drawing and changing B priorities takes log2(size) steps for all B at once.
+
+    Args:
+        size: slots, as of the replay beside it; row i has slot i % size.
+        alpha: 0 draws uniformly, 1 in full proportion.
+    """
+
+    def __init__(self, size: int, alpha: float):
+        self.size, self.alpha = size, alpha
+        self.leaves = 1 << max(1, (size - 1).bit_length())
+        self.sums = np.zeros(2 * self.leaves)                             # node i is the sum of 2 i and 2 i + 1
+        self.largest = 1.0                                                # new rows have it: each is seen soon
+
+    def set(self, rows: np.ndarray, priority: np.ndarray | float | None = None) -> None:
+        """Give these rows a priority; without one, the largest so far, as new rows get it. 0: never drawn."""
+        if priority is not None:
+            self.largest = max(self.largest, float(np.max(priority)))
+        node = rows % self.size + self.leaves
+        self.sums[node] = np.power(self.largest if priority is None else priority, self.alpha)
+        while node[0] > 1:
+            node = node >> 1                                              # some twice, which does no harm
+            self.sums[node] = self.sums[2 * node] + self.sums[2 * node + 1]
+
+    def draw(self, rng: np.random.Generator, batch: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows `[B]`, one from each of B equal shares of the whole sum, and their probabilities `[B]`.
+
+        count: of the rows ever stored, which tells the rows of the slots.
+        """
+        left = (np.arange(batch) + rng.random(batch)) * (self.sums[1] / batch)
+        node = np.ones(batch, np.int64)
+        while node[0] < self.leaves:
+            node *= 2
+            right = (left >= self.sums[node]) & (self.sums[node + 1] > 0)  # never into an empty half, by rounding
+            left -= np.where(right, self.sums[node], 0)
+            node += right
+        newest = count - 1
+        return newest - (newest - (node - self.leaves)) % self.size, self.sums[node] / self.sums[1]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": self.sums.copy(), "largest": self.largest}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums[:] = np.asarray(state["sums"])
+        self.largest = float(state["largest"])

@@ -1,0 +1,135 @@
+"""A replay's memory, weighed before it is taken, and its files beside a checkpoint."""
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from spinup.core.replay import Replay, replay_bytes
+from spinup.envs.spaces import observation_view
+from spinup.envs.vector import VectorEnv
+from spinup.errors import UserError
+from spinup.runs.config import ReplayConfig
+
+SPARE = 0.9             # of the free memory that a replay may take
+FOLDER = "replay"       # in that of the run
+
+
+def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], act_dtype: type) -> Replay:
+    """A replay for `env`, as long as the settings say, and no longer than the run. UserError where memory is short."""
+    shape, dtype, _ = observation_view(env.observation_space)
+    size = max(min(cfg.replay_size, cfg.total_steps), env.num_envs)
+    kind = (env.num_envs, shape, dtype, act_shape)
+    need, free = replay_bytes(size, *kind, frames=env.frames), free_memory()
+    if need > SPARE * free:
+        fits = int(size * SPARE * free / need)
+        digits = 10 ** max(0, len(str(fits)) - 2)
+        raise UserError(f"{what(size, shape)} need {gigabytes(need)}; {gigabytes(free)} are free: --replay-size "
+                        f"{max(fits // digits * digits, 1)}")
+    return Replay(size, *kind, act_dtype, env.frames)
+
+
+def statement(replay: Replay) -> str:
+    """What a replay takes of memory, in words."""
+    need = replay.frames.nbytes + sum(row.nbytes for row in replay.rows.values())
+    return f"replay: {what(replay.size, replay.obs_shape)} need {gigabytes(need)}"
+
+
+def what(size: int, shape: tuple[int, ...]) -> str:
+    steps = f"{size / 1e6:.1f} M" if size >= 1e6 else f"{size:,}"
+    return f"{steps} steps of {'×'.join(map(str, [*shape[1:], shape[0]]))}"
+
+
+def gigabytes(size: float) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size / 1e3:.0f} kB"
+
+
+def free_memory() -> int:
+    """Bytes that may be taken: of the machine, and of the container around this process."""
+    free = psutil.virtual_memory().available
+    group = Path("/sys/fs/cgroup")
+    try:
+        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):                                         # no container, or one without a limit
+        return free
+
+
+class ReplayFiles:
+    """The rings of a replay in files that are only appended to, and cut back where a run is resumed.
+
+    A file `NAME-FIRST.bin` holds the elements of a ring from number FIRST on, one after the other. When it has as many
+    as the ring, the next file begins; a file all of whose elements are forgotten is deleted, but only after the
+    checkpoint that needs it no more was written (`tidy`).
+    """
+
+    def __init__(self, directory: Path):
+        self.folder = directory / FOLDER
+        self.written: dict[str, int] = {}
+
+    def append(self, replay: Replay) -> None:
+        """Write what came since the last call, and see it to the disk."""
+        self.folder.mkdir(exist_ok=True)
+        for name, (ring, count) in replay.rings().items():
+            size, start = len(ring), self.written.get(name, 0)
+            files = self._files(name)
+            if not files or count - start > size or start - files[-1][0] >= size:
+                start = max(start, count - size)
+                files.append((start, self.folder / f"{name}-{start:012}.bin"))
+            with open(files[-1][1], "ab") as file:
+                while start < count:
+                    stop = min(count, (start // size + 1) * size)         # up to the ring's seam
+                    file.write(ring[start % size:(stop - 1) % size + 1].data)
+                    start = stop
+                file.flush()
+                os.fsync(file.fileno())
+            self.written[name] = count
+
+    def read(self, replay: Replay) -> bool:
+        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where they lack some."""
+        rings = replay.rings()
+        if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
+            self.remove()
+            return False
+        self.written = {name: count for name, (_, count) in rings.items()}
+        return True
+
+    def _read(self, name: str, ring: np.ndarray, count: int) -> bool:
+        size, each, wanted = len(ring), ring[0].nbytes, max(0, count - len(ring))
+        for first, path in self._files(name):
+            if first >= count:
+                path.unlink()
+                continue
+            stop = min(count, first + path.stat().st_size // each)
+            os.truncate(path, (stop - first) * each)
+            if stop <= wanted:
+                continue
+            if first > wanted:
+                return False
+            with open(path, "rb") as file:
+                file.seek((wanted - first) * each)
+                while wanted < stop:
+                    seam = min(stop, (wanted // size + 1) * size)
+                    file.readinto(ring[wanted % size:(seam - 1) % size + 1].data.cast("B"))
+                    wanted = seam
+        return wanted == count
+
+    def tidy(self, replay: Replay) -> None:
+        """Delete what no resumed run can need."""
+        for name, (ring, count) in replay.rings().items():
+            files = self._files(name)
+            for (_, path), (next_first, _) in zip(files[:-1], files[1:], strict=True):
+                if next_first <= count - len(ring):
+                    path.unlink()
+
+    def remove(self) -> None:
+        """Delete all of it: a finished run needs no replay."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.written = {}
+
+    def _files(self, name: str) -> list[tuple[int, Path]]:
+        """(number of the first element, path) of each file of a ring, in order."""
+        return sorted((int(p.stem.rpartition("-")[2]), p) for p in self.folder.glob(f"{name}-*.bin"))
