@@ -73,6 +73,7 @@ class BaseConfig(RunConfig):
     env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
+    test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
 

@@ -13,6 +13,7 @@ from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.runs.config import BaseConfig
+from spinup.runs.evaluate import evaluate
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, describe
 from spinup.runs.replay import ReplayFiles, statement
@@ -66,8 +67,11 @@ class Run(Training):
     def result(self, module: nn.Module) -> Result:
         """End the run, and give the user the policy."""
         self.finish()
-        policy = Policy(module, self.env.observation_space, self.env.action_space, self.config.seed)
-        return Result(policy, read_progress(self.directory), self.directory, self.status, list(self.recent))
+        return Result(self._policy(module), read_progress(self.directory), self.directory, self.status,
+                      list(self.recent))
+
+    def _policy(self, module: nn.Module) -> Policy:
+        return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed)
 
     def describe_subject(self) -> dict[str, Any]:
         return {"observation_space": space_to_json(self.env.observation_space),
@@ -84,7 +88,15 @@ class Run(Training):
         return {"episodes": len(returns), "return_mean": float(np.mean(returns)) if returns else np.nan,
                 "return_min": min(returns, default=np.nan), "return_max": max(returns, default=np.nan),
                 "length_mean": float(np.mean(lengths)) if lengths else np.nan,
-                "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan}
+                "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan, **self._test()}
+
+    def _test(self) -> dict[str, float]:
+        """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
+        if not self.config.test_episodes:
+            return {}
+        found = evaluate(self._policy(self.parts["policy"]), self.config.env, episodes=self.config.test_episodes,
+                         seed=self.config.seed)
+        return {"test_return": found.mean}
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}
