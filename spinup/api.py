@@ -1,16 +1,19 @@
 """The public functions: one per algorithm, and `load`."""
 import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from spinup.cli import ALGORITHMS, METHODS
 from spinup.envs.spaces import space_from_json
-from spinup.errors import UserError, nearest
+from spinup.errors import ActionsError, UserError, nearest
 from spinup.runs.files import load_checkpoint
 from spinup.runs.folders import config_from_json, find_run, read_run
 from spinup.runs.policy import Policy, describe
 from spinup.runs.presets import trainer
+from spinup.runs.run import Result
 
 
 def algorithm(name: str) -> tuple[ModuleType, str]:
@@ -26,12 +29,27 @@ def algorithm(name: str) -> tuple[ModuleType, str]:
     return importlib.import_module(known[method]), method if family else ""
 
 
-ddpg = trainer("ddpg", *algorithm("ddpg"))
-dqn = trainer("dqn", *algorithm("dqn"))
-ppo = trainer("ppo", *algorithm("ppo"))
-sac = trainer("sac", *algorithm("sac"))
-td3 = trainer("td3", *algorithm("td3"))
-vpg = trainer("vpg", *algorithm("vpg"))
+@contextmanager
+def advised() -> Iterator[None]:
+    """Adds to an error about actions which algorithms can act so: an algorithm's file does not know the others."""
+    try:
+        yield
+    except ActionsError as error:
+        fitting = [name for name in ALGORITHMS if error.kind in algorithm(name)[0].ACTIONS]
+        raise UserError(f"{error}" + (f"; for {error.kind} actions: {', '.join(fitting)}" if fitting else "")) from None
+
+
+def public(name: str) -> Callable[..., Result]:
+    """The function that trains with an algorithm, as users call it."""
+    return advised()(trainer(name, *algorithm(name)))
+
+
+ddpg = public("ddpg")
+dqn = public("dqn")
+ppo = public("ppo")
+sac = public("sac")
+td3 = public("td3")
+vpg = public("vpg")
 
 
 def load(directory: str | Path, device: str = "cpu") -> Any:
@@ -57,4 +75,4 @@ def load(directory: str | Path, device: str = "cpu") -> Any:
     except (RuntimeError, KeyError) as error:
         raise UserError(f"{describe(directory)}/checkpoint.pt does not belong to the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
-    return Policy(policy.to(device), *spaces, seed=cfg.seed)
+    return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)

@@ -23,7 +23,8 @@ METHODS = {             # of language models; several may be in one file
 STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
 TASKS = ("copy", "reverse", "sort", "taste", "addition", "countdown", "calculator", "code", "gsm8k")
 PICTURES = ("beyond-imitation", "unification", "over-optimisation", "frontier")
-METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME", "preset": "NAME", "config": "FILE"}
+METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "reward": "FILE:NAME", "sticky_actions": "P",
+            "preset": "NAME", "config": "FILE"}
 
 HELP = f"""\
 usage: spinup COMMAND ...
@@ -42,6 +43,7 @@ Look:
 Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
+  spinup metrics [--grep WORD]                    what the columns of progress.csv mean
   spinup doctor                                   what works on this machine
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language models beside trl and transformers
@@ -164,10 +166,11 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
     convert = partial(parse, name, hint)
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
+    default = "none" if default is None else default
     limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
     text = (f"{reason}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
     text = text if reason else argparse.SUPPRESS
-    if hint is bool:
+    if bool in (hint, *get_args(hint)):
         group.add_argument(flag(name), dest=name, type=convert, nargs="?", const=True, metavar="true|false", help=text)
         group.add_argument(flag(f"{stage}{dot}no_{field}"), dest=name, action="store_false", help=argparse.SUPPRESS)
     else:
@@ -211,12 +214,13 @@ def settings(name: str, argv: list[str]) -> tuple[Any, str]:
 
 
 def train(name: str, argv: list[str]) -> int:
-    from spinup.api import algorithm
+    from spinup.api import advised, algorithm
     config, preset = settings(name, argv)
     if not config.quiet:
         print(f"preset: {preset}")
     module, method = algorithm(name)
-    result = module.train(config, **({"method": method} if method else {}))
+    with advised():
+        result = module.train(config, **({"method": method} if method else {}))
     return 0 if result.status == "finished" else 130
 
 
@@ -353,13 +357,17 @@ def evaluate(argv: list[str]) -> int:
     policy, env, folder = trained(args.directory)
     found = play(policy, env, episodes=args.episodes, deterministic=not args.stochastic, seed=args.seed)
     if args.json:
-        print(json.dumps({"directory": str(folder), "env": env, "deterministic": not args.stochastic,
+        protocol = {"protocol": policy.env_settings} if policy.env_settings else {}
+        print(json.dumps({"directory": str(folder), "env": env, **protocol, "deterministic": not args.stochastic,
                           **found.as_dict()}))
     else:
         low, high = found.interval
         print(f"{describe(folder)}: return {found.mean:.1f} (95 % interval {low:.1f} to {high:.1f}) in {args.episodes} "
               f"fresh episodes of {env}, {'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, "
               f"best {found.max:.1f}")
+        if policy.env_settings:
+            from spinup.envs.atari import in_words
+            print(f"protocol: {in_words(policy.env_settings)}")
     return 0
 
 
@@ -373,7 +381,7 @@ def grid(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         parser.print_help()
         return 0
-    from spinup.api import algorithm
+    from spinup.api import advised, algorithm
     from spinup.envs import make
     from spinup.runs.folders import check_writable
     from spinup.runs.grid import grid as run_grid
@@ -402,7 +410,8 @@ def grid(argv: list[str]) -> int:
             check(config)
         else:
             env = make(config.env, 1, 0)
-            module.make_policy(config, env.observation_space, env.action_space)
+            with advised():
+                module.make_policy(config, env.observation_space, env.action_space)
             env.close()
         find_device(config.device, gpu_helps=False)
         check_writable(Path(config.log_dir))
@@ -425,7 +434,7 @@ def algos(argv: list[str]) -> int:
         title = f"llm {' | '.join(module.METHODS)}" if method else name
         console.print(f"[bold]{title}[/]  {module.__doc__.splitlines()[0]}", highlight=False, soft_wrap=True)
         serves = ("tasks: " + ", ".join(TASKS) + "; JSONL files" if method else
-                  f"actions: {', '.join(module.ACTIONS)}; observations: vectors, images")
+                  f"actions: {', '.join(module.ACTIONS)}; observations: {', '.join(module.OBSERVATIONS)}")
         console.print(f"     {serves}", highlight=False, soft_wrap=True)
         table = Table(box=None, padding=(0, 2, 0, 0))
         for column in ("     preset", "steps", "reached here", "best published"):
@@ -515,6 +524,19 @@ def envs(argv: list[str]) -> int:
     return 0
 
 
+def metrics(argv: list[str]) -> int:
+    parser = Parser("spinup metrics", "What the columns of progress.csv mean, and the curves in TensorBoard.")
+    parser.add_argument("--grep", default="", metavar="WORD", help="only those that have this in name or meaning")
+    word = parser.parse(argv).grep
+    from spinup.runs.metrics import METRICS
+    found = {name: text for name, text in METRICS.items() if word.lower() in f"{name} {text}".lower()}
+    if not found:
+        raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, METRICS)} `spinup metrics` "
+                        "lists them all")
+    print("\n".join(f"{name:22}{text}" for name, text in found.items()))
+    return 0
+
+
 def doctor(argv: list[str]) -> int:
     Parser("spinup doctor", "What works on this machine.").parse(argv)
     from spinup.runs.doctor import doctor as examine
@@ -534,9 +556,13 @@ def bench(argv: list[str]) -> int:
     parser.add_argument("what", choices=["speed", "time-to", "returns"],
                         help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
+    from spinup.bench.speed import TASKS as MEASURED
+    there = "; ".join(f"{algo}: {', '.join(e for a, e in MEASURED if a == algo)}" for algo in dict(MEASURED.keys()))
     parser.add_argument("--env", default="CartPole-v1", metavar="ID",
-                        help="CartPole-v1 or HalfCheetah-v5. [CartPole-v1]")
+                        help=f"any for time-to and returns; for speed there is {there}. [CartPole-v1]")
     parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
+    parser.add_argument("--threads", type=int, choices=[1, 2], default=1,
+                        help="of torch and of matrix products, for both sides, for speed. [1]")
     parser.add_argument("--compile", action="store_true", default=False,
                         help="compile our update step; for speed, its seconds are stated apart")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N", help="steps of each run")
@@ -553,7 +579,7 @@ def bench(argv: list[str]) -> int:
     args = parser.parse(argv)
     if args.what == "speed":
         from spinup.bench.speed import speed
-        return speed(args.algorithm, args.env, against=args.against, compile=args.compile,
+        return speed(args.algorithm, args.env, against=args.against, threads=args.threads, compile=args.compile,
                      total_steps=args.total_steps, rounds=args.rounds, out=args.out)
     if args.what == "returns":
         from spinup.bench.returns import returns
@@ -602,4 +628,4 @@ def bench_language(name: str, argv: list[str]) -> int:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "grid": grid, "resume": resume, "plot": plot, "watch": watch, "eval": evaluate, "algos": algos, "envs": envs,
-    "doctor": doctor, "bench": bench}
+    "metrics": metrics, "doctor": doctor, "bench": bench}

@@ -13,7 +13,6 @@ Where Q errs upwards, the actor goes: that is its weakness, and what the next tw
 Differs from dqn.py by: an actor in the place of the maximum; Gaussian noise on actions in the place of random ones;
 target networks that follow at every step; the squared error.
 """
-from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,7 @@ from torch import Tensor
 from spinup.algos.dqn import td_target
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.distributions import NoisyAction
-from spinup.core.optim import FlatAdam, polyak
+from spinup.core.optim import FlatAdam, Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
@@ -34,6 +33,7 @@ from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Box",)
+OBSERVATIONS = ("vectors",)
 
 
 @dataclass(kw_only=True)
@@ -79,7 +79,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                  for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
-    q_stats = pi_stats = defaultdict(lambda: torch.nan)       # until the first gradient step
+    q_stats, pi_stats = Latest(), Latest()
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -97,7 +97,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
+                 q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
@@ -109,12 +110,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 replay.add(obs, act, *env.step(dist.to_env(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
-            if len(replay) >= cfg.learning_starts:
+            if replay.count >= cfg.learning_starts:
                 for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
-                    q_stats = learn_q(obs, act, rew, next_obs, terminated)
-                    pi_stats = learn_pi(obs)
+                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
+                    pi_stats.update(learn_pi(obs))
                     polyak(target, policy, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:

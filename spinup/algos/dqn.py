@@ -15,7 +15,6 @@ Four improvements, each a switch and a few lines:
 
 Differs from ppo.py by: values instead of a policy; every step is learned from many times, long after it was taken.
 """
-from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +26,20 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from spinup.core.critics import QNetwork
-from spinup.core.optim import FlatAdam, polyak
+from spinup.core.optim import FlatAdam, Latest, polyak
 from spinup.core.replay import Priorities
 from spinup.envs import make
 from spinup.envs.spaces import number_of_actions, observation_view
-from spinup.runs.config import Count, Positive, ReplayConfig, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete",)
+OBSERVATIONS = ("vectors", "images")
 
 
 @dataclass(kw_only=True)
-class Config(ReplayConfig):
+class Config(ReplayConfig, AtariConfig):
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
     lr: Positive = 6e-4                # step size (1e-4 for images, up to 4e-3 for small tasks)
     target_every: Count = 250          # gradient steps between renewals of the target network; too few and it runs away
@@ -92,7 +92,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Q
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with DQN. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
+    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)
     run = Run("dqn", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
@@ -100,7 +100,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     replay = make_replay(cfg, env, (), np.int64)
     priorities = Priorities(replay.size, cfg.alpha) if cfg.prioritised else None
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
-    stats = defaultdict(lambda: torch.nan)                    # until the first gradient step
+    stats = Latest()
 
     def loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor, length: Tensor,
              weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -116,7 +116,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     minimize = optimizer.minimizer(loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay,
+        run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, stats=stats,
                  **({"priorities": priorities} if priorities else {}))
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
@@ -128,12 +128,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
+                oldest = replay.oldest
                 replay.add(obs, act, *env.step(dist.to_env(act)))
-                if priorities:
+                if priorities:                            # first the forgotten ones, whose slots the new ones have
+                    priorities.set(np.arange(oldest, replay.oldest), 0)
                     priorities.set(np.arange(replay.count - N, replay.count))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
-            if len(replay) >= cfg.learning_starts:
+            if replay.count >= cfg.learning_starts:
                 for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
                     if priorities:
                         rows, probability = priorities.draw(run.rng, cfg.batch_size, replay.count)
@@ -141,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         weight = torch.from_numpy(importance_weights(probability, len(replay), beta)).to(run.device)
                     else:
                         rows, weight = replay.draw(run.rng, cfg.batch_size), torch.ones((), device=run.device)
-                    stats = minimize(*replay.sample_n(rows, cfg.n_steps).to(run.device), weight)
+                    stats.update(minimize(*replay.sample_n(rows, cfg.n_steps).to(run.device), weight))
                     if priorities:
                         priorities.set(rows, stats["errors"].cpu().numpy() + 1e-6)
                     if optimizer.steps % cfg.target_every == 0:

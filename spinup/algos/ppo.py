@@ -28,14 +28,15 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, observation_view
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+OBSERVATIONS = ("vectors", "images")
 
 
 @dataclass(kw_only=True)
-class Config(BaseConfig):
+class Config(AtariConfig):
     rollout_steps: Count = 128         # steps per copy between updates; long enough to see the reward of an action
     epochs: Count = 4                  # passes over a batch; too many and the clip is all that holds the policy (3-20)
     minibatches: Count = 4             # pieces of a batch; each is one gradient step (2-64)
@@ -104,7 +105,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)               # [1] several copies: one batch, many situations
+    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)       # [1] copies: one batch, many situations
     run = Run("ppo", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm,         # [3, 11]

@@ -13,7 +13,6 @@ Differs from td3.py by: an actor whose own noise explores and smooths; entropy i
 temperature that is learned; no target actor, no delay.
 """
 import math
-from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,7 @@ from spinup.algos.dqn import td_target
 from spinup.algos.td3 import clipped_double_q
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.distributions import SquashedGaussian
-from spinup.core.optim import FlatAdam, polyak
+from spinup.core.optim import FlatAdam, Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, Entropy, Positive, ReplayConfig, Unit, Widths
@@ -36,6 +35,7 @@ from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Box",)
+OBSERVATIONS = ("vectors",)
 
 
 @dataclass(kw_only=True)
@@ -80,7 +80,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * len(dist.low)
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
-    q_stats = pi_stats = defaultdict(lambda: torch.nan)       # until the first gradient step
+    q_stats, pi_stats = Latest(), Latest()
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -102,7 +102,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
+                 q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
@@ -114,12 +115,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 replay.add(obs, act, *env.step(dist.rescale(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
-            if len(replay) >= cfg.learning_starts:
+            if replay.count >= cfg.learning_starts:
                 for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
-                    q_stats = learn_q(obs, act, rew, next_obs, terminated, torch.randn_like(act))
-                    pi_stats = learn_pi(obs, torch.randn_like(act))
+                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, torch.randn_like(act)))
+                    pi_stats.update(learn_pi(obs, torch.randn_like(act)))
                     polyak(target, policy, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:

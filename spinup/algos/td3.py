@@ -9,7 +9,6 @@ DDPG's critic errs upwards, its actor finds the place, and the target spreads th
 Differs from ddpg.py by: a second critic, and the smaller of both in the target; noise on the target's action; an actor
 and targets that are updated half as often.
 """
-from collections import defaultdict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import td_target
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.distributions import NoisyAction
-from spinup.core.optim import FlatAdam, polyak
+from spinup.core.optim import FlatAdam, Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
@@ -31,6 +30,7 @@ from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Box",)
+OBSERVATIONS = ("vectors",)
 
 
 @dataclass(kw_only=True)
@@ -73,7 +73,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                  for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
-    q_stats = pi_stats = defaultdict(lambda: torch.nan)       # until the first gradient step
+    q_stats, pi_stats = Latest(), Latest()
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -91,7 +91,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
+                 q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
@@ -103,14 +104,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 replay.add(obs, act, *env.step(dist.to_env(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
-            if len(replay) >= cfg.learning_starts:
+            if replay.count >= cfg.learning_starts:
                 for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
                     noise = cfg.target_noise * torch.randn_like(act)
-                    q_stats = learn_q(obs, act, rew, next_obs, terminated, noise)
+                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
                     if q_optimizer.steps % cfg.policy_delay == 0:
-                        pi_stats = learn_pi(obs)
+                        pi_stats.update(learn_pi(obs))
                         polyak(target, policy, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
             if run.row_due:

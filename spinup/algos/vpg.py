@@ -26,14 +26,15 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, observation_view
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+OBSERVATIONS = ("vectors", "images")
 
 
 @dataclass(kw_only=True)
-class Config(BaseConfig):
+class Config(AtariConfig):
     rollout_steps: Count = 64          # steps per copy between updates; the fewer, the more and the noisier the updates
     value_epochs: Count = 10           # steps of the value function on a batch; too few and it lags behind (10-80)
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
@@ -85,7 +86,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with VPG. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)               # several copies: one batch, many situations
+    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)       # copies: one batch, many situations
     run = Run("vpg", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     value_params = list(policy.v.parameters())                # two optimisers: the value function takes more steps

@@ -16,7 +16,11 @@ from spinup.runs.statistics import bootstrap_interval
 GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
          ("ppo", "Pendulum-v1"): {"E100": -200}, ("ppo", "Acrobot-v1"): {"E100": -90},
          ("ppo", "InvertedPendulum-v5"): {"E100": 950},
-         ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383}}
+         ("ppo", "HalfCheetah-v5"): {"R100": 1443}, ("ppo", "Hopper-v5"): {"R100": 2383},
+         ("dqn", "CartPole-v1"): {"E100": 475}, ("dqn", "Acrobot-v1"): {"E100": -85},
+         ("dqn", "MountainCar-v0"): {"E100": -115}, ("ddpg", "Pendulum-v1"): {"E100": -165},
+         ("td3", "Pendulum-v1"): {"E100": -165}, ("sac", "Pendulum-v1"): {"E100": -165},
+         ("td3", "HalfCheetah-v5"): {"E100": 6100}, ("sac", "HalfCheetah-v5"): {"E100": 7330}}
 
 
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,

@@ -64,7 +64,7 @@ def frozen(net: nn.Module) -> Iterator[None]:
     if torch.compiler.is_compiling():                                     # there unused gradients cost nothing
         yield
         return
-    params = list(net.parameters())
+    params = [p for p in net.parameters() if p.requires_grad]
     for p in params:
         p.requires_grad_(False)
     try:

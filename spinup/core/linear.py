@@ -31,6 +31,8 @@ class Layers(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():                                       # it would be wrong, and nobody told
+            raise RuntimeError("these layers have no second derivative; use nn.Linear where create_graph is asked for")
         n = len(ctx.saved_tensors) // 2
         weights, inputs = ctx.saved_tensors[:n], ctx.saved_tensors[n:]
         wanted, found = ctx.needs_input_grad, [None] * (2 * n + 1)
@@ -68,7 +70,7 @@ class ReluMLP(nn.Sequential):
         if not can_be_faster(x):
             return super().forward(x)
         params = [p for layer in self if isinstance(layer, nn.Linear) for p in (layer.weight, layer.bias)]
-        return Layers.apply(x.reshape(-1, x.shape[-1]), *params).view(*x.shape[:-1], -1)
+        return Layers.apply(x.reshape(-1, x.shape[-1]), *params).view(*x.shape[:-1], len(params[-2]))
 
 
 def relu_mlp(*sizes: int) -> ReluMLP:

@@ -1,4 +1,5 @@
 """Adam for small networks: one flat tensor, one fused call, and on request one compiled function for the whole step."""
+import math
 from collections.abc import Callable, Iterable
 
 import torch
@@ -120,6 +121,20 @@ class FlatAdam:
         self.second.copy_(state["second"])
         if "master" in state:
             self.master.copy_(state["master"])
+
+
+class Latest(dict):
+    """What the last gradient step told, by name; NaN before the first. Kept in a checkpoint: a row may follow a resume
+    before the next gradient step does."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self)
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        self.update(state)
 
 
 @torch.no_grad()

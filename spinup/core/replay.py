@@ -51,7 +51,7 @@ class Replay:
         self.frames = np.empty((self.room, *frame_shape), obs_dtype)
         self.rows = {"obs_at": np.empty((size, frames), np.int64), "next_at": np.empty((size, frames), np.int64),
                      "act": np.empty((size, *act_shape), act_dtype), "rew": np.empty(size, np.float32),
-                     "terminated": np.empty(size, np.float32), "ended": np.empty(size, bool)}
+                     "terminated": np.empty(size, np.float32)}
         self.count = self.frame_count = 0                                 # of rows and frames ever stored
         self.oldest = 0
         self.now: np.ndarray | None = None                                # [N, frames], where the current ones are
@@ -75,19 +75,23 @@ class Replay:
         newest = self._store(self._split(led_to)[:, -1:])                 # [N, 1]
         next_at = newest if self.stacked == 1 else np.concatenate([self.now[:, 1:], newest], 1)
         slots = np.arange(self.count, self.count + self.num_envs) % self.size
-        ended = terminated | truncated
         for name, value in (("obs_at", self.now), ("next_at", next_at), ("act", act), ("rew", rew),
-                            ("terminated", terminated), ("ended", ended)):
+                            ("terminated", terminated)):
             self.rows[name][slots] = value
         self.count += self.num_envs
         self.now = next_at
         if final_obs is not None:
-            self.now = next_at.copy()
+            ended = terminated | truncated
             self.now[ended] = self._store(self._split(next_obs[ended]))
         self.oldest = max(self.oldest, self.count - self.size)
-        first_frame = self.frame_count - self.room
-        while self.oldest < self.count and self.rows["obs_at"][self.oldest % self.size, 0] < first_frame:
+        while self.oldest < self.count and self._oldest_frame() < self.frame_count - self.room:
             self.oldest += 1
+
+    def _oldest_frame(self) -> int:
+        """The first frame that a row needs. The oldest row of one environment may need later frames than the next row,
+        of another: it has just begun an episode. So N rows are asked, one of each."""
+        rows = np.arange(self.oldest, min(self.oldest + self.num_envs, self.count))
+        return self.rows["obs_at"][rows % self.size, 0].min()
 
     def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
         """Numbers of rows, each as likely as the other."""
@@ -99,11 +103,16 @@ class Replay:
         return self._batch(slots, slots, self.rows["rew"][slots], np.ones_like(slots))
 
     def sample_n(self, rows: np.ndarray, n: int) -> Batch:
-        """Up to n steps in a row from each of these, `[B]`: fewer where the episode, or what is stored, ends before."""
+        """Up to n steps in a row from each of these, `[B]`: fewer where the episode, or what is stored, ends before.
+
+        A step goes on with the next one where that begins with the very frame that this one led to. It does not where
+        the episode ended, nor where a resumed run had to begin a new one, which no step tells.
+        """
         follow = rows[:, None] + self.num_envs * np.arange(n)             # the same environment, a step later each
         there = follow < self.count
-        slots = np.where(there, follow, rows[:, None]) % self.size
-        goes_on = np.cumprod(there[:, 1:] & ~self.rows["ended"][slots[:, :-1]], 1, dtype=bool)
+        slots = np.where(there, follow, rows[:, None]) % self.size        # a row does not lead to itself
+        same = self.rows["next_at"][slots[:, :-1], -1] == self.rows["obs_at"][slots[:, 1:], -1]
+        goes_on = np.cumprod(same, 1, dtype=bool)
         counts = np.concatenate([np.ones((len(rows), 1), bool), goes_on], 1)
         length = counts.sum(1)
         return self._batch(slots[:, 0], slots[np.arange(len(rows)), length - 1],
@@ -144,6 +153,7 @@ class Replay:
     def forget(self) -> None:
         """Begin with nothing, as where a run is resumed without its replay."""
         self.count = self.frame_count = self.oldest = 0
+        self.now = None
 
     def rings(self) -> dict[str, tuple[np.ndarray, int]]:
         """By name: an array whose slot i % len holds element i, and the number of elements ever stored."""
@@ -160,7 +170,7 @@ def replay_bytes(size: int, num_envs: int, obs_shape: tuple[int, ...], obs_dtype
     """What such a replay will take of memory."""
     frame = int(np.prod(obs_shape[1:] if frames > 1 else obs_shape)) * np.dtype(obs_dtype).itemsize
     action = 4 * int(np.prod(act_shape)) if act_shape else 8
-    return frame_room(size, num_envs, frames) * frame + size * (2 * 8 * frames + action + 9)
+    return frame_room(size, num_envs, frames) * frame + size * (2 * 8 * frames + action + 8)
 
 
 class Priorities:
@@ -183,9 +193,10 @@ class Priorities:
         """Give these rows a priority; without one, the largest so far, as new rows get it. 0: never drawn."""
         if priority is not None:
             self.largest = max(self.largest, float(np.max(priority)))
+        priority = np.asarray(self.largest if priority is None else priority)
         node = rows % self.size + self.leaves
-        self.sums[node] = np.power(self.largest if priority is None else priority, self.alpha)
-        while node[0] > 1:
+        self.sums[node] = np.where(priority > 0, priority ** self.alpha, 0)        # 0 ** 0 is 1
+        while len(node) and node[0] > 1:
             node = node >> 1                                              # some twice, which does no harm
             self.sums[node] = self.sums[2 * node] + self.sums[2 * node + 1]
 
@@ -210,3 +221,7 @@ class Priorities:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.sums[:] = np.asarray(state["sums"])
         self.largest = float(state["largest"])
+
+    def forget(self) -> None:
+        """Begin with nothing, as the replay beside it."""
+        self.sums[:] = 0

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 from gymnasium import Env
 
+from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.classic import CLASSIC
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.vector import VectorEnv
@@ -29,13 +30,17 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> Vec
             function that makes a Gymnasium environment; it is given `kwargs`.
         num_envs: number of copies.
         seed: decides every random number in them.
-        kwargs: settings of the environment itself, as for `gymnasium.make`.
+        kwargs: settings of the environment itself, as for `gymnasium.make`; of an Atari game those of
+            `spinup.envs.atari.AtariVector`.
 
-    Classic control runs in our own numpy copies, all else in Gymnasium's environments, one after the other.
+    Classic control runs in our own numpy copies, Atari games in ale-py's emulator, all else in Gymnasium's
+    environments, one after the other.
     UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
     """
     if env in CLASSIC and not kwargs:
         return CLASSIC[env](num_envs, seed)
+    if protocol(env):                                                     # an Atari game
+        return AtariVector(find_id(env), num_envs, seed, **kwargs)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
 
 
@@ -69,7 +74,7 @@ def find_id(env: str) -> str:
     """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
     package, _, name = env.rpartition(":")
     for prefix, (module, extra) in PLUGINS.items():
-        if name.startswith(prefix) or (name.endswith("NoFrameskip-v4") and module == "ale_py"):
+        if name.startswith(prefix) or (module == "ale_py" and protocol(name)):
             if find_spec(module) is None:
                 raise UserError(f"{name} needs {module}; type: pip install 'spinup-rl[{extra}]'")
             importlib.import_module(module)

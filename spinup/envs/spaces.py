@@ -101,7 +101,9 @@ def space_to_json(space: Space) -> dict[str, Any]:
     """A space as plain data, to be kept in `config.json`."""
     match space:
         case spaces.Box():
-            return {"kind": "Box", "low": space.low.tolist(), "high": space.high.tolist(), "dtype": str(space.dtype)}
+            bounds = {name: bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
+                      for name, bound in (("low", space.low), ("high", space.high))}         # one for all, of an image
+            return {"kind": "Box", **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
         case spaces.Discrete():
             return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
         case spaces.MultiDiscrete():
@@ -121,7 +123,9 @@ def space_from_json(data: dict[str, Any]) -> Space:
     match data["kind"]:
         case "Box":
             dtype = np.dtype(data["dtype"])
-            return spaces.Box(np.array(data["low"], dtype), np.array(data["high"], dtype), dtype=dtype.type)
+            low, high = (np.array(data[name], dtype) for name in ("low", "high"))
+            shape = data.get("shape", low.shape)
+            return spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), dtype=dtype.type)
         case "Discrete":
             return spaces.Discrete(data["n"], start=data["start"])
         case "MultiDiscrete":

@@ -19,7 +19,7 @@ class VectorEnv:
     """N copies of one environment, with autoreset in the same step.
 
     A subclass sets the spaces and implements `_reset`, `_step`, and to be saved `_save` and `_load`; episode
-    statistics are kept here, from raw rewards.
+    statistics are kept here, from raw rewards (`_truth`).
 
     Attributes:
         num_envs: N, the number of copies.
@@ -57,10 +57,10 @@ class VectorEnv:
         """
         result = self._step(action)
         self.obs = result.obs
-        self.episode_return += result.reward
+        reward, ended = self._truth(result)
+        self.episode_return += reward
         self.episode_length += 1
         if result.final_obs is not None:
-            ended = result.terminated | result.truncated
             self.finished += zip(self.episode_return[ended].tolist(), self.episode_length[ended].tolist(), strict=True)
             self.episode_return[ended] = self.episode_length[ended] = 0
         return result
@@ -91,6 +91,10 @@ class VectorEnv:
 
     def _step(self, action: np.ndarray) -> Step:
         raise NotImplementedError
+
+    def _truth(self, result: Step) -> tuple[np.ndarray, np.ndarray]:
+        """Reward and end of episode, `[N]` each, that statistics count; for where the learner is told otherwise."""
+        return result.reward, result.terminated | result.truncated
 
     def _save(self) -> Any:
         raise NotImplementedError

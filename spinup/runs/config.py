@@ -76,6 +76,34 @@ class BaseConfig(RunConfig):
     test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
+    @property
+    def env_settings(self) -> dict[str, Any]:
+        """What `spinup.envs.make` is told beside the id."""
+        return {}
+
+
+@dataclass(kw_only=True)
+class AtariConfig(BaseConfig):
+    """What every training that sees images has: the protocol of an Atari game, completed by what the id says."""
+
+    sticky_actions: Unit | None = None   # Atari: chance, each frame, that the last action is repeated; none: by the id
+    life_loss: bool | None = None        # Atari: a lost life ends the episode for the learner alone; none: by the id
+    clip_rewards: bool | None = None     # Atari: the learner gets only the sign of each reward; none: by the id
+    frame_skip: Count | None = None      # Atari: frames that an action lasts, of 60 a second; none: by the id
+    full_actions: bool | None = None     # Atari: all 18 actions, not only those that the game uses; none: by the id
+
+    def __post_init__(self):
+        super().__post_init__()
+        from spinup.envs.atari import protocol  # not above: `spinup plot` need not wait for Gymnasium
+        for name, value in protocol(self.env, self.env_settings).items():
+            setattr(self, name, value)
+
+    @property
+    def env_settings(self) -> dict[str, Any]:
+        """The protocol; {} for what is not an Atari game."""
+        values = {name: getattr(self, name) for name in AtariConfig.__annotations__}
+        return {name: value for name, value in values.items() if value is not None}
+
 
 @dataclass(kw_only=True)
 class ReplayConfig(BaseConfig):

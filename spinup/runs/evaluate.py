@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import Space
 
 from spinup.envs import make
+from spinup.envs.atari import protocol
 from spinup.envs.classic import CLASSIC
 from spinup.envs.make import EnvSource, env_name
 from spinup.envs.spaces import observation_view
@@ -54,7 +55,8 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
 
     Args:
         env: a Gymnasium id, or a function that makes an environment. Up to 100 copies of classic control play
-            together, up to 10 of all else.
+            together, up to 10 of all else. An Atari game is played by the protocol that the policy learned under, and
+            its true score counts.
         deterministic: the likeliest actions; otherwise drawn as in training.
         seed: decides the episodes and the drawn actions; the copies are seeded with 1,000,000 + seed, far from any
             training.
@@ -65,7 +67,7 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
     copies = min(episodes, 100 if env in CLASSIC else 10)
-    envs = make(env, copies, UNSEEN + seed)
+    envs = make(env, copies, UNSEEN + seed, **settings_in(policy, env))
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
@@ -83,6 +85,11 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
         envs.close()
     returns, lengths = zip(*(episode for copy in played for episode in copy), strict=True)
     return Evaluation(list(returns), list(lengths))
+
+
+def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
+    """What `env` is made with: in an Atari game, as the policy knows it."""
+    return policy.env_settings if protocol(env) else {}
 
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:

@@ -16,12 +16,14 @@ class Policy:
         module: the algorithm's network; it has `dist` and `actor()`, like `spinup.core.networks.ActorCritic`.
         observation_space, action_space: of one environment.
         seed: decides the sampled actions.
+        env_settings: what `spinup.envs.make` was told beside the id where it learned.
     """
 
-    def __init__(self, module: nn.Module, observation_space: Space, action_space: Space, seed: int = 0):
+    def __init__(self, module: nn.Module, observation_space: Space, action_space: Space, seed: int = 0,
+                 env_settings: dict[str, Any] | None = None):
         self.module, self.observation_space, self.action_space = module, observation_space, action_space
         self.shape, self.dtype, self.view = observation_view(observation_space)
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.env_settings = np.random.default_rng(seed), env_settings or {}
         self.outputs = module.actor()
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:

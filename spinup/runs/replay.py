@@ -23,7 +23,8 @@ def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], a
     kind = (env.num_envs, shape, dtype, act_shape)
     need, free = replay_bytes(size, *kind, frames=env.frames), free_memory()
     if need > SPARE * free:
-        fits = int(size * SPARE * free / need)
+        fixed = replay_bytes(0, *kind, frames=env.frames)
+        fits = int(size * (SPARE * free - fixed) / (need - fixed))
         digits = 10 ** max(0, len(str(fits)) - 2)
         raise UserError(f"{what(size, shape)} need {gigabytes(need)}; {gigabytes(free)} are free: --replay-size "
                         f"{max(fits // digits * digits, 1)}")
@@ -71,7 +72,11 @@ class ReplayFiles:
         self.written: dict[str, int] = {}
 
     def append(self, replay: Replay) -> None:
-        """Write what came since the last call, and see it to the disk."""
+        """Write what came since the last call.
+
+        Killed processes lose nothing of it. It is not forced to the disk, which would take longer than the gradient
+        steps of a small network: what a power cut takes is missed on resume, and said.
+        """
         self.folder.mkdir(exist_ok=True)
         for name, (ring, count) in replay.rings().items():
             size, start = len(ring), self.written.get(name, 0)
@@ -84,8 +89,6 @@ class ReplayFiles:
                     stop = min(count, (start // size + 1) * size)         # up to the ring's seam
                     file.write(ring[start % size:(stop - 1) % size + 1].data)
                     start = stop
-                file.flush()
-                os.fsync(file.fileno())
             self.written[name] = count
 
     def read(self, replay: Replay) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from spinup.core.replay import Replay
+from spinup.envs.atari import in_words
 from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
@@ -71,10 +72,12 @@ class Run(Training):
                       list(self.recent))
 
     def _policy(self, module: nn.Module) -> Policy:
-        return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed)
+        return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed,
+                      self.config.env_settings)
 
     def describe_subject(self) -> dict[str, Any]:
-        return {"observation_space": space_to_json(self.env.observation_space),
+        protocol = {"protocol": self.config.env_settings} if self.config.env_settings else {}
+        return {**protocol, "observation_space": space_to_json(self.env.observation_space),
                 "action_space": space_to_json(self.env.action_space)}
 
     def after_update(self) -> None:
@@ -106,7 +109,11 @@ class Run(Training):
         return f"the last {len(self.recent)} episodes returned {mean} on average"
 
     def announce(self) -> None:
+        if self.config.env_settings:
+            self.display.say(f"protocol: {in_words(self.config.env_settings)}")
         if self.replay is not None:
+            if self.state is None:
+                self.replay_files.remove()                                # of a process that died before a checkpoint
             self.display.say(statement(self.replay))
         self._can_save()
 
@@ -138,7 +145,9 @@ class Run(Training):
     def recover(self, state: dict[str, Any]) -> str:
         lost = "" if state["env"] else "; its environments could not be saved, so it goes on with new episodes"
         if self.replay is not None and not self.replay_files.read(self.replay):
-            self.replay.forget()
+            for part in (self.replay, self.parts.get("priorities")):
+                if part is not None:
+                    part.forget()
             lost += "; its replay was not saved, so it fills a new one, and its curve will differ"
         return lost
 

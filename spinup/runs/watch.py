@@ -7,14 +7,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import Env
 
-from spinup.envs.make import EnvSource, env_name, make_one
+from spinup.envs.atari import make_one_atari, protocol
+from spinup.envs.make import EnvSource, env_name, find_id, make_one
 from spinup.errors import UserError
 from spinup.runs.display import number
-from spinup.runs.evaluate import UNSEEN, check_ends, check_fits
+from spinup.runs.evaluate import UNSEEN, check_ends, check_fits, settings_in
 from spinup.runs.files import write_whole
 from spinup.runs.policy import Policy
 
@@ -48,7 +50,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
             raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a folder of yours")
     if not screen:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # else SDL complains, although it draws in memory
-    name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array")
+    name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
     if not screen:
         os.environ.setdefault("MUJOCO_GL", "egl")            # not sooner: without EGL, `import mujoco` would fail
     try:
@@ -72,8 +74,10 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     return returns
 
 
-def make_game(env: EnvSource, mode: str) -> Env:
-    """An environment that draws itself; UserError where it does not."""
+def make_game(env: EnvSource, mode: str, **protocol_given: Any) -> Env:
+    """An environment that draws itself; UserError where it does not. An Atari game is given its protocol."""
+    if protocol(env):
+        return make_one_atari(find_id(env), mode, **protocol_given)
     takes_mode = True
     if callable(env):
         parameters = inspect.signature(env).parameters.values()

@@ -1,4 +1,4 @@
-"""What every algorithm must do. A new one joins by a line in LEARNS, and in ACTS if it scores what its actor did."""
+"""What every algorithm must do. A new one joins by an entry in LEARNS, and in ACTS if it scores what its actor did."""
 import math
 from dataclasses import fields
 from importlib import import_module
@@ -17,16 +17,27 @@ from spinup.envs.make import find_id
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Range, comments
 from spinup.runs.evaluate import evaluate
+from spinup.runs.metrics import METRICS
 from spinup.runs.policy import Policy
 from spinup.runs.presets import choose_preset, read_presets
 from spinup.runs.run import Result
 
-# Settings with which an algorithm learns the small tasks below in a second or two, and what differs for images.
+# The tasks below that an algorithm serves, and the settings with which it learns each in a second or two.
 QUICK, IMAGES = {"num_envs": 8, "gamma": 0.5, "total_steps": 8192}, {"total_steps": 1024, "lr": 1e-3, "threads": 1}
+FAR = {"normalise_obs": True, "log_std": -1.5}
+VPG = {**QUICK, "rollout_steps": 16, "lr": 0.01, "anneal": True}
+PPO = {**QUICK, "rollout_steps": 32, "lr": 0.003}
+REPLAY = {**QUICK, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "total_steps": 6144, "lr": 3e-3,
+          "update_every": 8, "update_ratio": 0.25, "threads": 1}
+DQN = {**REPLAY, "target_every": 50, "explore": 0.5}
 LEARNS = {
-    "vpg": ({**QUICK, "rollout_steps": 16, "lr": 0.01, "anneal": True},
-            {**IMAGES, "rollout_steps": 8, "value_epochs": 1}),
-    "ppo": ({**QUICK, "rollout_steps": 32, "lr": 0.003}, IMAGES)}
+    "vpg": {"discrete": VPG, "multidiscrete": VPG, "box far": {**VPG, **FAR},
+            "image": {**VPG, **IMAGES, "rollout_steps": 8, "value_epochs": 1}},
+    "ppo": {"discrete": PPO, "multidiscrete": PPO, "box far": {**PPO, **FAR}, "image": {**PPO, **IMAGES}},
+    "dqn": {"discrete": DQN, "image": {**DQN, **IMAGES, "learning_starts": 128, "batch_size": 32, "target_every": 20}},
+    "ddpg": {"box": {**REPLAY, "tau": 0.02}},
+    "td3": {"box": {**REPLAY, "tau": 0.02}},
+    "sac": {"box": {**REPLAY, "tau": 0.02, "alpha": 0.1}}}
 # The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
 ACTS = {"vpg": ("policy_gradient", {}), "ppo": ("clipped_surrogate", {"epochs": 1, "minibatches": 1})}
 # What the deterministic policy must reach with the settings of its preset, of 500. Both reach 500 with seeds 1 and 2.
@@ -81,17 +92,24 @@ class TellMultiDiscrete(Tell):
 
 
 class TellBox(Tell):
-    """Bounds that differ by dimension, and observations in other units still: they must be normalised."""
+    """Bounds that differ by dimension."""
 
     def __init__(self):
         super().__init__(Box(np.float32([-1, 0]), np.float32([1, 10])), Box(-np.inf, np.inf, (2,)))
 
     def tell(self):
         self.wanted = self.np_random.uniform(-0.7, 0.7, 2)                # in halves of the range, from its middle
-        return (1000 + 100 * self.wanted).astype(np.float32)
+        return self.wanted.astype(np.float32)
 
     def worth(self, action):
         return 1 - np.square(action / [1, 5] - [0, 1] - self.wanted).sum()
+
+
+class TellBoxFar(TellBox):
+    """Observations in units that no network sees anything in: they must be normalised."""
+
+    def tell(self):
+        return 1000 + 100 * super().tell()
 
 
 class TellImage(Tell):
@@ -108,15 +126,17 @@ class TellImage(Tell):
         return action == self.wanted
 
 
-TASKS = {"discrete": (TellDiscrete, {}), "multidiscrete": (TellMultiDiscrete, {}), "image": (TellImage, {}),
-         "box": (TellBox, {"normalise_obs": True, "log_std": -1.5})}
-each_task = pytest.mark.parametrize("env, settings", TASKS.values(), ids=TASKS)
+TASKS = {"discrete": TellDiscrete, "multidiscrete": TellMultiDiscrete, "box": TellBox, "box far": TellBoxFar,
+         "image": TellImage}
+SERVED = [(name, task) for name, tasks in LEARNS.items() for task in tasks]
+each_served = pytest.mark.parametrize("name, task", SERVED)
 
 
-def train(name: str, folder: Path, env: Any, **settings: Any) -> Result:
-    algorithm = import_module(f"spinup.algos.{name}")
-    quick = {**LEARNS[name][0], **(LEARNS[name][1] if env is TellImage else {}), "quiet": True, "tensorboard": False}
-    return algorithm.train(algorithm.Config(env=env, log_dir=folder.as_posix(), **{**quick, **settings}))
+def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
+    """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
+    algorithm, task = import_module(f"spinup.algos.{name}"), task or next(iter(LEARNS[name]))
+    quick = {**LEARNS[name][task], "quiet": True, "tensorboard": False}
+    return algorithm.train(algorithm.Config(env=env or TASKS[task], log_dir=folder.as_posix(), **{**quick, **settings}))
 
 
 def state(policy: Policy) -> torch.Tensor:
@@ -126,10 +146,9 @@ def state(policy: Policy) -> torch.Tensor:
 
 # Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
 # checkpoint without the normaliser; `act` without the start of Discrete.
-@each_task
-@each
-def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, env, settings, tmp_path):
-    result = train(name, tmp_path, env, **settings)
+@each_served
+def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path):
+    result, env = train(name, tmp_path, task), TASKS[task]
     assert np.mean(result.returns[-20:]) > 6.5                            # drawing
     assert evaluate(spinup.load(result.directory), env, episodes=20).mean > 7.8
     policy, game = spinup.load(result.directory), env()                   # and by hand, as a user does
@@ -145,14 +164,14 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, env, settings,
 def test_the_seed_decides_everything(name, tmp_path):
     runs, seeds = [], []
 
-    class Noted(TellBox):
+    class Noted(TASKS[next(iter(LEARNS[name]))]):
         def reset(self, *, seed=None, options=None):
             seeds.append(seed)
             return super().reset(seed=seed)
 
     for seed in 1, 1, 2:
         torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
-        runs.append(train(name, tmp_path, Noted, seed=seed, total_steps=1024, normalise_obs=True))
+        runs.append(train(name, tmp_path, env=Noted, seed=seed, total_steps=1024))
     assert len({s for s in seeds if s is not None}) == 16                 # 8 copies, 2 seeds, none shared
     first, again, other = ({k: v for k, v in r.progress.items() if "second" not in k} for r in runs)
     np.testing.assert_equal(again, first)                                 # NaN equals NaN here
@@ -162,24 +181,52 @@ def test_the_seed_decides_everything(name, tmp_path):
 
 # Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
-@each
-def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, tmp_path):
-    result = train(name, tmp_path, TellBox, normalise_obs=True, anneal=True)
+@pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED if s[1].startswith("box")])
+def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
+    result, env = train(name, tmp_path, task, **({"anneal": True} if name in ACTS else {})), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
-    found = evaluate(policy, TellBox, episodes=300, deterministic=False)
+    found = evaluate(policy, env, episodes=300, deterministic=False)
     error = math.sqrt(sum(np.var(r) / len(r) for r in (result.returns, found.returns)))
     assert len(result.returns) == 100 and abs(np.mean(result.returns) - found.mean) < 3 * error
-    assert evaluate(policy, TellBox, episodes=50).mean > found.mean + 3 * error        # drawing costs something
+    assert evaluate(policy, env, episodes=50).mean > found.mean + 3 * error            # drawing costs something
     assert torch.equal(state(policy), before)
-    assert evaluate(policy, TellBox, episodes=300, deterministic=False) == found
+    assert evaluate(policy, env, episodes=300, deterministic=False) == found
+
+
+# Turned red by: an algorithm that takes actions that it cannot serve, or refuses without saying who can.
+@each
+@pytest.mark.parametrize("task", TASKS)
+def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_path):
+    algorithm, kind = import_module(f"spinup.algos.{name}"), type(TASKS[task]().action_space).__name__
+    if kind in algorithm.ACTIONS:
+        return
+    with pytest.raises(UserError, match=f"^{name} cannot act in .* for {kind} actions: .*ppo") as error:
+        getattr(spinup, name)(TASKS[task], log_dir=tmp_path.as_posix())
+    fitting = [n for n in LEARNS if kind in import_module(f"spinup.algos.{n}").ACTIONS]
+    assert str(error.value).endswith(f"for {kind} actions: {', '.join(fitting)}") and not list(tmp_path.iterdir())
+
+
+# Turned red by: a column without a meaning.
+@each
+def test_every_column_is_explained(name, tmp_path):
+    result = train(name, tmp_path, test_episodes=1, total_steps=1024)
+    assert set(result.progress) <= set(METRICS) and "test_return" in result.progress
+
+
+# Turned red by: test episodes that change what is learned, or differ from what the final policy gets.
+@each
+def test_test_episodes_only_look(name, tmp_path):
+    with_, without = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
+    assert torch.equal(state(with_.policy), state(without.policy)) and with_.returns == without.returns
+    env = TASKS[next(iter(LEARNS[name]))]
+    assert with_.progress["test_return"][-1] == evaluate(with_.policy, env, episodes=3, seed=1).mean
 
 
 # Turned red by: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
 # observations; a rollout stored as [T, N].
-@each_task
-@pytest.mark.parametrize("name", ACTS)
-def test_what_was_drawn_is_what_is_scored(name, env, settings, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name, task", [(name, task) for name, task in SERVED if name in ACTS])
+def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
     algorithm, (loss, once) = import_module(f"spinup.algos.{name}"), ACTS[name]
     drawn, scored = [], []
     for kind in Categorical, DiagGaussian:
@@ -197,7 +244,7 @@ def test_what_was_drawn_is_what_is_scored(name, env, settings, tmp_path, monkeyp
         return original(logp, *rest)
 
     monkeypatch.setattr(algorithm, loss, per_step)
-    train(name, tmp_path, env, num_envs=4, rollout_steps=8, total_steps=6 * 32, anneal=False, **settings, **once)
+    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, anneal=False, **once)
     assert len(scored) == 6
     for k, batch in enumerate(scored):
         np.testing.assert_allclose(batch, sorted(drawn[32 * k:32 * (k + 1)]), rtol=0, atol=2e-5)
@@ -216,7 +263,7 @@ def test_cartpole_with_its_preset(name, tmp_path):
 def test_presets_are_settings_of_environments_that_exist(name):
     algorithm = import_module(f"spinup.algos.{name}")
     presets = read_presets(algorithm)
-    assert "CartPole-v1" in presets
+    assert {"CartPole-v1", "Pendulum-v1"} & set(presets)
     for env in presets:
         chosen, settings = choose_preset(algorithm, env)
         assert chosen == env and find_id(settings.get("env", env))

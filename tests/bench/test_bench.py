@@ -1,41 +1,68 @@
 """Benchmarks: equal settings for both, honest seconds, and a last line that a program can read."""
+import importlib
 import json
 import math
 import signal
+from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
+import stable_baselines3
 import torch
 
+from spinup.bench import passes, peers
 from spinup.bench import returns as returns_module
 from spinup.bench import speed as speed_module
-from spinup.bench.speed import TASKS, above_pace, run_sb3, speed
+from spinup.bench.passes import networks_alone
+from spinup.bench.peers import Clock, make_env, make_model, run_sb3
+from spinup.bench.speed import TASKS, above_pace, counted_from, run_spinup, speed
 from spinup.bench.time_to import WINDOW, stop_at, time_to
+from spinup.core import linear
+from spinup.core.linear import Layers
+from spinup.core.optim import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
+from spinup.runs.log import read_progress
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"env": "CartPole-v0"}, "Did you mean 'CartPole-v1'"), ({"total_steps": 1000}, "at least 1024"),
-    ({"out": "nowhere/x.json"}, "--out nowhere/x.json cannot be written")])
-def test_mistakes_are_found_before_any_run(arguments, message, monkeypatch):
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("algo, arguments, message", [
+    ("ppo", {"env": "CartPole-v0"}, "Did you mean 'CartPole-v1'"), ("ppo", {"total_steps": 1000}, "at least 1024"),
+    ("ppo", {"out": "nowhere/x.json"}, "--out nowhere/x.json cannot be written"),
+    ("sac", {}, "no speed benchmark of sac on CartPole-v1"),
+    ("dqn", {"total_steps": 10_999}, "leaves too little after the 10000 before learning; choose at least 11000")])
+def test_mistakes_are_found_before_any_run(algo, arguments, message, monkeypatch):
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     arguments = {"env": "CartPole-v1", **arguments}
     if "out" in arguments:
         arguments["out"] = speed_module.Path(arguments["out"])
     with pytest.raises(UserError, match=message):
-        speed("ppo", **arguments)
+        speed(algo, **arguments)
 
 
-def test_without_the_peer_the_pip_line_is_given(monkeypatch):
-    monkeypatch.setattr(speed_module, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install 'spinup-rl\[bench\]'"):
-        speed("ppo", "CartPole-v1")
+@pytest.mark.parametrize("env, missing, extra", [
+    ("CartPole-v1", "stable_baselines3", "bench"), ("PongNoFrameskip-v4", "ale_py", "atari"),
+    ("PongNoFrameskip-v4", "cv2", "atari")])
+def test_without_a_package_the_pip_line_is_given(env, missing, extra, monkeypatch):
+    monkeypatch.setattr(speed_module, "find_spec", lambda name: None if name == missing else "there")
+    monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
+    with pytest.raises(UserError, match=rf"pip install 'spinup-rl\[{extra}\]'"):
+        speed("ppo", env)
 
 
-def test_compile_seconds_are_what_the_first_row_took_above_the_pace():
+def test_compile_seconds_are_what_a_row_took_above_the_pace():
     rows = {"steps": [1000.0, 2000.0, 10_000.0], "wall_seconds": [7.0, 8.0, 16.0]}
     assert above_pace(rows, seconds=16.0) == pytest.approx(6.0)           # 1 s for 1000 steps, and 6 s more at first
     assert above_pace({"steps": [1000.0, 2000.0], "wall_seconds": [1.0, 2.0]}, seconds=2.0) == 0.0
+    rows = {"steps": [1000.0, 2000.0, 3000.0], "wall_seconds": [0.1, 9.1, 11.1]}
+    assert above_pace(rows, seconds=11.1, row=1) == pytest.approx(7.0)    # what came before that row does not matter
 
 
 def test_the_ratio_of_a_compiled_run_leaves_compiling_out_and_the_exit_code_follows_the_goal(monkeypatch, capsys):
@@ -52,9 +79,58 @@ def test_the_ratio_of_a_compiled_run_leaves_compiling_out_and_the_exit_code_foll
     assert result["steps"] == 299_520                                     # whole batches of 512
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "HalfCheetah-v5"])
+@pytest.mark.parametrize("algo, env, threads, compile, goal, met", [
+    ("sac", "HalfCheetah-v5", 1, False, 1.25, True), ("sac", "HalfCheetah-v5", 2, False, 1.6, False),
+    ("sac", "HalfCheetah-v5", 1, True, None, True), ("ppo", "PongNoFrameskip-v4", 2, False, 1.6, False),
+    ("dqn", "CartPole-v1", 1, False, 2.0, False), ("dqn", "CartPole-v1", 2, False, None, True)])
+def test_threads_reach_every_process_and_decide_the_goal(algo, env, threads, compile, goal, met, monkeypatch, capsys):
+    calls = []
+
+    def child(module, name, job, environment):
+        calls.append((module, name, job["threads"], set(environment.values())))
+        pace = {"limit": 1000.0, "sb3": 100.0, "spinup": 150.0}[name]
+        alone = {"networks_alone_per_second": 2 * pace} if algo == "sac" else {}
+        return {"steps_per_second": pace, "whole_run_steps_per_second": 2 * pace if name == "sb3" else pace,
+                "seconds": 2.0, "compile_seconds": 0.0, "return": 1.0, "episodes": 1, "versions": {}, **alone}
+    monkeypatch.setattr(speed_module, "child", child)
+    assert speed(algo, env, threads=threads, compile=compile, rounds=1) == (0 if met else 1)
+    assert calls == [(f"spinup.bench.{file}", name, threads, {str(threads)})
+                     for file, name in (("speed", "limit"), ("speed", "spinup"), ("peers", "sb3"))]
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["goal"], result["met"], result["ratio_median"]) == (goal, met, 1.5)
+    assert result["settings"]["threads"] == threads
+    assert result.get("ratio_median_whole_run") == (None if algo == "ppo" else 0.75)
+    assert result.get("networks_alone_share") == ({"spinup": 0.5, "sb3": 0.5} if algo == "sac" else None)
+
+
+@pytest.mark.parametrize("env, confined", [("PongNoFrameskip-v4", [{3, 5}]), ("HalfCheetah-v5", [])])
+def test_games_have_as_many_cores_as_threads(env, confined, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(speed_module.os, "sched_getaffinity", lambda _: {7, 5, 3}, raising=False)
+    monkeypatch.setattr(speed_module.os, "sched_setaffinity", lambda _, cores: seen.append(set(cores)), raising=False)
+    monkeypatch.setattr(speed_module.sys, "argv", ["", "folder", "limit", json.dumps({"env": env, "threads": 2})])
+    speed_module.work({"limit": lambda folder, job: {"folder": folder, **job}})
+    assert seen == confined and json.loads(capsys.readouterr().out)["folder"] == "folder"
+
+
+def test_the_command_line_hands_on_threads(cli, monkeypatch):
+    given = {}
+    monkeypatch.setattr(speed_module, "speed", lambda *args, **flags: given.update(flags) or 0)
+    assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5").code == 0 and given["threads"] == 1
+    assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5", "--threads", 2).code == 0 and given["threads"] == 2
+    assert cli("bench", "speed", "td3", "--threads", 0).code == 2
+    assert "td3: HalfCheetah-v5; sac: HalfCheetah-v5" in " ".join(cli("bench", "--help").out.split())
+
+
+@pytest.mark.parametrize("algo, env", TASKS)
+def test_our_side_gets_the_settings_as_they_stand(algo, env):
+    settings = TASKS[algo, env].settings
+    config = importlib.import_module(f"spinup.algos.{algo}").Config(env=env, **settings)
+    assert {name: getattr(config, name) for name in settings} == settings
+
+
+@pytest.mark.parametrize("env", [env for algo, env in TASKS if algo == "ppo"])
 def test_the_peer_gets_the_same_settings(env, tmp_path, monkeypatch):
-    import stable_baselines3
     seen, s = [], TASKS["ppo", env].settings
 
     def learn(self, steps, **_):
@@ -62,21 +138,131 @@ def test_the_peer_gets_the_same_settings(env, tmp_path, monkeypatch):
         seen.extend([self, steps])
     monkeypatch.setattr(stable_baselines3.PPO, "learn", learn)
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
-    run_sb3(str(tmp_path), {"env": env, "seed": 1, "settings": {**s, "total_steps": 4096}})
+    run_sb3(str(tmp_path), {"algo": "ppo", "env": env, "seed": 1, "threads": 2, "settings": {**s, "total_steps": 4096}})
     threads, model, steps = seen
     batch = s["num_envs"] * s["rollout_steps"]
-    assert (threads, steps, model.n_envs, model.n_steps) == (1, 4096, s["num_envs"], s["rollout_steps"])
+    assert (threads, steps, model.n_envs, model.n_steps) == (2, 4096, s["num_envs"], s["rollout_steps"])
     assert model.n_epochs == s["epochs"]
     assert model.batch_size * s["minibatches"] == batch
     assert (model.gamma, model.gae_lambda, model.ent_coef, model.max_grad_norm) == (0.99, 0.95, s["entropy_coef"], 0.5)
     assert model.vf_coef == 0.5
-    assert model.clip_range(1.0) == model.clip_range_vf(1.0) == 0.2
+    assert model.clip_range(1.0) == model.clip_range_vf(1.0) == s["clip_ratio"] == s["clip_value"]
     assert model.lr_schedule(1.0) == s["lr"] and model.lr_schedule(0.5) == s["lr"] / 2
     assert model.policy.optimizer.defaults["eps"] == 1e-5
-    shapes = {name: tuple(p.shape) for name, p in model.policy.named_parameters()}
-    layers = [shape for name, shape in shapes.items() if name.startswith("mlp") and name.endswith("weight")]
-    assert layers == [(64, model.observation_space.shape[0]), (64, 64)] * 2
     assert (model.get_vec_normalize_env() is not None) == s.get("normalise_obs", False)
+    assert weights(model.policy) == weights(ours("ppo", env))
+
+
+def weights(net: torch.nn.Module) -> list[int]:
+    """The sizes of all matrices and kernels of a network."""
+    return sorted(p.numel() for p in net.parameters() if p.dim() > 1)
+
+
+def ours(algo: str, env: str) -> torch.nn.Module:
+    module, made = importlib.import_module(f"spinup.algos.{algo}"), passes.make(env)
+    config = module.Config(env=env, **TASKS[algo, env].settings)
+    return module.make_policy(config, made.observation_space, made.action_space)
+
+
+@pytest.mark.parametrize("algo, env", [task for task in TASKS if task[0] != "ppo"])
+def test_a_peer_with_a_replay_gets_the_same_settings(algo, env):
+    s = TASKS[algo, env].settings
+    model = make_model(algo, make_env(env, s, seed=1), s, seed=1)
+    assert (model.gamma, model.batch_size, model.buffer_size) == (0.99, s["batch_size"], s["replay_size"])
+    assert model.lr_schedule(1.0) == model.lr_schedule(0.5) == s["lr"]
+    assert model.train_freq.frequency == s["update_every"]
+    assert model.gradient_steps / model.train_freq.frequency == pytest.approx(s["update_ratio"])
+    assert model.n_envs == s["num_envs"] == 1
+    if algo == "dqn":
+        assert model.target_update_interval == s["target_every"] * s["update_every"] / model.gradient_steps
+        assert (model.exploration_schedule(1.0), model.exploration_schedule(0.0)) == (1.0, s["epsilon"])
+        assert model.exploration_schedule(1 - s["explore"] / 2) == pytest.approx((1 + s["epsilon"]) / 2)
+        assert (model.tau, model.max_grad_norm) == (1.0, s["max_grad_norm"])
+        nets, optimizers = model.q_net, [model.policy.optimizer]
+    else:
+        assert model.tau == s["tau"]
+        nets, optimizers = torch.nn.ModuleList([model.actor, model.critic]), [model.actor.optimizer]
+        optimizers.append(model.critic.optimizer)
+    if algo == "td3":
+        assert (model.policy_delay, model.target_policy_noise, model.target_noise_clip) == (
+            s["policy_delay"], s["target_noise"], s["noise_clip"])
+        assert (model.action_noise._sigma == s["explore_noise"]).all()
+    if algo == "sac":
+        assert model.log_ent_coef.exp() == s["alpha"] and model.ent_coef_optimizer is not None
+        assert model.target_entropy == s["target_entropy"] * model.action_space.shape[0]
+    assert all(o.defaults["eps"] == 1e-8 and o.defaults["lr"] == s["lr"] for o in optimizers)
+    found, expected = sum(weights(nets)), sum(weights(ours(algo, env)))
+    assert found == expected                                              # mean and deviation are two layers there
+
+
+TINY = {"total_steps": 300, "learning_starts": 100, "hidden": (8, 8), "batch_size": 8}
+
+
+@pytest.mark.parametrize("algo, env", [("dqn", "CartPole-v1"), ("sac", "HalfCheetah-v5"), ("td3", "HalfCheetah-v5")])
+def test_with_a_replay_both_take_as_many_gradient_steps_and_count_the_same_ones(
+        algo, env, tmp_path, monkeypatch, one_thread):
+    models, steps = [], []
+
+    def built(*args, **kwargs):
+        models.append(make_model(*args, **kwargs))
+        return models[-1]
+
+    def counted(self, *args, step=FlatAdam.step):
+        steps.append(self)
+        return step(self, *args)
+    monkeypatch.setattr(peers, "make_model", built)
+    monkeypatch.setattr(FlatAdam, "step", counted)
+    monkeypatch.setattr(passes, "SECONDS", 0.01)
+    s = {**TASKS[algo, env].settings, **TINY}
+    job = {"algo": algo, "env": env, "settings": s, "seed": 1, "threads": 1, "compile": False}
+    our_run, their_run = run_spinup(str(tmp_path), job), run_sb3(str(tmp_path), job)
+    critic_steps = [o for o in steps if o is steps[0]]
+    assert len(critic_steps) == models[0]._n_updates > 0
+    progress = read_progress(next(tmp_path.glob("*/*/progress.csv")).parent)
+    row = progress["steps"].index(counted_from(s))
+    assert our_run["seconds_before"] == pytest.approx(progress["wall_seconds"][row], abs=1e-3)
+    assert 100 < counted_from(s) <= 110
+    for run in (our_run, their_run):
+        assert run["steps"] == 300
+        assert run["steps_per_second"] == pytest.approx((300 - counted_from(s)) / run["seconds"], rel=0.01)
+        whole = run["seconds"] + run["seconds_before"]
+        assert run["whole_run_steps_per_second"] == pytest.approx(300 / whole, rel=0.01)
+        assert 0 < run["seconds_before"] < whole < run["whole_call_seconds"]
+        assert ("networks_alone_per_second" in run) == (algo != "dqn")
+
+
+def test_the_peers_clock_begins_after_the_step_and_its_update():
+    clock = Clock(20)
+    for steps in (0, 10):
+        clock.model = SimpleNamespace(num_timesteps=steps)
+        clock.on_rollout_start()
+    assert not clock.began
+    clock.model = SimpleNamespace(num_timesteps=20)
+    clock.on_rollout_start()
+    began = clock.began
+    clock.on_rollout_start()
+    assert 0 < began == clock.began
+
+
+@pytest.mark.parametrize("algo, calls, products", [
+    ("sac", 4 * 8, 4 * (24 + 10 + 11)), ("td3", 2 * 5 + 2 * 7, 2 * (15 + 10) + 2 * (21 + 10 + 8))])
+def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, calls, products, monkeypatch):
+    """Targets: actor and critics; critics; actor and, of TD3 one and at every second step, the critics after it.
+
+    Of three layers each: 3 products forward; backward 5 for a critic; 5 for an actor, and 3 for a critic before it."""
+    seen, multiplied = [], []
+    apply, product = Layers.apply, linear.product
+    monkeypatch.setattr(linear, "product", lambda *args: multiplied.append(1) or product(*args))
+    monkeypatch.setattr(Layers, "apply", lambda *args: seen.append(args[0].shape) or apply(*args))
+    monkeypatch.setattr(passes, "SECONDS", -1.0)
+    monkeypatch.setattr(passes, "WARM", 4)
+    s = {**TASKS[algo, "HalfCheetah-v5"].settings, **TINY}
+    assert networks_alone(algo, "HalfCheetah-v5", s, plain=False) == 0    # no step within no time
+    assert len(multiplied) == products
+    assert len(seen) == calls and {shape[0] for shape in seen} == {8} and {shape[1] for shape in seen} == {17, 23}
+    networks_alone(algo, "HalfCheetah-v5", s, plain=True)
+    assert len(seen) == calls                                             # torch's own layers
+    assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
 
 
 def test_speed_end_to_end(tmp_path, capsys):
@@ -162,3 +348,16 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     code, result = goes(501)                                              # more than CartPole pays
     assert code == 1 and not result["met"]
     assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
+
+
+def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
+    """A run of SAC that is there is evaluated; far from learned, it misses what its preset promises."""
+    from spinup.algos import sac
+    name = "bench_sac_Pendulum-v1"
+    sac.train(sac.Config(env="Pendulum-v1", total_steps=250, learning_starts=200, hidden=(8,), seed=3, threads=1,
+                         log_dir=str(tmp_path), exp_name=name, quiet=True, tensorboard=False))
+    capsys.readouterr()
+    assert returns_module.returns("sac", "Pendulum-v1", seeds=[3], log_dir=tmp_path) == 1
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["goal"] == {"E100": -165} and not result["met"]
+    assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200

@@ -4,9 +4,16 @@ import pytest
 import torch
 from torch import distributions as td
 
-from spinup.core.distributions import Categorical, DiagGaussian, SquashedGaussian
+from spinup.core.distributions import Categorical, DiagGaussian, EpsilonGreedy, NoisyAction, SquashedGaussian
 
 LOW, HIGH = np.array([-1.0, 0.0, -3.0], np.float32), np.array([1.0, 2.5, 0.5], np.float32)
+
+
+def noisy_action(low, high):
+    return NoisyAction(low, high, 0.1)
+
+
+each_bounded = pytest.mark.parametrize("kind", [SquashedGaussian, noisy_action])
 
 
 def normal(shape, seed=0, dtype=torch.float64):
@@ -99,7 +106,8 @@ def test_gaussian_samples_are_mean_plus_std_times_noise(kind):
 
 
 # Turned red by: `np.random.gumbel`.
-@pytest.mark.parametrize("dist", [Categorical((3,)), DiagGaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH)])
+@pytest.mark.parametrize("dist", [Categorical((3,)), DiagGaussian(LOW, HIGH), SquashedGaussian(LOW, HIGH),
+                                  EpsilonGreedy(3), NoisyAction(LOW, HIGH, 0.1)])
 def test_noise_comes_from_the_generator_alone(dist):
     first, second = (dist.noise(np.random.default_rng(5), (4, 2)) for _ in range(2))
     np.testing.assert_array_equal(first, second)
@@ -116,7 +124,7 @@ def test_gaussian_to_env_rescales_each_dimension_by_its_own_bounds():
 
 
 # Turned red by: bounds rounded to the nearest float32; no clip after tanh.
-@pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian])
+@pytest.mark.parametrize("kind", [DiagGaussian, SquashedGaussian, noisy_action])
 def test_to_env_never_leaves_the_bounds(kind):
     rng = np.random.default_rng(0)
     low = np.concatenate([[-0.1, 0.1, -0.3], rng.standard_normal(50)])    # float64, most of them not exact in float32
@@ -128,7 +136,7 @@ def test_to_env_never_leaves_the_bounds(kind):
     np.testing.assert_allclose(env.max(0), high, rtol=1e-5, atol=1e-6)
 
 
-# Turned red by: `_log_half` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
+# Turned red by: `log_volume` left out; the factor 2 of the slope left out; `softplus(2 * act)`.
 def test_squashed_log_prob_is_the_change_of_variables():
     dist = SquashedGaussian(LOW, HIGH)
     mean, log_std, u = normal((7, 3)), normal((7, 3), 1) - 1, normal((7, 3), 2)
@@ -150,7 +158,7 @@ def test_squashed_log_prob_and_its_gradient_far_out():
     torch.testing.assert_close(u.grad, torch.tensor([[40.0 - 2], [-15.0 + 2]]))
 
 
-# Turned red by: `_log_half` left out (mass 1.75); `sample` without its mean; `-np.tanh(act)` in to_env.
+# Turned red by: `log_volume` left out (mass 1.75); `sample` without its mean; `-np.tanh(act)` in to_env.
 def test_squashed_samples_follow_the_density_over_the_environments_actions():
     low, high = -3.0, 0.5
     dist, params = SquashedGaussian([low], [high]), (torch.tensor([0.4]), torch.tensor([-0.3]))
@@ -166,7 +174,134 @@ def test_squashed_samples_follow_the_density_over_the_environments_actions():
 
 
 # Turned red by: no `> 0`, no `isfinite`.
+@each_bounded
 @pytest.mark.parametrize(("low", "high"), [([-1, -np.inf], [1, 1]), ([-1, -1], [1, np.inf]), ([1.0], [1.0])])
-def test_squashed_refuses_bounds_it_cannot_fill(low, high):
-    with pytest.raises(ValueError, match="finite bounds, low < high"):
-        SquashedGaussian(low, high)
+def test_bounds_that_cannot_be_filled_are_refused(kind, low, high):
+    with pytest.raises(ValueError, match="finite bounds are needed, low < high"):
+        kind(low, high)
+
+
+# Turned red by: no tanh; the same deviation for all; log_std not clipped, or its half taken for the mean.
+def test_a_networks_outputs_become_mean_and_log_std():
+    dist, k = SquashedGaussian(LOW, HIGH), 3
+    outputs = normal((7, 2, 6), 0, torch.float32) * 20
+    assert dist.num_outputs == 2 * k and dist.LOG_STD == (-20, 2)
+    mean, log_std = dist.params(outputs)
+    torch.testing.assert_close(mean, outputs[..., :k], rtol=0, atol=0)
+    torch.testing.assert_close(log_std, outputs[..., k:].clamp(-20, 2), rtol=0, atol=0)
+    assert {log_std.min().item(), log_std.max().item()} == {-20, 2}
+    for ours, theirs in zip(dist.params(outputs.numpy()), (mean, log_std), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# Turned red by: `log_volume` added; `noise` scored as if it were `u`; the slope left out.
+@pytest.mark.parametrize("log_std_shape", [(3,), (7, 3)])
+def test_drawing_and_scoring_at_once_is_drawing_and_scoring(log_std_shape):
+    dist = SquashedGaussian(LOW, HIGH)
+    params, noise = (normal((7, 3)), normal(log_std_shape, 1) - 1), normal((7, 3), 2)
+    act, logp = dist.sample_log_prob(params, noise)
+    u = dist.sample(params, noise)
+    assert dist.log_volume == pytest.approx(np.log((HIGH - LOW) / 2).sum())
+    torch.testing.assert_close(act, u.tanh())
+    torch.testing.assert_close(logp, dist.log_prob(params, u) + dist.log_volume)
+    np.testing.assert_allclose(dist.rescale(act.numpy()), dist.to_env(u.numpy()), rtol=1e-5)
+
+
+# Turned red by: the slope's sign; a mean over the dimensions for the sum. How likely a draw is is read off the volumes
+# that small cubes of noise come to in the environment's units, with no formula for the slope.
+def test_the_density_of_a_draw_is_that_of_its_noise_over_its_stretching():
+    dist = SquashedGaussian(LOW, HIGH)
+    params, noise, step = (normal((7, 3)), normal((3,), 1) - 1), normal((7, 3), 2), 1e-5
+    half, middle = (torch.from_numpy(x).double() for x in ((HIGH - LOW) / 2, (HIGH + LOW) / 2))
+    above, below = (middle + half * dist.sample_log_prob(params, noise + s * step)[0] for s in (1, -1))
+    stretching = ((above - below) / (2 * step)).log().sum(-1)             # each dimension depends on its own noise only
+    expected = td.Normal(0.0, 1.0).log_prob(noise).sum(-1) - stretching
+    torch.testing.assert_close(dist.sample_log_prob(params, noise)[1] - dist.log_volume, expected, rtol=1e-6, atol=1e-6)
+
+
+# Turned red by: `log_std.detach()`; the slope at a detached u; the minus before log_std.
+def test_a_draw_and_its_density_have_the_gradients_of_finite_differences():
+    dist, noise = SquashedGaussian(LOW, HIGH), normal((4, 3), 2)
+    params = [normal((4, 3)).requires_grad_(), (normal((4, 3), 1) - 1).requires_grad_()]
+    assert torch.autograd.gradcheck(lambda *p: dist.sample_log_prob(p, noise), params)
+
+
+# Turned red by: log(1 - tanh^2) for the slope; `(u - mean) / std` for the noise, which a tiny deviation makes NaN.
+@pytest.mark.parametrize("log_std", [-20.0, 2.0])
+def test_draws_far_out_have_a_finite_density_and_gradient(log_std):
+    dist = SquashedGaussian(LOW, HIGH)
+    mean = torch.tensor([[20.0] * 3, [-20.0] * 3, [0.0] * 3], requires_grad=True)
+    spread, noise = torch.full((3, 3), log_std, requires_grad=True), normal((3, 3), 0, torch.float32)
+    act, logp = dist.sample_log_prob((mean, spread), noise)
+    (act.sum() + logp.sum()).backward()
+    for found in (act, logp, mean.grad, spread.grad):
+        assert found.isfinite().all()
+    assert act.abs().max() <= 1
+    u = dist.sample((mean, spread), noise).detach().double()
+    exact = (td.Normal(0.0, 1.0).log_prob(noise.double()) - log_std
+             - (2 * (np.log(2) - u.abs()) - 2 * torch.log1p(torch.exp(-2 * u.abs())))).sum(-1)
+    torch.testing.assert_close(logp.double(), exact, rtol=1e-5, atol=1e-4)
+
+
+# Turned red by: `<=` for `<` at 0; one number for both choices, by which random actions would be the first few; the
+# best action left out of the random ones.
+@pytest.mark.parametrize("epsilon", [0, 0.3, 1])
+def test_epsilon_greedy_errs_as_often_as_it_should(epsilon):
+    dist, draws = EpsilonGreedy(4), 100_000
+    values = np.array([0.1, -1, 3, 2], np.float32)
+    noise = dist.noise(np.random.default_rng(0), (draws, 1))
+    assert noise.shape == (draws, 1, 5) and noise.dtype == np.float32
+    act = dist.sample((np.broadcast_to(values, (draws, 1, 4)), epsilon), noise)
+    assert act.shape == (draws, 1) and act.dtype == np.int64 and dist.to_env(act) is act
+    p = np.full(4, epsilon / 4)
+    p[2] += 1 - epsilon
+    frequency = np.bincount(act[:, 0], minlength=4) / draws
+    np.testing.assert_array_less(np.abs(frequency - p), 4 * np.sqrt(p * (1 - p) / draws) + 1e-12)
+
+
+# Turned red by: the best of all the batch; `mode` that errs too.
+def test_epsilon_greedy_knows_the_best_action_of_each_row():
+    dist, values = EpsilonGreedy(4), normal((7, 2, 4), 0, torch.float32)
+    best = values.argmax(-1)
+    np.testing.assert_array_equal(dist.mode((values.numpy(), 1.0)), best)
+    torch.testing.assert_close(dist.mode((values, 1.0)), best)
+    noise = dist.noise(np.random.default_rng(0), (7, 2))
+    np.testing.assert_array_equal(dist.sample((values.numpy(), 0.0), noise), best)
+    noise[..., 0] = 0                                                     # the least that it can be
+    np.testing.assert_array_equal(dist.sample((values.numpy(), 0.0), noise), best)
+    noise[..., 0], noise[..., 3] = 0.999, 1.5
+    assert (dist.sample((values.numpy(), 1.0), noise) == 2).all()
+
+
+# Turned red by: no tanh; the deviation of the noise left out; no clip; float64 by the way.
+def test_a_noisy_action_is_the_action_and_noise_within_the_bounds():
+    dist, outputs = NoisyAction(LOW, HIGH, 0.3), normal((5000, 3), 0, torch.float32)
+    assert dist.num_outputs == 3
+    action, deviation = dist.params(outputs)
+    torch.testing.assert_close(action, outputs.tanh())
+    numpy_params = dist.params(outputs.numpy())
+    np.testing.assert_allclose(numpy_params[0], action, rtol=1e-5, atol=1e-6)
+    assert deviation == numpy_params[1] == 0.3
+    noise = dist.noise(np.random.default_rng(0), (5000,))
+    assert noise.shape == (5000, 3) and noise.dtype == np.float32 and np.std(noise) == pytest.approx(1, abs=0.03)
+    act = dist.sample(numpy_params, noise)
+    assert act.dtype == np.float32
+    np.testing.assert_allclose(act, np.clip(np.tanh(outputs.numpy()) + 0.3 * noise, -1, 1), rtol=1e-5, atol=1e-6)
+    assert act.min() == -1 and act.max() == 1
+    np.testing.assert_array_equal(dist.mode(numpy_params), numpy_params[0])
+
+
+# Turned red by: `_half[0]`; 0 to 1 for -1 to 1; a draw for all dimensions; tanh in NoisyAction.to_env.
+@each_bounded
+def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
+    dist = kind([-2.0, 0.0], [2.0, 10.0])
+    env = dist.rescale(np.array([[-1, -1], [0, 0], [0.5, 0.5], [9, -9]], np.float32))
+    assert env.dtype == np.float32
+    np.testing.assert_array_equal(env, [[-2, 0], [0, 5], [1, 7.5], [2, 0]])
+    act = dist.uniform(np.random.default_rng(0), (40, 500))
+    assert act.shape == (40, 500, 2) and act.dtype == np.float32
+    counts = [np.histogram(act[..., i], 10, (-1, 1))[0] for i in range(2)]
+    np.testing.assert_array_less(np.abs(np.array(counts) - 2000), 4.5 * 2000**0.5)
+    assert abs(np.corrcoef(act.reshape(-1, 2).T)[0, 1]) < 0.03
+    inside = np.array([[-0.5, 0.5]], np.float32)
+    np.testing.assert_allclose(dist.to_env(inside), dist.rescale(inside if dist.num_outputs == 2 else np.tanh(inside)))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core.networks import mlp
-from spinup.core.optim import FlatAdam
+from spinup.core.optim import FlatAdam, polyak
 
 LR, CLIP = 3e-3, 0.7        # CLIP lies between the gradients of `batch`: some steps are clipped, some are not
 
@@ -134,3 +134,21 @@ def test_what_it_cannot_hold_is_refused():
     frozen[0].weight.requires_grad_(False)
     with pytest.raises(ValueError, match="all trainable"):
         FlatAdam(frozen.parameters(), lr=LR)
+
+
+# Turned red by: `1 - tau`; the other network moved; copies made for the views of FlatAdam's flat tensor; a copy at 1
+# that is off by a rounding.
+@pytest.mark.parametrize("tau", [0.0, 0.005, 0.5, 0.9, 1.0])
+def test_polyak_goes_its_share_of_the_way(tau):
+    target, online = network(seed=1), network()
+    flat_adam(online)                                                     # its weights are views
+    goal = [p.detach().clone() for p in online.parameters()]
+    expected = [p.detach().double() * (1 - tau) + g.double() * tau
+                for p, g in zip(target.parameters(), goal, strict=True)]
+    memory = [p.data_ptr() for p in target.parameters()]
+    polyak(target, online, tau)
+    rounding = 0 if tau in (0, 1) else 1e-7
+    for p, wanted in zip(target.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach().double(), wanted, rtol=0, atol=rounding)
+    assert all(torch.equal(p, g) for p, g in zip(online.parameters(), goal, strict=True))
+    assert [p.data_ptr() for p in target.parameters()] == memory and all(p.is_leaf for p in target.parameters())

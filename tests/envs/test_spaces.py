@@ -9,8 +9,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 
 from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.envs import make
-from spinup.envs.spaces import action_distribution, observation_view, space_from_json, space_to_json
-from spinup.errors import UserError
+from spinup.envs.spaces import (
+    action_bounds,
+    action_distribution,
+    number_of_actions,
+    observation_view,
+    space_from_json,
+    space_to_json,
+    vector_size,
+)
+from spinup.errors import ActionsError, UserError
 
 INF = np.inf
 
@@ -107,6 +115,51 @@ def test_each_action_space_has_its_distribution():
 def test_what_nothing_can_act_in_is_refused_by_its_name(space):
     with pytest.raises(UserError, match="^vpg cannot act in .*serves Discrete, MultiDiscrete, MultiBinary and Box"):
         action_distribution(space, "vpg")
+
+
+# Turned red by: `start` counted among the actions; a MultiDiscrete taken for its first choice.
+def test_only_discrete_actions_can_be_numbered():
+    assert number_of_actions(Discrete(3, start=5), "dqn") == 3
+    for space in (MultiDiscrete([3, 2]), MultiBinary(2), Box(-1, 1, (2,)), Dict(a=Discrete(2))):
+        with pytest.raises(ActionsError, match=r"^dqn cannot act in .*; it serves Discrete actions$") as error:
+            number_of_actions(space, "dqn")
+        assert error.value.kind == type(space).__name__ and str(space) in str(error.value)
+
+
+# Turned red by: bounds left two-dimensional; those of the first dimension for all.
+def test_bounds_are_those_of_each_dimension_in_one_row():
+    low, high = action_bounds(Box(np.float32([[-1, -2], [0, 3]]), np.float32([[1, 5], [0.5, 4]])), "sac")
+    assert low.tolist() == [-1, -2, 0, 3] and high.tolist() == [1, 5, 0.5, 4]
+    low, high = action_bounds(Box(-0.1, 0.1, (1,), np.float64), "sac")
+    assert low.tolist() == [-0.1] and high.tolist() == [0.1] and low.dtype == np.float64
+
+
+# Turned red by: one of the two sides, or an empty range, let through; ActionsError, by which other algorithms would be
+# named that could do no better.
+@pytest.mark.parametrize(("low", "high"), [
+    ([-INF, 0], [1, 1]), ([0, 0], [1, INF]), ([0, 1], [1, 1]), ([-3e38, 0], [3e38, 1])])
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_bounds_that_cannot_be_filled_are_refused_with_the_remedy(low, high):
+    with pytest.raises(UserError, match="^td3 needs actions with finite bounds.*ClipAction or RescaleAction") as error:
+        action_bounds(Box(np.float32(low), np.float32(high)), "td3")
+    assert not isinstance(error.value, ActionsError)
+
+
+@pytest.mark.parametrize("space", [Discrete(2), MultiDiscrete([3, 2]), MultiBinary(2), Box(0, 9, (2,), np.int64),
+                                   Tuple([Box(-1, 1)])])
+def test_what_has_no_bounds_is_refused_by_its_name(space):
+    with pytest.raises(ActionsError, match=r"^sac cannot act in .*; it serves Box actions \(real numbers\)$") as error:
+        action_bounds(space, "sac")
+    assert error.value.kind == type(space).__name__
+
+
+# Turned red by: the first axis of an image for its size; one-hot numbers counted as one.
+def test_vectors_have_a_size_and_images_do_not():
+    assert vector_size(Box(-1, 1, (2, 3)), "sac") == 6
+    assert vector_size(Discrete(4), "sac") == 4
+    assert vector_size(pixels(5, 5, 3), "sac") == 75                      # too small for the network: a vector
+    with pytest.raises(UserError, match=r"^sac sees vectors, not images of \(3, 36, 40\); wrap the environment"):
+        vector_size(pixels(36, 40, 3), "sac")
 
 
 # Turned red by: start or dtype not written; float32 bounds rounded on their way (0.1 is not a float32); the parts of a

@@ -1,0 +1,52 @@
+"""What a gradient step of TD3 or SAC takes at least: the passes of its networks, and nothing else."""
+import importlib
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from spinup.core.critics import frozen
+from spinup.envs import make
+
+SECONDS = 2.0           # to measure for
+WARM = 20               # gradient steps before that
+
+
+def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool) -> float | None:
+    """Gradient steps a second of the passes alone, on one batch of noise; None for a method that is not known here.
+
+    Of the targets forward, of the critics forward and backward, of the actor forward, through the critics that its loss
+    asks, and back to its own weights alone. Without losses, optimiser, replay or environment.
+    plain: the same layers by torch's own linear layer, as a peer's would be, instead of `spinup.core.linear`.
+    """
+    if algo not in ("td3", "sac"):
+        return None
+    module, made = importlib.import_module(f"spinup.algos.{algo}"), make(env)
+    policy = module.make_policy(module.Config(env=env, **settings), made.observation_space, made.action_space)
+    made.close()
+    pi, *critics = (nn.Sequential(*net) if plain else net for net in (policy.pi, *policy.q))
+    asked, delay = (critics, 1) if algo == "sac" else (critics[:1], settings["policy_delay"])
+    k = len(policy.dist.low)
+    obs, act = torch.randn(settings["batch_size"], pi[0].in_features), torch.rand(settings["batch_size"], k)
+    both, ones = torch.cat([obs, act], 1), torch.ones(settings["batch_size"], 1)
+
+    def step(number: int) -> None:
+        with torch.no_grad():
+            pi(obs)
+            for q in critics:
+                q(both)
+        torch.autograd.grad([q(both) for q in critics], list(policy.q.parameters()), [ones] * len(critics))
+        if number % delay == 0:
+            proposed = torch.cat([obs, pi(obs)[:, :k]], 1)
+            with frozen(policy.q):
+                values = [q(proposed) for q in asked]
+            torch.autograd.grad(values, list(pi.parameters()), [ones] * len(asked))
+
+    for number in range(WARM):
+        step(number)
+    steps, started = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - started) < SECONDS:
+        step(steps)
+        steps += 1
+    return round(steps / seconds, 1)

@@ -1,0 +1,122 @@
+"""stable-baselines3 as its users run it, with our settings under its names.
+
+What they do not say is as it comes: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
+"""
+import time
+from typing import Any
+
+import numpy as np
+import stable_baselines3
+import torch
+from gymnasium import Space
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
+
+from spinup.bench.passes import networks_alone
+from spinup.bench.speed import counted_from, is_atari, report, work
+from spinup.envs.make import find_id, quiet_mujoco
+from spinup.runs.training import Training
+
+Settings = dict[str, Any]
+
+
+def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Train, for as many steps as we do; see `spinup.bench.speed.report`."""
+    torch.set_num_threads(job["threads"])
+    s = job["settings"]
+    started = time.perf_counter()
+    model = make_model(job["algo"], make_env(job["env"], s, job["seed"]), s, seed=job["seed"], tensorboard_log=folder)
+    clock = Clock(counted_from(s))
+    training = time.perf_counter()
+    model.learn(s["total_steps"], callback=clock, **rows(s))
+    ended = time.perf_counter()
+    before = (clock.step, clock.began - training) if clock.step else (0, 0.0)
+    returns = [episode["r"] for episode in model.ep_info_buffer]
+    return report(model.num_timesteps, ended - training, ended - started, returns,
+                  {"stable-baselines3": stable_baselines3.__version__}, before=before,
+                  networks_alone_per_second=networks_alone(job["algo"], job["env"], s, plain=True))
+
+
+class Clock(BaseCallback):
+    """Remembers when step number `step` and the gradient step that answers it were done."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.step, self.began = step, 0.0
+
+    def _on_rollout_start(self) -> None:
+        if not self.began and self.model.num_timesteps >= self.step:
+            self.began = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def make_env(env: str, s: Settings, seed: int) -> VecEnv:
+    quiet_mujoco()                                                        # or its log is left in the user's folder
+    if is_atari(env):
+        return VecFrameStack(make_atari_env(find_id(env), n_envs=s["num_envs"], seed=seed), 4)
+    made = make_vec_env(env, n_envs=s["num_envs"], seed=seed)
+    if s.get("normalise_obs"):
+        made = VecNormalize(made, norm_obs=True, norm_reward=s["normalise_reward"], gamma=s["gamma"])
+    return made
+
+
+def make_model(algo: str, env: VecEnv, s: Settings, **own: Any) -> BaseAlgorithm:
+    """Its algorithm of that name on `env`. KeyError for a name that has no settings here.
+
+    s: our settings. own: arguments of its own.
+    """
+    images = len(env.observation_space.shape) == 3
+    net = {} if images else {"net_arch": list(s["hidden"])}               # images: the Nature CNN, in both
+    if algo == "ppo" and not images:
+        net["activation_fn"] = torch.nn.Tanh                              # the others take ReLU, as ours do
+    return getattr(stable_baselines3, algo.upper())(
+        "CnnPolicy" if images else "MlpPolicy", env, gamma=s["gamma"], policy_kwargs=net, verbose=0, device="cpu",
+        **{"ppo": ppo, "dqn": dqn, "td3": td3, "sac": sac}[algo](s, env.action_space), **own)
+
+
+def ppo(s: Settings, actions: Space) -> Settings:
+    return {"learning_rate": lambda left: s["lr"] * left, "n_steps": s["rollout_steps"],          # eps is 1e-5 in both
+            "batch_size": s["num_envs"] * s["rollout_steps"] // s["minibatches"], "n_epochs": s["epochs"],
+            "gae_lambda": s["lam"], "clip_range": s["clip_ratio"], "clip_range_vf": s["clip_value"],
+            "ent_coef": s["entropy_coef"], "vf_coef": s["value_coef"], "max_grad_norm": s["max_grad_norm"]}
+
+
+def replay(s: Settings) -> Settings:
+    return {"learning_rate": s["lr"], "buffer_size": s["replay_size"], "batch_size": s["batch_size"],
+            "learning_starts": s["learning_starts"] - 1,                  # it waits until there are more than that
+            "train_freq": s["update_every"], "gradient_steps": round(s["update_every"] * s["update_ratio"])}
+
+
+def dqn(s: Settings, actions: Space) -> Settings:
+    return {**replay(s), "target_update_interval": round(s["target_every"] / s["update_ratio"]),     # environment steps
+            "exploration_fraction": s["explore"], "exploration_initial_eps": 1.0,
+            "exploration_final_eps": s["epsilon"], "max_grad_norm": s["max_grad_norm"]}
+
+
+def td3(s: Settings, actions: Space) -> Settings:
+    zeros = np.zeros(actions.shape)
+    return {**replay(s), "tau": s["tau"], "policy_delay": s["policy_delay"], "target_policy_noise": s["target_noise"],
+            "target_noise_clip": s["noise_clip"],
+            "action_noise": NormalActionNoise(zeros, zeros + s["explore_noise"])}
+
+
+def sac(s: Settings, actions: Space) -> Settings:
+    return {**replay(s), "tau": s["tau"], "ent_coef": f"auto_{s['alpha']}" if s["learn_alpha"] else s["alpha"],
+            "target_entropy": s["target_entropy"] * actions.shape[0]}
+
+
+def rows(s: Settings) -> dict[str, int]:
+    """How often it logs: as many rows as ours, where it counts in batches; where in episodes, as it comes."""
+    if "learning_starts" in s:
+        return {}
+    updates = s["total_steps"] // (s["num_envs"] * s["rollout_steps"])
+    return {"log_interval": max(1, round(updates / Training.epochs))}
+
+
+if __name__ == "__main__":
+    work({"sb3": run_sb3})

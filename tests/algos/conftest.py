@@ -1,0 +1,156 @@
+"""For methods with a replay: a training whose every gradient step is kept, and an environment that keeps its steps."""
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from spinup.core.optim import FlatAdam
+from spinup.core.replay import Replay
+from spinup.runs.run import Result
+
+
+class Told(NamedTuple):
+    """What an environment was told to do, and what it answered."""
+
+    number: int                         # how many steps came before, of all copies: the row of the replay
+    action: Any
+    reward: float
+    next_obs: tuple[float, ...]
+    terminated: bool
+    ended: bool
+
+
+class Counter(gymnasium.Env):
+    """Episodes of three steps, ended by turns by the task, by the clock, and by both at once.
+
+    An observation tells copy, episode and step, so that no two are alike: `told` has each step by its observation.
+    """
+
+    def __init__(self, action_space: gymnasium.Space, told: dict[tuple[float, ...], Told], copy: int):
+        self.action_space, self.observation_space = action_space, Box(-np.inf, np.inf, (3,))
+        self.told, self.copy, self.episode = told, copy, -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.t = self.episode + 1, 0
+        return self.observe(), {}
+
+    def step(self, action):
+        before, self.t = self.observe(), self.t + 1
+        obs, reward = self.observe(), float(np.float32(self.t + 0.3 * (self.episode % 4)))
+        terminated, truncated = (self.t == 3 and self.episode % 3 in kinds for kinds in ((0, 2), (1, 2)))
+        assert tuple(before.tolist()) not in self.told
+        self.told[tuple(before.tolist())] = Told(len(self.told), action, reward,
+                                                   tuple(obs.tolist()), terminated, self.t == 3)
+        return obs, reward, terminated, truncated, {}
+
+    def observe(self) -> np.ndarray:
+        return np.array([self.copy / 4, self.episode / 64, self.t / 3], np.float32)
+
+
+@dataclass
+class Step:
+    """A gradient step, of the critics ("q") or the actor ("pi"): on what, the networks before it, what came of it."""
+
+    part: str
+    rows: range                         # of the replay, at that time
+    batch: tuple[Tensor, ...]
+    stats: dict[str, Tensor]
+    gradient: Tensor                    # flat, in the order of the optimiser; clipped
+    nets: tuple[nn.Module, nn.Module]
+    weights: tuple[Tensor, Tensor]
+
+    @property
+    def policy(self) -> nn.Module:
+        """The policy before this step, in float64, until another step is asked for its own."""
+        return self._as_it_was(0)
+
+    @property
+    def target(self) -> nn.Module:
+        """The target networks likewise."""
+        return self._as_it_was(1)
+
+    def _as_it_was(self, i: int) -> nn.Module:
+        vector_to_parameters(self.weights[i], self.nets[i].parameters())
+        return self.nets[i]
+
+
+@dataclass
+class Watched:
+    """A training on `Counter`, or another environment, and all that happened in it."""
+
+    told: dict[tuple[float, ...], Told] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    copies: int = 0
+    policy: nn.Module = None
+    target: nn.Module = None
+    replay: Replay = None
+    result: Result = None
+
+    def of(self, part: str) -> list[Step]:
+        return [step for step in self.steps if step.part == part]
+
+
+TINY = {"total_steps": 120, "learning_starts": 40, "batch_size": 8, "hidden": (8, 6), "lr": 0.01, "threads": 1,
+        "checkpoint_steps": 10**6, "tensorboard": False, "quiet": True}
+
+
+@pytest.fixture
+def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
+    """`watch("sac", space, ...)`: train a small network for 120 steps in a `Counter` with these actions, and look."""
+    minimizer = FlatAdam.minimizer
+
+    def training(name: str, actions: gymnasium.Space, **settings: Any) -> Watched:
+        algorithm, seen = import_module(f"spinup.algos.{name}"), Watched()
+        make_policy, make_replay = algorithm.make_policy, algorithm.make_replay
+
+        def env() -> Counter:
+            seen.copies += 1
+            return Counter(actions, seen.told, seen.copies - 1)
+
+        def made(*args: Any) -> nn.Module:
+            seen.policy = make_policy(*args)
+            return seen.policy
+
+        def copied(net: nn.Module) -> nn.Module:
+            seen.target = deepcopy(net)
+            return seen.target
+
+        def stored(*args: Any) -> Replay:
+            seen.replay = make_replay(*args)
+            return seen.replay
+
+        def kept(optimizer: FlatAdam, loss: Callable) -> Callable:
+            minimize = minimizer(optimizer, loss)
+            nets = deepcopy(seen.policy).double(), deepcopy(seen.target).double()
+
+            def step(*batch: Tensor) -> dict[str, Tensor]:
+                of_actor = any(optimizer.params[0] is p for p in getattr(seen.policy, "pi", nn.Module()).parameters())
+                rows = range(seen.replay.oldest, seen.replay.count)
+                before = tuple(parameters_to_vector(net.parameters()).detach().double().clone()
+                               for net in (seen.policy, seen.target))
+                stats = minimize(*batch)
+                gradient = optimizer.flat.grad.double().clone()
+                seen.steps.append(Step("pi" if of_actor else "q", rows, batch, stats, gradient, nets, before))
+                return stats
+            return step
+
+        with monkeypatch.context() as patch:
+            patch.setattr("spinup.runs.plots.draw_curve", lambda directory: None)           # half of the time
+            patch.setattr(algorithm, "make_policy", made)
+            patch.setattr(algorithm, "deepcopy", copied)
+            patch.setattr(algorithm, "make_replay", stored)
+            patch.setattr(FlatAdam, "minimizer", kept)
+            cfg = algorithm.Config(env=env, log_dir=tmp_path.as_posix(), **{**TINY, **settings})
+            seen.result = algorithm.train(cfg)
+        return seen
+
+    return training

@@ -1,0 +1,183 @@
+"""DDPG's functions and a training of it by hand; and what DDPG, TD3 and SAC have in common."""
+from importlib import import_module
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import nn
+
+from spinup.algos.ddpg import deterministic_policy_loss, squared_error
+from spinup.errors import UserError
+
+BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
+each = pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small networks: a second thread costs more than it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# Turned red by: no check; targets that differ by critic; a half.
+def test_squared_error_by_hand_and_of_no_other_shapes():
+    q, y = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), torch.tensor([1.0, 0.0, -1.0])
+    assert squared_error(q, y).tolist() == [[0.0, 4.0, 16.0], [1.0, 0.0, 4.0]]
+    for wrong, target in ((q[..., None], y), (q[0], y), (q, y[:, None]), (q.T, y), (q, y[0])):
+        with pytest.raises(ValueError, match=r"\[critics, B\] and \[B\] are wanted"):
+            squared_error(wrong, target)
+    with pytest.raises(ValueError, match="critics of shape"):             # one critic, and [B, 1] against [B]
+        squared_error(q[0][:, None], y)
+
+
+# Turned red by: the sign; the mean of several critics.
+def test_the_policy_loss_is_minus_the_first_critic():
+    assert deterministic_policy_loss(torch.tensor([[1.0, -2.0], [9.0, 9.0]])).tolist() == [-1.0, 2.0]
+
+
+# Every gradient step of a training, one transition at a time. Turned red by: the other network's action or value in the
+# target; gamma left out; the sum for the mean; an actor that climbs down, or climbs the target.
+def test_every_update_is_the_one_worked_out_by_hand(watch):
+    seen = watch("ddpg", BOUNDS, gamma=0.9, num_envs=2)
+    assert len(seen.of("q")) == len(seen.of("pi")) == 82
+    for step in seen.steps[::3]:
+        obs, act, rew, next_obs, terminated = (*(x.double() for x in step.batch), *[None] * 4)[:5]
+        policy, target, loss = step.policy, step.target, 0.0
+        for i in range(len(obs)):
+            if step.part == "q":
+                next_act = target.pi(next_obs[i]).tanh()
+                y = rew[i] + 0.9 * (1 - terminated[i]) * target.q[0](torch.cat([next_obs[i], next_act]))[0]
+                loss = loss + (policy.q[0](torch.cat([obs[i], act[i]]))[0] - y) ** 2 / len(obs)
+            else:
+                loss = loss - policy.q[0](torch.cat([obs[i], policy.pi(obs[i]).tanh()]))[0] / len(obs)
+        net = policy.q if step.part == "q" else policy.pi
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+        assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
+        torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
+
+
+def flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+# Turned red by: an action stored in other units than the critics see it in, or not the one that was done; the first
+# observation of the next episode for the last of this one; `ended` for `terminated`.
+@each
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_what_is_learned_from_is_what_happened(name, num_envs, watch):
+    seen, endings = watch(name, BOUNDS, num_envs=num_envs, batch_size=16), set()
+    middle, half = (BOUNDS.high + BOUNDS.low) / 2, (BOUNDS.high - BOUNDS.low) / 2
+    for step in seen.of("q"):
+        for obs, act, rew, next_obs, terminated in zip(*(x.tolist() for x in step.batch[:5]), strict=True):
+            told = seen.told[tuple(obs)]
+            np.testing.assert_allclose((told.action - middle) / half, act, atol=1e-5)
+            assert (told.reward, told.next_obs, told.terminated) == (pytest.approx(rew), tuple(next_obs), terminated)
+            endings.add((told.terminated, told.ended))
+    assert endings == {(True, True), (False, True), (False, False)}
+
+
+# Turned red by: gradients of the actor's loss that reach the critics, or of theirs that reach the actor; an optimiser
+# of both; a step size that is not the one set.
+@each
+def test_actor_and_critics_leave_each_other_alone(name, watch):
+    seen = watch(name, BOUNDS)
+    for part, other in ("q", "pi"), ("pi", "q"):
+        change = {"q": [], "pi": []}
+        for step, after in zip(seen.steps[:-1], seen.steps[1:], strict=True):
+            if step.part == part:
+                for net, changes in change.items():
+                    changes.append((flat(getattr(after.policy, net)) - flat(getattr(step.policy, net))).abs().max())
+        assert len(change[part]) >= 40 and min(change[part]) > 1e-4 and max(change[other]) == 0
+        assert change[part][0] == pytest.approx(0.01, rel=1e-2)           # Adam's first step is lr where it can be
+
+
+# Turned red by: tau on the wrong one of the two; targets that move before the critics do, or not with the actor.
+@each
+def test_targets_go_the_share_tau_of_the_way(name, watch):
+    seen = watch(name, BOUNDS, tau=0.25)
+    steps = seen.of("q")
+    torch.testing.assert_close(flat(steps[0].target), flat(steps[0].policy), rtol=0, atol=0)
+    for k, (step, after) in enumerate(zip(steps[:-1], steps[1:], strict=True), 1):
+        tau = 0.25 if name != "td3" or k % 2 == 0 else 0
+        torch.testing.assert_close(flat(after.target), flat(step.target).lerp(flat(after.policy), tau), rtol=0,
+                                   atol=1e-6)
+        assert tau == 0 or (flat(after.target) - flat(step.target)).abs().max() > 1e-3
+
+
+# Turned red by: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
+# all; noise in other units. Random actions fill the box, and noise of three times its size reaches its faces.
+@each
+def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, watch):
+    seen = watch(name, BOUNDS, num_envs=2, **({} if name == "sac" else {"explore_noise": 3.0}))
+    actions = np.array([told.action for told in seen.told.values()])
+    assert all(BOUNDS.contains(a) for a in actions) and actions.dtype == np.float32
+    random, chosen = ((actions[part] - BOUNDS.low) / (BOUNDS.high - BOUNDS.low) for part in
+                      (slice(0, 40), slice(40, None)))
+    assert (random.min(0) < 0.15).all() and (random.max(0) > 0.85).all()
+    assert (np.abs(random.mean(0) - 0.5) < 0.2).all()
+    if name != "sac":
+        assert (chosen == 0).any(0).all() and (chosen == 1).any(0).all()
+    for obs in seen.told:
+        assert BOUNDS.contains(seen.result.policy.act(np.array(obs, np.float32)))
+
+
+# Turned red by: a gradient step for each step of all copies; a ratio rounded at each update, by which .3 is 0;
+# the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
+@each
+@pytest.mark.parametrize("num_envs, update_every, ratio", [(1, 1, 0.3), (4, 4, 1), (2, 10, 2)])
+def test_there_are_as_many_gradient_steps_as_the_ratio_says(name, num_envs, update_every, ratio, watch):
+    seen = watch(name, BOUNDS, num_envs=num_envs, update_every=update_every, update_ratio=ratio, replay_size=40)
+    count = len(seen.of("q"))
+    assert abs(count - ratio * (120 - 40 + update_every)) < 1
+    assert len(seen.of("pi")) == (count // 2 if name == "td3" else count)
+
+
+class Aim(gymnasium.Env):
+    """One step: 1 in the middle of the target, less beside it, as the square of the distance. Nothing follows."""
+
+    action_space, observation_space = Box(np.float32([-1, 0]), np.float32([1, 10])), Box(-1, 1, (1,))
+    best = np.array([0.5, 2.0])                                           # in halves of the range, .5 and -.6
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def step(self, action):
+        return self.observe(), 1 - np.square((action - self.best) / [1, 5]).sum(), True, False, {}
+
+    def observe(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32)
+
+
+# Turned red by: a critic that bootstraps beyond the end (it would value all by 1 / (1 - gamma) as much); nearly
+# anything else.
+@each
+def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
+    algorithm = import_module(f"spinup.algos.{name}")
+    special = {"alpha": 0.1} if name == "sac" else {}
+    result = algorithm.train(algorithm.Config(
+        env=Aim, total_steps=1600, learning_starts=200, batch_size=64, hidden=(32, 32), lr=3e-3, tau=0.02, threads=1,
+        num_envs=4, update_ratio=0.5, log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False, **special))
+    policy, obs = result.policy.module, torch.linspace(-1, 1, 5)[:, None]
+    for x in obs.numpy():
+        np.testing.assert_allclose((result.policy.act(x) - Aim.best) / [1, 5], 0, atol=0.15)
+    act = 0.6 * torch.tensor([[0.5, -0.6], [1, 1], [-1, 1], [1, -1], [-1, -1]])
+    worth = 1 - (act - torch.tensor([0.5, -0.6])).square().sum(-1)
+    with torch.no_grad():
+        for q in policy.values(obs, act):
+            torch.testing.assert_close(q, worth, rtol=0, atol=0.25)
+
+
+@each
+@pytest.mark.parametrize("space, advice", [
+    (Discrete(3), "it serves Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.ClipAction"),
+    (Box(np.float32([-1, 2]), np.float32([1, 2])), "finite bounds, low below high")])
+def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, tmp_path):
+    with pytest.raises(UserError, match=advice):
+        watch(name, space)
+    assert not list(tmp_path.iterdir())

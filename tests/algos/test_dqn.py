@@ -1,0 +1,304 @@
+"""DQN's functions by hand, each improvement on the smallest task that its paper has for it, and a training rebuilt."""
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
+from spinup.core.critics import QNetwork
+from spinup.core.distributions import EpsilonGreedy
+from spinup.core.replay import Priorities, Replay
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Tables and small networks: a second thread costs more than it does."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+# Turned red by: `terminated` for 1 - terminated; a discount on the rewards too.
+def test_td_target_by_hand():
+    ret, terminated, value = torch.tensor([1.0, 2.0, -1.0]), torch.tensor([0.0, 1.0, 0.0]), torch.tensor([10.0, 7, -4])
+    assert td_target(ret, 0.5, terminated, value).tolist() == [6.0, 2.0, -3.0]
+    assert td_target(ret, torch.tensor([0.5, 0.5, 0.25]), terminated, value).tolist() == [6.0, 2.0, -2.0]
+
+
+# Turned red by: the online network's own value; the actions of the target network in both.
+def test_greedy_value_by_hand():
+    target, online = torch.tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 5.0]]), torch.tensor([[9.0, 8.0, 7.0], [0.0, 1.0, 2.0]])
+    assert greedy_value(target).tolist() == [3.0, 6.0]
+    assert greedy_value(target, online).tolist() == [1.0, 5.0]            # where online is highest: actions 0 and 2
+
+
+# Turned red by: powers from gamma^1 on; gamma^n where the episode ended before.
+def test_n_step_return_by_hand():
+    rew, length = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 0.0], [-3.0, 0.0, 0.0]]), torch.tensor([3, 2, 1])
+    for gamma, ret, discount in ((0.5, [3.0, 2.0, -3.0], [0.125, 0.25, 0.5]), (1, [7.0, 3.0, -3.0], [1, 1, 1]),
+                                 (0.0, [1.0, 1.0, -3.0], [0, 0, 0])):
+        got = n_step_return(rew, length, gamma)
+        assert got[0].tolist() == ret and got[1].tolist() == discount
+
+
+# Turned red by: an exponent of the wrong sign; weights not divided by their maximum, or by their sum.
+def test_importance_weights_by_hand():
+    probability = np.array([0.5, 0.25, 0.125])                            # of 4 steps: twice, as, and half as often
+    for beta, expected in (1.0, [0.25, 0.5, 1.0]), (0.5, [0.5, 0.5**0.5, 1.0]), (0.0, [1.0, 1.0, 1.0]):
+        weights = importance_weights(probability, 4, beta)
+        np.testing.assert_allclose(weights, expected, rtol=1e-6)
+        assert weights.dtype == np.float32
+
+
+def share_of_left(double: bool, runs: int = 500, actions: int = 20) -> float:
+    """How often Q-learning goes left in episodes 291 to 300, where it earns -0.1, in place of right, which earns 0.
+
+    Left of the start is a state of many actions, whose rewards are normal, with a mean of -0.1 and a deviation of 1;
+    whichever seems best there has had good luck. All runs at once; tables `[2, runs, actions]` for double.
+    """
+    generator = torch.Generator().manual_seed(0)
+    start, there, each = torch.zeros(2, runs, 2), torch.zeros(2, runs, actions), torch.arange(runs)
+    none, share = torch.zeros(runs), []
+
+    def act(q: Tensor) -> Tensor:
+        draws = torch.rand(q.shape, generator=generator)                  # which also break ties
+        greedy = torch.where(q == q.amax(-1, keepdim=True), draws, -1).argmax(-1)
+        return torch.where(torch.rand(runs, generator=generator) < 0.1, draws.argmax(-1), greedy)
+
+    for _ in range(300):
+        own = torch.randint(2, (runs,), generator=generator) if double else torch.zeros(runs, dtype=torch.long)
+        judge = 1 - own if double else own
+        first, second = act(start.sum(0)), act(there.sum(0))
+        left = (first == 0).float()
+        value = greedy_value(there[judge, each], there[own, each] if double else None)
+        start[own, each, first] += 0.1 * (td_target(none, 1, 1 - left, value) - start[own, each, first])
+        reward = torch.randn(runs, generator=generator) - 0.1
+        error = td_target(reward, 1, none + 1, none) - there[own, each, second]
+        there[own, each, second] += 0.1 * left * error
+        share.append(left.mean().item())
+    return float(np.mean(share[-10:]))
+
+
+# Sutton & Barto 2018, example 6.7. Turned red by: a greedy_value that lets one table both choose and judge.
+def test_double_does_not_take_luck_for_worth():
+    single, double = share_of_left(False), share_of_left(True)
+    assert single > 0.15 and 0.04 < double < 0.08                         # .20 and .06, where .05 is what epsilon asks
+
+
+def corridor(actions: int, length: int = 10, gamma: float = 0.95) -> tuple[Tensor, ...]:
+    """Right, left, and other actions that do nothing; 1 for leaving on the right. Where an action leads, its reward,
+    whether it ends the episode, the policy (half of it random), its values, and how often it does what: `[10, n]`."""
+    here = np.arange(length)
+    leads = np.stack([here + 1, np.maximum(here - 1, 0), *[here] * (actions - 2)], 1)
+    ends = leads == length
+    policy = np.full((length, actions), 0.5 / actions)
+    policy[:, 0] += 0.5
+    moves = np.zeros((length, length + 1))
+    np.add.at(moves, (here[:, None], leads), policy)
+    moves = moves[:, :length]
+    value = np.linalg.solve(np.eye(length) - gamma * moves, (policy * ends).sum(1))
+    visits = np.linalg.solve((np.eye(length) - moves).T, here == 0)
+    leads = np.minimum(leads, length - 1)
+    tables = ends, ends, policy, ends + gamma * ~ends * value[leads], policy * (visits / visits.sum())[:, None]
+    return torch.from_numpy(leads), *(torch.from_numpy(table.astype(np.float32)) for table in tables)
+
+
+def error_of_evaluation(dueling: bool, actions: int, steps: int = 500) -> float:
+    """Mean squared error of a network's values after so many steps of expected SARSA, without chance but in its first
+    weights; the mean of two networks."""
+    leads, rew, terminated, policy, true, share = corridor(actions)
+    eye, errors = torch.eye(len(leads)), []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        net = QNetwork((len(leads),), actions, (50, 50), dueling)
+        params = list(net.parameters())
+        for _ in range(steps):
+            q = net(eye)
+            with torch.no_grad():
+                y = td_target(rew, 0.95, terminated, (policy * q).sum(-1)[leads])
+            gradients = torch.autograd.grad((share * (q - y).square()).sum(), params)
+            with torch.no_grad():
+                torch._foreach_add_(params, gradients, alpha=-0.1)
+        errors.append((net(eye) - true).square().mean().item())
+    return float(np.mean(errors))
+
+
+# Wang et al. 2016, sec. 4.1. Turned red by: a duel that is not one, as Q = A alone, or V added to nothing.
+def test_dueling_learns_of_every_action_from_each_and_the_more_there_are_the_more_so():
+    few, many = ([error_of_evaluation(dueling, n) for dueling in (False, True)] for n in (5, 20))
+    assert few[1] < few[0] / 2 and many[1] < many[0] / 6                  # .015 and .004; .09 and .005
+    assert many[0] - many[1] > 3 * (few[0] - few[1])
+
+
+# Sutton 1988. Turned red by: a discount gamma for gamma^n; rewards, or the last observation, of the wrong step of n.
+def test_with_n_steps_a_reward_travels_n_times_as_fast():
+    length, copies = 20, 2
+    replay = Replay(length * copies, copies, (1,), np.dtype(np.float32), (), np.int64)
+    for t in range(length):                                               # one episode of a chain that pays at its end
+        obs, led_to, end = (np.full((copies, 1), s, np.float32) for s in (t, t + 1, t + 1 == length))
+        end = end[:, 0] > 0
+        replay.add(obs, np.zeros(copies, np.int64), np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
+                   ~end & False, led_to if end.any() else None)
+
+    def updates(n: int) -> int:
+        batch = replay.sample_n(np.arange(len(replay)), n)
+        here, there = (obs[:, 0].long() for obs in (batch.obs, batch.next_obs))
+        ret, discount = n_step_return(batch.rew, batch.length, 1.0)
+        value, count = torch.zeros(length + 1, 1), 0
+        while value[0, 0] < 0.9:
+            value[here, 0] += 0.8 * (td_target(ret, discount, batch.terminated, greedy_value(value[there]))
+                                     - value[here, 0])
+            count += 1
+        return count
+
+    one, five = updates(1), updates(5)
+    assert one >= length and five >= length / 5 and 0.8 < one / (5 * five) < 1.2
+    assert updates(length) == 2                                           # the whole episode: 1 - 0.2^2 > 0.9
+
+
+def updates_on_the_cliff(alpha: float, n: int = 9) -> int:
+    """Steps of Q-learning, one draw of a replay each, until its mean squared error is below 1e-3.
+
+    n states in a row, two actions: the wrong one ends the episode, and n right ones in a row are worth 1. The replay
+    has every step of all 2^n orders of actions: 2^(n+1) - 2, one of which was rewarded.
+    """
+    state = np.repeat(np.arange(n), 2 ** (n - np.arange(n)))
+    right = np.concatenate([np.arange(2 ** (n - k)) % 2 for k in range(n)])
+    rng, gamma, rewarded = np.random.default_rng(0), 1 - 1 / n, (state == n - 1) & (right == 1)
+    terminated = torch.from_numpy(((right == 0) | rewarded).astype(np.float64))
+    rew, q = torch.from_numpy(rewarded.astype(np.float64)), torch.from_numpy(rng.normal(0, 0.1, (n + 1, 2)))
+    true = torch.zeros(n, 2, dtype=torch.float64)
+    true[:, 1] = gamma ** torch.arange(n - 1, -1, -1)
+    priorities = Priorities(len(state), alpha)
+    priorities.set(np.arange(len(state)))
+    for count in range(1, 100_000):
+        rows, _ = priorities.draw(rng, 1, len(state))
+        i = rows[0]
+        error = td_target(rew[i], gamma, terminated[i], greedy_value(q[state[i] + 1])) - q[state[i], right[i]]
+        q[state[i], right[i]] += 0.25 * error
+        priorities.set(rows, abs(error.item()) + 1e-6)
+        if count % 8 == 0 and (q[:n] - true).square().mean() < 1e-3:
+            return count
+    raise AssertionError("it does not learn")
+
+
+# Schaul et al. 2016, fig. 1. Turned red by: priorities that are never set; a draw that does not heed them.
+def test_prioritised_replay_finds_the_one_reward_on_the_blind_cliffwalk():
+    assert 5 * updates_on_the_cliff(0.7) < updates_on_the_cliff(0)        # 1,600 and 12,000
+
+
+# Schaul et al. 2016, sec. 3.4. One step in ten pays 1, which surprises most, so it is drawn too often: without weights
+# its share becomes 1/4, where .1 (1 - v)^2 = .9 v^2. Turned red by: no weights, or weights of another probability.
+def test_weights_undo_what_priorities_distort():
+    reward = (np.arange(10) == 3).astype(float)
+
+    def learned(beta: float) -> float:
+        rng, priorities, value, seen = np.random.default_rng(0), Priorities(10, 1.0), 0.5, []
+        for k in range(1000):
+            priorities.set(np.arange(10), np.abs(reward - value) + 1e-6)
+            rows, probability = priorities.draw(rng, 16, 10)
+            value += 0.05 * np.mean(importance_weights(probability, 10, beta) * (reward[rows] - value))
+            seen.append(value)
+        return float(np.mean(seen[500:]))
+
+    assert learned(1.0) == pytest.approx(0.1, abs=0.01) and learned(0.0) == pytest.approx(0.25, abs=0.02)
+
+
+GAMMA = 0.9
+VARIANTS = {
+    "plain": {"double": False}, "double": {}, "dueling": {"dueling": True, "num_envs": 2, "update_every": 4},
+    "n-step": {"n_steps": 2, "num_envs": 2}, "five-step": {"n_steps": 5, "double": False},
+    "clipped": {"max_grad_norm": 0.2},
+    "prioritised": {"prioritised": True, "num_envs": 2, "update_ratio": 0.5, "n_steps": 2, "replay_size": 60}}
+
+
+def values(net: QNetwork, obs: tuple[float, ...]) -> Tensor:
+    """Q of one observation `[n]`, of a network in float64."""
+    features = net.body(torch.tensor(obs, dtype=torch.float64))
+    advantage = net.advantage(features)
+    return net.value(features) + advantage - advantage.sum() / len(advantage) if net.dueling else advantage
+
+
+# Every gradient step of a training, one transition at a time, from what the environment itself has noted. Turned red
+# by: the reward, action, observation or ending of another step; a truncation that ends, or a termination that does not;
+# the first observation of the next episode for the last of this one; the target network's choice in double, or the
+# online one's value; a gradient through the target; the squared error; a sum for the mean; a gradient not clipped; a
+# weight left out, or that of another beta, alpha or number of steps; priorities that are not renewed, or drawn though
+# forgotten.
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
+    seen, n = watch("dqn", Discrete(3, start=2), gamma=GAMMA, **settings), settings.get("n_steps", 1)
+    endings, priority, largest = set(), {}, 1.0
+    for step in seen.steps:
+        keys = list(map(tuple, step.batch[0].tolist()))
+        rows = [seen.told[key].number for key in keys]
+        weights = np.ones(len(rows))
+        if settings.get("prioritised"):
+            priority = {row: priority.get(row, largest) for row in step.rows}
+            total, beta = sum(p**0.6 for p in priority.values()), 0.4 + 0.6 * (step.rows.stop - 2) / 120
+            weights = np.array([len(step.rows) * priority[row] ** 0.6 / total for row in rows]) ** -beta
+            weights /= weights.max()
+        loss, errors = 0.0, []
+        for key, row, weight in zip(keys, rows, weights, strict=True):
+            assert row in step.rows
+            at, ret = key, 0.0
+            for k in range(n):
+                told = seen.told[at]
+                ret, at = ret + GAMMA**k * told.reward, told.next_obs
+                if told.ended or seen.told.get(at, told).number not in step.rows[1:]:          # not done at that time
+                    break
+            endings.add((told.terminated, told.ended))
+            with torch.no_grad():
+                judged = values(step.target, at)
+                chooser = values(step.policy, at) if settings.get("double", True) else judged
+                y = ret if told.terminated else ret + GAMMA ** (k + 1) * judged[chooser.argmax()].item()
+            error = values(step.policy, key)[seen.told[key].action - 2] - y
+            errors.append(abs(error.item()))
+            loss = loss + weight * (error**2 / 2 if errors[-1] < 1 else abs(error) - 0.5) / len(keys)
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(step.policy.parameters()))])
+        norm = gradient.norm().item()
+        assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3)
+        assert step.stats["errors"].tolist() == pytest.approx(errors, abs=1e-4)
+        assert step.stats["grad_norm"].item() == pytest.approx(norm, rel=1e-3)
+        clip = min(1, settings.get("max_grad_norm", 10) / norm)
+        torch.testing.assert_close(step.gradient, gradient * clip, rtol=1e-3, atol=1e-4)
+        priority.update(zip(rows, np.array(errors) + 1e-6, strict=True))
+        largest = max(largest, *priority.values())
+    assert endings == {(True, True), (False, True), (False, False)}
+
+
+# Turned red by: a target that follows a little, is renewed a step too early or late, or by environment steps.
+@pytest.mark.parametrize("settings", [{}, {"num_envs": 4, "update_ratio": 2.0}], ids=["one", "four"])
+def test_the_target_network_is_renewed_every_so_many_gradient_steps(settings, watch):
+    seen = watch("dqn", Discrete(2), target_every=7, **settings)
+    flat = [[torch.cat([p.detach().flatten() for p in net.parameters()]) for net in (step.policy, step.target)]
+            for step in seen.steps]
+    assert len(flat) > 70
+    for k, (policy, target) in enumerate(flat):
+        assert torch.equal(target, flat[k - k % 7][0])
+        assert k % 7 == 0 or not torch.equal(target, policy)
+
+
+# Turned red by: an explore counted in steps of the environments' copies, or from the first gradient step; a last value
+# of 0; random actions that end early.
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_epsilon_falls_from_1_to_its_last_value(num_envs, watch, monkeypatch):
+    used, sample = [], EpsilonGreedy.sample
+    monkeypatch.setattr(EpsilonGreedy, "sample", lambda self, params, noise: (used.extend([params[1]] * len(noise)),
+                                                                              sample(self, params, noise))[1])
+    seen = watch("dqn", Discrete(2), epsilon=0.2, explore=0.5, num_envs=num_envs)
+    # Random until 40; then on the line from 1 at 0 to .2 at 60, and .2 from there.
+    steps = np.arange(120) // num_envs * num_envs
+    np.testing.assert_allclose(used, np.where(steps < 40, 1, np.maximum(1 - 0.8 * steps / 60, 0.2)), rtol=1e-6)
+    assert seen.result.progress["epsilon"] == pytest.approx(used[num_envs - 1::num_envs])
+    assert seen.result.policy.module.epsilon.item() == pytest.approx(0.2)
+
+
+# Turned red by: a gradient step for each step of all copies; a ratio that is rounded at each update, by which .3 is 0;
+# the `len` of a replay, which short episodes keep below its size, as the sign that there is enough to learn from.
+@pytest.mark.parametrize("num_envs, each, ratio", [(1, 1, 1), (4, 4, 1), (1, 1, 0.3), (4, 4, 0.1), (2, 10, 2)])
+def test_there_are_as_many_gradient_steps_as_the_ratio_says(num_envs, each, ratio, watch):
+    seen = watch("dqn", Discrete(2), num_envs=num_envs, update_every=each, update_ratio=ratio, replay_size=40)
+    assert abs(len(seen.steps) - ratio * (120 - 40 + each)) < 1

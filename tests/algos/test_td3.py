@@ -1,0 +1,52 @@
+"""TD3's functions and a training of it by hand. What it shares with DDPG and SAC stands in test_ddpg."""
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from spinup.algos.td3 import clipped_double_q, smoothed_action
+
+BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
+
+
+# Turned red by: the maximum or the mean; the least of the batch.
+def test_clipped_double_q_is_the_least_of_each_row():
+    q = torch.tensor([[1.0, 5.0, -2.0], [2.0, 3.0, -4.0]], requires_grad=True)
+    got = clipped_double_q(q)
+    got.sum().backward()
+    assert got.tolist() == [1.0, 3.0, -4.0] and q.grad.tolist() == [[1, 0, 0], [0, 1, 1]]
+
+
+# Turned red by: noise not clipped, or clipped with the action; an action that leaves the bounds.
+def test_smoothed_action_clips_the_noise_and_then_the_action():
+    act, noise = torch.tensor([[0.0, 0.5, 0.8, -0.9]]), torch.tensor([[0.3, -2.0, 0.4, -0.7]])
+    torch.testing.assert_close(smoothed_action(act, noise, 0.5), torch.tensor([[0.3, 0.0, 1.0, -1.0]]))
+    torch.testing.assert_close(smoothed_action(act, noise, 0.0), act)
+
+
+# Every gradient step of a training, one transition at a time. Turned red by: one critic's value in the target, or the
+# larger; noise left out, not clipped, or of another size; the mean of both critics' errors; an actor that climbs the
+# second critic, or the lesser; an actor at every step, or at the odd ones.
+def test_every_update_is_the_one_worked_out_by_hand(watch):
+    seen = watch("td3", BOUNDS, gamma=0.9, num_envs=2, target_noise=0.4, noise_clip=0.3, policy_delay=3)
+    assert [step.part for step in seen.steps] == ["q", "q", "q", "pi"] * 27 + ["q"]
+    noises, least = [], set()
+    for step in seen.steps[::3]:
+        obs, act, rew, next_obs, terminated, noise = (*(x.double() for x in step.batch), *[None] * 5)[:6]
+        policy, target, loss = step.policy, step.target, 0.0
+        for i in range(len(obs)):
+            if step.part == "q":
+                noises.append(noise[i])
+                next_act = (target.pi(next_obs[i]).tanh() + noise[i].clip(-0.3, 0.3)).clip(-1, 1)
+                judged = [q(torch.cat([next_obs[i], next_act]))[0] for q in target.q]
+                least.add(judged[0].item() < judged[1].item())
+                y = rew[i] + 0.9 * (1 - terminated[i]) * min(judged)
+                loss = loss + sum((q(torch.cat([obs[i], act[i]]))[0] - y) ** 2 for q in policy.q) / len(obs)
+            else:
+                loss = loss - policy.q[0](torch.cat([obs[i], policy.pi(obs[i]).tanh()]))[0] / len(obs)
+        net = policy.q if step.part == "q" else policy.pi
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+        assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
+        torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
+    assert least == {True, False}
+    assert torch.stack(noises).std() == pytest.approx(0.4, rel=0.1) and torch.stack(noises).mean().abs() < 0.05

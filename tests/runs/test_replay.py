@@ -1,0 +1,279 @@
+"""A replay is weighed before it is taken, lies in files beside the checkpoint, and comes back as it was."""
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from spinup.core.replay import Replay, replay_bytes
+from spinup.envs import VectorEnv
+from spinup.errors import UserError
+from spinup.runs import replay as module
+from spinup.runs.config import ReplayConfig
+from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.replay import ReplayFiles, free_memory, make_replay, statement
+
+IMAGES = SimpleNamespace(observation_space=Box(0, 255, (84, 84, 4), np.uint8), num_envs=8, frames=4)
+
+
+# Turned red by: the memory of all four frames of each step; a number that does not fit either.
+def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypatch):
+    made, kind = [], (8, (4, 84, 84), np.uint8, ())
+    monkeypatch.setattr(module, "Replay", lambda size, *rest: made.append(size))
+    monkeypatch.setattr(module, "free_memory", lambda: 5_200_000_000)
+    with pytest.raises(UserError, match=re.escape("1.0 M steps of 84×84×4 need 7.1 GB; 5.2 GB are free: --replay-size "
+                                                  "650000") + "$"):
+        make_replay(ReplayConfig(total_steps=10**7, num_envs=8), IMAGES, (), np.int64)
+    for free in np.geomspace(5e6, 7e9, 200).astype(int):
+        monkeypatch.setattr(module, "free_memory", lambda free=free: int(free))
+        with pytest.raises(UserError) as error:
+            make_replay(ReplayConfig(total_steps=10**7, num_envs=8), IMAGES, (), np.int64)
+        fits = int(str(error.value).rpartition(" ")[2])
+        assert 0.75 * free < replay_bytes(fits, *kind, frames=4) < 0.91 * free
+        make_replay(ReplayConfig(total_steps=10**7, num_envs=8, replay_size=fits, learning_starts=1), IMAGES, (),
+                    np.int64)
+    assert len(made) == 200
+
+
+# Turned red by: memory that is forgotten in the sum; a replay longer than its run.
+def test_the_memory_told_is_the_memory_taken():
+    env = SimpleNamespace(observation_space=Box(-1, 1, (17,)), num_envs=3, frames=1)
+    replay = make_replay(ReplayConfig(total_steps=5000), env, (6,), np.float32)
+    taken = replay.frames.nbytes + sum(ring.nbytes for ring in replay.rows.values())
+    assert replay.size == 5000 and taken == replay_bytes(5000, 3, (17,), np.float32, (6,))
+    assert statement(replay) == f"replay: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
+
+
+# Turned red by: a container whose limit is not looked at, or whose use is not.
+def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(module, "Path", lambda _: tmp_path)
+    assert free_memory() == 1000
+    for limit, current, free in ("900", "300", 600), ("max", "300", 1000), ("9000", "300", 1000):
+        (tmp_path / "memory.max").write_text(limit + "\n")
+        (tmp_path / "memory.current").write_text(current + "\n")
+        assert free_memory() == free
+
+
+# Turned red by: a check after the folder is made.
+def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatch):
+    monkeypatch.setattr(module, "free_memory", lambda: 50_000)
+    words = [*DQN, "--total-steps", 2000, "--update-ratio", 0.01]
+    done = cli(*words)
+    said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free: (--replay-size) (\d+)\n", done.err)
+    assert done.code == 2 and said and tree() == []
+    done = cli(*words, *said.groups())                                    # what is advised is enough
+    assert done.code == 0 and f"replay: {said[2]} steps of 4 need 4" in done.out
+
+
+class World:
+    """Random steps of N environments with short episodes, into a replay of 24 rows; no two numbers are alike."""
+
+    def __init__(self, num_envs: int, frames: int):
+        self.num_envs, self.shape, self.rng = num_envs, (frames, 3) if frames > 1 else (3,), np.random.default_rng(0)
+        self.make = lambda: Replay(24, num_envs, self.shape, np.dtype(np.float32), (2,), np.float32, frames)
+
+    def observe(self) -> np.ndarray:
+        return self.rng.standard_normal((self.num_envs, *self.shape), np.float32)
+
+    def step(self, replay: Replay) -> None:
+        """One step of all; what the observations show does not matter here, so that none leads to the next."""
+        act, rew = self.rng.standard_normal((self.num_envs, 2)), self.rng.standard_normal(self.num_envs)
+        terminated, truncated = self.rng.random((2, self.num_envs)) < 0.1
+        final = self.observe() if (terminated | truncated).any() else None
+        replay.add(self.observe(), act, self.observe(), rew, terminated, truncated, final)
+
+
+def contents(replay: Replay) -> list[np.ndarray]:
+    """All that can be drawn, in order, alone and with what follows, and the counters."""
+    rows = np.arange(replay.oldest, replay.count)
+    return [*(x.numpy() for batch in (replay.sample(rows), replay.sample_n(rows, 3)) for x in batch),
+            np.array(list(replay.state_dict().values()))]
+
+
+def resumed(world: World, folder: Path, state: dict[str, int]) -> tuple[Replay, ReplayFiles, bool]:
+    replay, files = world.make(), ReplayFiles(folder)
+    replay.frames[:] = -1                                                 # memory of another life
+    replay.load_state_dict(state)
+    return replay, files, files.read(replay)
+
+
+# A run of 400 chapters: some steps, from none to thrice the size; then a checkpoint, or a crash before it, after it, or
+# between the files and it. Turned red by: a cut at the wrong element; a file that begins, or is deleted, too early or
+# late; a seam of the ring that is written or read across; a gap filled with what is forgotten.
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("frames", [1, 2])
+def test_files_give_back_what_was_saved_whatever_crashed(num_envs, frames, tmp_path):
+    world, chance = World(num_envs, frames), np.random.default_rng(1)
+    replay, files, saved, happened, most = world.make(), ReplayFiles(tmp_path), None, set(), 0
+    for _ in range(400):
+        for _ in range(int(chance.choice([0, 1, 2, 5, 30, 80])) // num_envs):
+            world.step(replay)
+        event = chance.choice(["save", "save", "crash", "crash between", "crash after"])
+        if event != "crash":
+            files.append(replay)
+        if event in ("save", "crash after"):
+            saved, expected = replay.state_dict(), contents(replay)
+            if event == "save":
+                files.tidy(replay)
+        if event != "save" and saved:
+            happened.add((event, replay.count - saved["count"] > 24))
+            replay, files, found = resumed(world, tmp_path, saved)
+            assert found
+            for x, y in zip(contents(replay), expected, strict=True):
+                np.testing.assert_array_equal(x, y)
+        elif event == "save":
+            most = max(most, sum(p.stat().st_size for p in (tmp_path / "replay").iterdir()))
+            replay.load_state_dict(saved)                                 # as a run does, which forgets where it stands
+    assert len(happened) == 5                                             # after a checkpoint nothing is new
+    ring = sum(r.nbytes for r, _ in replay.rings().values())
+    assert most < 3.5 * ring
+
+
+# Turned red by: a hole that is read over; a folder left behind from which later rows would go on.
+@pytest.mark.parametrize("damage", ["no folder", "no file of one ring", "first file", "end cut off", "hole"])
+def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
+    world, folder = World(2, 1), tmp_path / "replay"
+    replay, files = world.make(), ReplayFiles(tmp_path)
+    for _ in range(8):                                                    # 64 rows in the end, more than one file
+        for _ in range(4):
+            world.step(replay)
+        files.append(replay)
+        files.tidy(replay)
+    acts = sorted(folder.glob("act-*.bin"))
+    assert len(acts) >= 2
+    if damage == "no folder":
+        files.remove()
+    elif damage == "no file of one ring":
+        for path in folder.glob("rew-*.bin"):
+            path.unlink()
+    elif damage == "first file":
+        acts[0].unlink()
+    else:
+        path = acts[-1 if damage == "end cut off" else 0]
+        path.write_bytes(path.read_bytes()[:-1])
+    again, files, found = resumed(world, tmp_path, replay.state_dict())
+    assert not found and not folder.exists()
+    again.forget()
+    world.step(again)
+    files.append(again)                                                   # a new replay begins
+    third, _, found = resumed(world, tmp_path, again.state_dict())
+    assert found
+    for x, y in zip(contents(third), contents(again), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+RUN = Path("runs/x/x_s1")
+SMALL = ["--preset", "none", "--exp-name", "x", "--hidden", "16,16", "--batch-size", 16, "--learning-starts", 100,
+         "--threads", 1, "--tensorboard", "false"]
+DQN = ["dqn", "--env", "CartPole-v1", *SMALL, "--lr", 1e-3]
+SAC, TD3, DDPG = ([name, "--env", "Pendulum-v1", *SMALL] for name in ("sac", "td3", "ddpg"))
+PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "--update-ratio", 0.5]
+
+
+# Checkpoints are further apart than what dqn remembers, and within what td3 and sac do. Turned red by: counters,
+# priorities, targets or either optimiser not kept; files not cut back, or not found.
+@pytest.mark.parametrize("words, size, cadence", [
+    ([*DQN, *PRIORITISED], 150, 212), (TD3, 400, 90), ([*SAC, "--num-envs", 2], 2000, 90)],
+    ids=["dqn", "td3", "sac"])
+def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(words, size, cadence, killed, cli, curve,
+                                                                              tmp_path):
+    words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 1200]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, RUN, len(expected), 1, words[0])
+    assert done.code == 0 and "Traceback" not in done.err and "replay was not saved" not in done.out
+    assert curve(tmp_path / RUN) == expected
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
+    assert not (tmp_path / RUN / "replay").exists()                       # nobody goes on from a finished run
+
+
+def happen_at(number: int, monkeypatch, what: Callable[[], None]) -> None:
+    """Do it in the `number`-th step of the environments of this process."""
+    step, left = VectorEnv.step, [number]
+
+    def watched(env, action):
+        left[0] -= 1
+        if left[0] == 0:
+            what()
+        return step(env, action)
+
+    monkeypatch.setattr(VectorEnv, "step", watched)
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def die() -> None:
+    raise Died
+
+
+class Died(Exception):
+    """In the middle of a step."""
+
+
+# A row follows the checkpoint before there is another gradient step, or another of the actor. Turned red by: counters,
+# priorities, or what the last gradient step told, not kept.
+@pytest.mark.parametrize("words", [
+    DQN, [*DQN, *PRIORITISED, "--replay-size", 200], [*DQN, "--update-ratio", 0.125], TD3, DDPG,
+    [*SAC, "--update-ratio", 0.2]],
+    ids=["dqn", "dqn-prioritised", "dqn-seldom", "td3", "ddpg", "sac-seldom"])
+def test_where_it_dies_it_goes_on_from_its_last_checkpoint_as_if_it_had_not(words, cli, curve, monkeypatch, tmp_path):
+    words = [*words, "--total-steps", 400, "--checkpoint-steps", 155, "--quiet"]
+    assert cli(*words, "--log-dir", "whole").code == 0
+    for at in 250, 70:
+        with monkeypatch.context() as patch, pytest.raises(Died):
+            happen_at(at // (2 if "--num-envs" in words else 1), patch, die)
+            cli(*(["resume", RUN] if (tmp_path / RUN).exists() else words))
+    assert (tmp_path / RUN / "replay").exists()
+    assert cli("resume", RUN).code == 0
+    assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
+    assert not (tmp_path / RUN / "replay").exists()
+
+
+# Turned red by: files of before the first checkpoint, to which the run, begun again, appends.
+def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, curve, monkeypatch, tmp_path):
+    words = [*DQN, "--total-steps", 700, "--checkpoint-steps", 150, "--quiet"]
+    assert cli(*words, "--log-dir", "whole").code == 0
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr("spinup.runs.training.save_checkpoint", lambda *_: die())       # the replay is written before it
+        cli(*words)
+    assert (tmp_path / RUN / "replay").exists() and not (tmp_path / RUN / "checkpoint.pt").exists()
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        happen_at(500, patch, die)
+        cli("resume", RUN)
+    assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["steps"] == 450
+    assert cli("resume", RUN).code == 0
+    assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
+
+
+# Turned red by: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
+# by priorities of theirs.
+@pytest.mark.parametrize("settings", [[], PRIORITISED], ids=["plain", "prioritised"])
+def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, monkeypatch, tmp_path):
+    drawn, sample_n = [], Replay.sample_n
+
+    def noted(self, rows, n):
+        drawn.append((rows.min() - self.oldest, self.count - rows.max()))
+        return sample_n(self, rows, n)
+
+    monkeypatch.setattr(Replay, "sample_n", noted)
+    with monkeypatch.context() as patch:
+        happen_at(200, patch, interrupt)
+        assert cli(*DQN, *settings, "--total-steps", 900, "--no-save-replay").code == 130
+    assert not (tmp_path / RUN / "replay").exists()
+    drawn.clear()
+    done = cli("resume", RUN)
+    at = 400 if settings else 200
+    assert f"going on at step {at}; its replay was not saved, so it fills a new one, and its curve will differ\n" in (
+        done.out)
+    assert done.code == 0 and read_json(tmp_path / RUN / "result.json")["steps"] == 900
+    ratio = 0.5 if settings else 1
+    assert abs(len(drawn) - ratio * (900 - at - 100)) <= 2                # first there must be something to learn from
+    assert min(low for low, _ in drawn) >= 0 and min(high for _, high in drawn) > 0
