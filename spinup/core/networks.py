@@ -52,7 +52,8 @@ class NatureConvolutions(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         lead = image.shape[:-3]
-        pixels = image.reshape(-1, *self.shape).float().div(255).contiguous(memory_format=torch.channels_last)
+        # Turned while they are bytes, a quarter of the memory to move; converting first takes twice as long.
+        pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last).float().div_(255)
         return self.convolutions(pixels).view(*lead, self.width)
 
 

@@ -84,7 +84,8 @@ class Replay:
             ended = terminated | truncated
             self.now[ended] = self._store(self._split(next_obs[ended]))
         self.oldest = max(self.oldest, self.count - self.size)
-        while self.oldest < self.count and self._oldest_frame() < self.frame_count - self.room:
+        lost = self.frame_count - self.room                               # frames that were overwritten
+        while lost > 0 and self.oldest < self.count and self._oldest_frame() < lost:
             self.oldest += 1
 
     def _oldest_frame(self) -> int:
@@ -144,11 +145,17 @@ class Replay:
 
     def state_dict(self) -> dict[str, Any]:
         """The counters; what they count is kept apart, because it is large (`rings`)."""
-        return {"count": self.count, "frame_count": self.frame_count, "oldest": self.oldest}
+        return {"count": self.count, "frame_count": self.frame_count, "oldest": self.oldest,
+                "now": None if self.now is None else self.now.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.count, self.frame_count, self.oldest = state["count"], state["frame_count"], state["oldest"]
-        self.now = None                                                   # the environments may have begun anew
+        self.now = None if state["now"] is None else np.asarray(state["now"]).copy()
+
+    def begin_anew(self) -> None:
+        """The next step begins new episodes, in all environments, although none ended: as where a run is resumed whose
+        environments could not be saved."""
+        self.now = None
 
     def forget(self) -> None:
         """Begin with nothing, as where a run is resumed without its replay."""

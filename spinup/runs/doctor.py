@@ -17,7 +17,7 @@ from spinup.errors import UserError
 Line = tuple[str, str, str]                             # what, state, particulars
 # missing: something optional; problem: training will not work.
 COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
-CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy")
+CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil")
 # The extras of pyproject.toml, by the modules that their packages install.
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "multi": ("mpe2", "chess", "rlcard"), "grid": ("minigrid",),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),

@@ -143,7 +143,11 @@ class Run(Training):
             self.env.load_state_dict(state["env"])
 
     def recover(self, state: dict[str, Any]) -> str:
+        if self.update == self.total_updates:                             # nothing is left to do
+            return ""
         lost = "" if state["env"] else "; its environments could not be saved, so it goes on with new episodes"
+        if self.replay is not None and lost:
+            self.replay.begin_anew()
         if self.replay is not None and not self.replay_files.read(self.replay):
             for part in (self.replay, self.parts.get("priorities")):
                 if part is not None:

@@ -110,11 +110,15 @@ def test_targets_go_the_share_tau_of_the_way(name, watch):
 
 
 # Turned red by: bounds of the first dimension for all; actions clipped where they should be rescaled, or not clipped at
-# all; noise in other units. Random actions fill the box, and noise of three times its size reaches its faces.
+# all; noise in other units; first actions that are the policy's. Random ones fill the box, whatever the network, and
+# noise of three times its size reaches its faces.
 @each
 def test_actions_fill_the_bounds_of_each_dimension_and_never_leave_them(name, watch):
-    seen = watch(name, BOUNDS, num_envs=2, **({} if name == "sac" else {"explore_noise": 3.0}))
-    actions = np.array([told.action for told in seen.told.values()])
+    settings = {"num_envs": 2, **({} if name == "sac" else {"explore_noise": 3.0})}
+    seen, other = (watch(name, BOUNDS, hidden=hidden, **settings) for hidden in ((8, 6), (4,)))
+    actions, others = (np.array([told.action for told in found.told.values()]) for found in (seen, other))
+    np.testing.assert_array_equal(actions[:40], others[:40])
+    assert (actions[40:44] != others[40:44]).any()
     assert all(BOUNDS.contains(a) for a in actions) and actions.dtype == np.float32
     random, chosen = ((actions[part] - BOUNDS.low) / (BOUNDS.high - BOUNDS.low) for part in
                       (slice(0, 40), slice(40, None)))

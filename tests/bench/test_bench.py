@@ -224,9 +224,10 @@ def test_with_a_replay_both_take_as_many_gradient_steps_and_count_the_same_ones(
     assert 100 < counted_from(s) <= 110
     for run in (our_run, their_run):
         assert run["steps"] == 300
-        assert run["steps_per_second"] == pytest.approx((300 - counted_from(s)) / run["seconds"], rel=0.01)
+        near = 0.01 + 1e-3 / run["seconds"]                               # seconds are rounded to milliseconds
+        assert run["steps_per_second"] == pytest.approx((300 - counted_from(s)) / run["seconds"], rel=near)
         whole = run["seconds"] + run["seconds_before"]
-        assert run["whole_run_steps_per_second"] == pytest.approx(300 / whole, rel=0.01)
+        assert run["whole_run_steps_per_second"] == pytest.approx(300 / whole, rel=near)
         assert 0 < run["seconds_before"] < whole < run["whole_call_seconds"]
         assert ("networks_alone_per_second" in run) == (algo != "dqn")
 
