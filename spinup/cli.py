@@ -146,15 +146,17 @@ def config_parser(name: str) -> Parser:
     module, method = algorithm(name)
     parser = Parser(f"spinup {name}", f"{module.__doc__.splitlines()[0]} Settings count in this order, the later over "
                                       "the earlier: default, preset, --config file, flags.")
-    own = parser.add_argument_group(f"settings of {name}")
-    shared = parser.add_argument_group("settings of every run")
-    shared.add_argument("--preset", metavar="NAME",
+    groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}
+    groups["every run"].add_argument("--preset", metavar="NAME",
                         help="auto (that of the environment or task), none, or a name from `spinup algos`. [auto]")
-    shared.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings")
     fixed, help_of = module.METHODS[method] if method else {}, comments(module.Config)
     for field, hint in get_type_hints(module.Config, include_extras=True).items():
-        group = own if field in module.Config.__annotations__ else shared
-        add_setting(group, field, hint, help_of[field], fixed.get(field, getattr(module.Config, field)))
+        owner = next(c for c in module.Config.__mro__ if field in vars(c).get("__annotations__", ()))
+        about = name if owner is module.Config else vars(owner).get("ABOUT", "every run")
+        if about not in groups:
+            groups[about] = parser.add_argument_group(f"settings of {about}")
+        add_setting(groups[about], field, hint, help_of[field], fixed.get(field, getattr(module.Config, field)))
     return parser
 
 

@@ -86,6 +86,8 @@ class BaseConfig(RunConfig):
 class AtariConfig(BaseConfig):
     """What every training that sees images has: the protocol of an Atari game, completed by what the id says."""
 
+    ABOUT = "Atari games"
+
     sticky_actions: Unit | None = None   # Atari: chance, each frame, that the last action is repeated; none: by the id
     life_loss: bool | None = None        # Atari: a lost life ends the episode for the learner alone; none: by the id
     clip_rewards: bool | None = None     # Atari: the learner gets only the sign of each reward; none: by the id
@@ -108,6 +110,8 @@ class AtariConfig(BaseConfig):
 @dataclass(kw_only=True)
 class ReplayConfig(BaseConfig):
     """What every training from a replay has."""
+
+    ABOUT = "learning from a replay"
 
     num_envs: Count = 1                  # copies stepped together; the gradient steps per environment step stay as many
     replay_size: Count = 1_000_000       # steps to remember; what is forgotten too early must be learned again
