@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from spinup.core.linear import Linear
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -142,13 +144,13 @@ class Block(nn.Module):
         super().__init__()
         self.shape, h = shape, shape.head_size
         self.norm_attention = nn.RMSNorm(shape.width, shape.eps)
-        self.qkv = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * h, bias=shape.qkv_bias)
+        self.qkv = Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * h, bias=shape.qkv_bias)
         self.q_norm = nn.RMSNorm(h, shape.eps) if shape.qk_norm else None
         self.k_norm = nn.RMSNorm(h, shape.eps) if shape.qk_norm else None
-        self.out = nn.Linear(shape.heads * h, shape.width, bias=False)
+        self.out = Linear(shape.heads * h, shape.width, bias=False)
         self.norm_mlp = nn.RMSNorm(shape.width, shape.eps)
-        self.gate_up = nn.Linear(shape.width, 2 * shape.hidden, bias=False)
-        self.down = nn.Linear(shape.hidden, shape.width, bias=False)
+        self.gate_up = Linear(shape.width, 2 * shape.hidden, bias=False)
+        self.down = Linear(shape.hidden, shape.width, bias=False)
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], slots: Slots, memory: Cache | Prefix | None,
                 layer: int) -> Tensor:
@@ -180,7 +182,7 @@ class Transformer(nn.Module):
         self.embed = nn.Embedding(shape.vocab_size, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.RMSNorm(shape.width, shape.eps)
-        self.head = None if shape.tied else nn.Linear(shape.width, shape.vocab_size, bias=False)
+        self.head = None if shape.tied else Linear(shape.width, shape.vocab_size, bias=False)
         for p in self.parameters():
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.5 / shape.width**0.5)
