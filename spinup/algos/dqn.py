@@ -128,11 +128,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
-                oldest = replay.oldest
                 replay.add(obs, act, *env.step(dist.to_env(act)))
-                if priorities:                            # first the forgotten ones, whose slots the new ones have
-                    priorities.set(np.arange(oldest, replay.oldest), 0)
-                    priorities.set(np.arange(replay.count - N, replay.count))
+                if priorities:
+                    priorities.follow(replay)
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:

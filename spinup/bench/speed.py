@@ -77,7 +77,7 @@ TASKS = {
     ("ppo", "PongNoFrameskip-v4"): Task(
         {**ON_POLICY, "clip_ratio": 0.1, "clip_value": 0.1, "total_steps": 20_480, "num_envs": 8, "rollout_steps": 128,
          "minibatches": 4, "epochs": 4, "lr": 2.5e-4, "entropy_coef": 0.01}, {1: 1.6, 2: 1.6}, (
-         EVALUATED_ONCE, FILES, VALUE, *ATARI)),
+         EVALUATED_ONCE, FILES, VALUE, ONEDNN, *ATARI)),
     ("dqn", "CartPole-v1"): Task(
         {**DQN, "total_steps": 100_000, "learning_starts": 10_000, "batch_size": 128, "update_every": 10,
          "update_ratio": 0.1, "target_every": 50, "lr": 2.5e-4, "epsilon": 0.05, "explore": 0.5, "hidden": (120, 84)},
@@ -85,8 +85,8 @@ TASKS = {
     ("dqn", "PongNoFrameskip-v4"): Task(
         {**DQN, "total_steps": 9000, "learning_starts": 1000, "batch_size": 32, "update_every": 4,
          "update_ratio": 0.25, "target_every": 250, "lr": 1e-4, "epsilon": 0.01, "explore": 0.1}, {1: 1.6, 2: 1.6}, (
-         *REPLAY, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each observation twice, four "
-         "frames each")),
+         *REPLAY, ONEDNN, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each observation "
+         "twice, four frames each")),
     ("td3", "HalfCheetah-v5"): Task(
         {**CHEETAH, "lr": 1e-3, "explore_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2},
         {1: 1.25, 2: 1.6}, (*REPLAY, ONEDNN, "only stable-baselines3 computes the critic's gradient in the actor's "
