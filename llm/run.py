@@ -1,6 +1,5 @@
 """A training of a language model: its responses are its rows, its task and generators are in its checkpoint."""
 import math
-import os
 import re
 import time
 from collections import defaultdict
@@ -28,6 +27,7 @@ from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.runs.display import short
 from spinup.runs.log import read_progress
+from spinup.runs.machine import cores
 from spinup.runs.policy import describe
 from spinup.runs.training import Training
 
@@ -98,7 +98,7 @@ class Run(Training):
         self.measure = getattr(task, "measure", "held_out_accuracy")
         self.start, self.reference = start, start.reference()
         super().__init__(f"llm {algorithm}", config, task.name, self.model.device,
-                         min(2, os.cpu_count() or 1) if self.model.shape.width >= WIDE else 1, resume)
+                         min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
         self.max_tokens = config.max_tokens or task.max_tokens
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler, self.tool = Sampler(self.model, self.tokenizer.end), for_tokens(task.tool, self.tokenizer)

@@ -58,26 +58,15 @@ def doctor(log_dir: str = "runs") -> int:
 
 def machine() -> list[Line]:
     new = sys.version_info >= (3, 11)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    memory = memory_free()
+    try:
+        from spinup.runs.machine import cores, free_memory
+        room = [("CPU cores", "ok", f"{cores()} for this process"),
+                ("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")]
+    except ImportError:                                                   # psutil is missing, as `packages` will say
+        room = []
     return [("python", "ok" if new else "problem",
              f"{platform.python_version()} at {sys.executable}{'' if new else '; 3.11 or later is needed'}"),
-            ("platform", "ok", platform.platform()),
-            ("CPU cores", "ok", f"{cores} for this process"),
-            ("memory", "ok", "cannot be read here" if memory is None else f"{memory / 2**30:.1f} GiB free")]
-
-
-def memory_free() -> int | None:
-    """Bytes that a new process may take without swapping; None where the system does not say."""
-    if sys.platform == "win32":
-        import ctypes
-        status = (ctypes.c_ulonglong * 8)(64)                             # MEMORYSTATUSEX: size, load; total; available
-        return status[2] if ctypes.windll.kernel32.GlobalMemoryStatusEx(status) else None
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
+            ("platform", "ok", platform.platform()), *room]
 
 
 def packages() -> Line:

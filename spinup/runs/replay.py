@@ -4,13 +4,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from spinup.core.replay import Replay, replay_bytes
 from spinup.envs.spaces import observation_view
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import ReplayConfig
+from spinup.runs.machine import free_memory
 
 SPARE = 0.9             # of the free memory that a replay may take
 FOLDER = "replay"       # in that of the run
@@ -47,16 +47,6 @@ def gigabytes(size: float) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size / 1e3:.0f} kB"
-
-
-def free_memory() -> int:
-    """Bytes that may be taken: of the machine, and of the container around this process."""
-    free = psutil.virtual_memory().available
-    group = Path("/sys/fs/cgroup")
-    try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):                                         # no container, or one without a limit
-        return free
 
 
 class ReplayFiles:

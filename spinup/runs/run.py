@@ -1,5 +1,4 @@
 """A training on environments: their episodes are its rows, and their state is in its checkpoint."""
-import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.runs.config import BaseConfig
 from spinup.runs.evaluate import evaluate
 from spinup.runs.log import read_progress
+from spinup.runs.machine import cores
 from spinup.runs.policy import Policy, describe
 from spinup.runs.replay import ReplayFiles, statement
 from spinup.runs.training import Training, find_device
@@ -54,7 +54,7 @@ class Run(Training):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
         super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
-                         min(2, os.cpu_count() or 1) if wide else 1, resume, config.compile)
+                         min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.told = env, False
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row

@@ -15,7 +15,7 @@ from spinup.errors import UserError
 from spinup.runs import replay as module
 from spinup.runs.config import ReplayConfig
 from spinup.runs.files import load_checkpoint, read_json
-from spinup.runs.replay import ReplayFiles, free_memory, make_replay, statement
+from spinup.runs.replay import ReplayFiles, make_replay, statement
 
 IMAGES = SimpleNamespace(observation_space=Box(0, 255, (84, 84, 4), np.uint8), num_envs=8, frames=4)
 
@@ -46,17 +46,6 @@ def test_the_memory_told_is_the_memory_taken():
     taken = replay.frames.nbytes + sum(ring.nbytes for ring in replay.rows.values())
     assert replay.size == 5000 and taken == replay_bytes(5000, 3, (17,), np.float32, (6,))
     assert statement(replay) == f"replay: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
-
-
-# Turned red by: a container whose limit is not looked at, or whose use is not.
-def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
-    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    monkeypatch.setattr(module, "Path", lambda _: tmp_path)
-    assert free_memory() == 1000
-    for limit, current, free in ("900", "300", 600), ("max", "300", 1000), ("9000", "300", 1000):
-        (tmp_path / "memory.max").write_text(limit + "\n")
-        (tmp_path / "memory.current").write_text(current + "\n")
-        assert free_memory() == free
 
 
 # Turned red by: a check after the folder is made.
