@@ -41,7 +41,8 @@ OBSERVATIONS = ("vectors", "images")
 @dataclass(kw_only=True)
 class Config(ReplayConfig, AtariConfig):
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 6e-4                # step size (1e-4 for images, up to 4e-3 for small tasks)
+    lr: Positive = 6e-4                # step size at the start (1e-4 for images, up to 4e-3 for small tasks)
+    anneal: bool = False               # lr falls linearly to 0, so that the last policy is no accident of the last step
     target_every: Count = 250          # gradient steps between renewals of the target network; too few and it runs away
     epsilon: Unit = 0.05               # share of random actions in the end: who never errs never learns of better ones
     explore: Unit = 0.1                # share of the run in which that falls from 1
@@ -125,6 +126,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             policy.epsilon.fill_(max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)))
             if run.steps < cfg.learning_starts:
                 policy.epsilon.fill_(1)
+            lr = cfg.lr * (1 - passed) if cfg.anneal else cfg.lr
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
@@ -141,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         weight = torch.from_numpy(importance_weights(probability, len(replay), beta)).to(run.device)
                     else:
                         rows, weight = replay.draw(run.rng, cfg.batch_size), torch.ones((), device=run.device)
-                    stats.update(minimize(*replay.sample_n(rows, cfg.n_steps).to(run.device), weight))
+                    stats.update(minimize(*replay.sample_n(rows, cfg.n_steps).to(run.device), weight, lr=lr))
                     if priorities:
                         priorities.set(rows, stats["errors"].cpu().numpy() + 1e-6)
                     if optimizer.steps % cfg.target_every == 0:
@@ -149,5 +151,5 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     run.check_finite(loss=stats["loss"])
             if run.row_due:
                 run.log(q=stats["q"], error=stats["error"], loss=stats["loss"], grad_norm=stats["grad_norm"],
-                        epsilon=policy.epsilon)
+                        epsilon=policy.epsilon, learning_rate=lr)
         return run.result(policy)
