@@ -132,12 +132,12 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             minimize = minimizer(optimizer, loss)
             nets = deepcopy(seen.policy).double(), deepcopy(seen.target).double()
 
-            def step(*batch: Tensor) -> dict[str, Tensor]:
+            def step(*batch: Tensor, **settings: float) -> dict[str, Tensor]:
                 of_actor = any(optimizer.params[0] is p for p in getattr(seen.policy, "pi", nn.Module()).parameters())
                 rows = range(seen.replay.oldest, seen.replay.count)
                 before = tuple(parameters_to_vector(net.parameters()).detach().double().clone()
                                for net in (seen.policy, seen.target))
-                stats = minimize(*batch)
+                stats = minimize(*batch, **settings)
                 gradient = optimizer.flat.grad.double().clone()
                 seen.steps.append(Step("pi" if of_actor else "q", rows, batch, stats, gradient, nets, before))
                 return stats

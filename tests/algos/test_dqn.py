@@ -5,9 +5,11 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from spinup.algos import dqn
 from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
 from spinup.core.critics import QNetwork
 from spinup.core.distributions import EpsilonGreedy
+from spinup.core.optim import FlatAdam
 from spinup.core.replay import Priorities, Replay
 
 
@@ -302,3 +304,20 @@ def test_epsilon_falls_from_1_to_its_last_value(num_envs, watch, monkeypatch):
 def test_there_are_as_many_gradient_steps_as_the_ratio_says(num_envs, each, ratio, watch):
     seen = watch("dqn", Discrete(2), num_envs=num_envs, update_every=each, update_ratio=ratio, replay_size=40)
     assert abs(len(seen.steps) - ratio * (120 - 40 + each)) < 1
+
+
+# Turned red by: a step size that stays, or is told and not taken.
+@pytest.mark.parametrize("anneal", [False, True])
+def test_an_annealed_step_size_falls_to_nothing(anneal, tmp_path, monkeypatch):
+    taken = []
+
+    def step(self, lr=None, original=FlatAdam.step):
+        taken.append(lr)
+        return original(self, lr)
+
+    monkeypatch.setattr(FlatAdam, "step", step)
+    cfg = dqn.Config(total_steps=200, learning_starts=100, batch_size=4, hidden=(4,), lr=1e-3, anneal=anneal, quiet=True,
+                     log_dir=tmp_path.as_posix(), tensorboard=False)
+    told = dqn.train(cfg).progress["learning_rate"]
+    np.testing.assert_allclose(told, [1e-3 * (1 - i / 200 if anneal else 1) for i in range(200)])
+    np.testing.assert_allclose(taken, told[99:])
