@@ -316,8 +316,8 @@ def test_an_annealed_step_size_falls_to_nothing(anneal, tmp_path, monkeypatch):
         return original(self, lr)
 
     monkeypatch.setattr(FlatAdam, "step", step)
-    cfg = dqn.Config(total_steps=200, learning_starts=100, batch_size=4, hidden=(4,), lr=1e-3, anneal=anneal, quiet=True,
-                     log_dir=tmp_path.as_posix(), tensorboard=False)
+    cfg = dqn.Config(total_steps=200, learning_starts=100, batch_size=4, hidden=(4,), lr=1e-3, anneal=anneal,
+                     log_dir=tmp_path.as_posix(), tensorboard=False, quiet=True)
     told = dqn.train(cfg).progress["learning_rate"]
     np.testing.assert_allclose(told, [1e-3 * (1 - i / 200 if anneal else 1) for i in range(200)])
     np.testing.assert_allclose(taken, told[99:])
