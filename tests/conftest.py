@@ -39,6 +39,16 @@ class Process(subprocess.Popen):
         return Done(code, *(file.read_text() for file in self.files))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Tests run side by side: with more, the threads of each would wait for those of the other."""
+    import torch
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
     """The command line in this process, standing in an empty folder: `cli("ppo", "--env", "CartPole-v1")`."""

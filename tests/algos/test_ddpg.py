@@ -15,15 +15,6 @@ BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 each = pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks: a second thread costs more than it does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # Turned red by: no check; targets that differ by critic; a half.
 def test_squared_error_by_hand_and_of_no_other_shapes():
     q, y = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), torch.tensor([1.0, 0.0, -1.0])

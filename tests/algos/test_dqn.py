@@ -13,15 +13,6 @@ from spinup.core.optim import FlatAdam
 from spinup.core.replay import Priorities, Replay
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tables and small networks: a second thread costs more than it does."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 # Turned red by: `terminated` for 1 - terminated; a discount on the rewards too.
 def test_td_target_by_hand():
     ret, terminated, value = torch.tensor([1.0, 2.0, -1.0]), torch.tensor([0.0, 1.0, 0.0]), torch.tensor([10.0, 7, -4])

@@ -3,7 +3,6 @@ import importlib
 import json
 import math
 import signal
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -23,14 +22,6 @@ from spinup.core.optim import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("algo, arguments, message", [

@@ -1,6 +1,5 @@
 """Benchmarks of language models: the same weights and the same work for both sides, and a result that says which."""
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,14 +15,6 @@ from spinup.bench import language, roofline
 from spinup.bench.language import ALPHABET, Questions, run_spinup, save_model, speed_generate, speed_grpo
 from spinup.bench.roofline import bytes_a_step, flop_a_token
 from spinup.errors import UserError
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("words, message", [

@@ -17,12 +17,8 @@ each_network = pytest.mark.parametrize(("shape", "hidden", "dueling"), NETWORKS.
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def seeded():
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def observations(shape: tuple[int, ...], *lead: int) -> np.ndarray:

@@ -13,15 +13,6 @@ DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3,
 each_distribution = pytest.mark.parametrize("dist", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Where tests run side by side, two threads each wait for one another most of the time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def observations(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """64 of them as an environment gives them: bytes, or numbers in different units."""
     rng = np.random.default_rng(seed)

@@ -1,22 +1,12 @@
-"""What tests of whole runs need: small models that were made once, and one thread for them."""
-from collections.abc import Callable, Iterator
+"""What tests of whole runs need: small models that were made once."""
+from collections.abc import Callable
 
 import pytest
-import torch
 
 from spinup.runs import plots
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """With more, the threads of tests that run side by side wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -60,14 +60,6 @@ class Repeated(Mixed):
         return [Problem("hj>")] * n
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def start(make_model):
     """The folder of a model that has learned to end its responses now and then."""

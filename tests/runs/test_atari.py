@@ -3,7 +3,6 @@ import json
 import sys
 
 import pytest
-import torch
 from PIL import Image
 
 import spinup
@@ -16,14 +15,6 @@ SHORT = ["--preset", "none", "--total-steps", 64, "--num-envs", 2, "--rollout-st
          "--tensorboard", "false", "--exp-name", "x"]
 RUN = "runs/x/x_s1"
 ALL = {"sticky_actions": 0.25, "life_loss": True, "clip_rewards": True, "frame_skip": 4, "full_actions": False}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("config", [ppo.Config, vpg.Config, dqn.Config])
