@@ -559,7 +559,7 @@ def bench(argv: list[str]) -> int:
                         help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
     from spinup.bench.speed import TASKS as MEASURED
-    there = "; ".join(f"{algo}: {', '.join(e for a, e in MEASURED if a == algo)}" for algo in dict(MEASURED.keys()))
+    there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
     parser.add_argument("--env", default="CartPole-v1", metavar="ID",
                         help=f"any for time-to and returns; for speed there is {there}. [CartPole-v1]")
     parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")

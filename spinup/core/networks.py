@@ -14,10 +14,18 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 SMALLEST_IMAGE = 36     # the side below which the Nature CNN's three strided convolutions leave nothing
 
 
+def orthogonal(weight: Tensor, gain: float) -> None:
+    """Orthogonal first weights, in place, on one thread: with more, their last digit differs, and the run with it."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    nn.init.orthogonal_(weight, gain)
+    torch.set_num_threads(threads)
+
+
 def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
     """A fully connected layer with orthogonal weights of the given gain and zero biases."""
     layer = Linear(n_in, n_out)
-    nn.init.orthogonal_(layer.weight, gain)
+    orthogonal(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
 
@@ -44,7 +52,7 @@ class NatureConvolutions(nn.Module):
             nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(), nn.Flatten())
         for layer in self.convolutions:
             if isinstance(layer, nn.Conv2d):
-                nn.init.orthogonal_(layer.weight, 2**0.5)
+                orthogonal(layer.weight, 2**0.5)
                 nn.init.zeros_(layer.bias)
         self.convolutions.to(memory_format=torch.channels_last)           # faster on CPU and on GPU
         with torch.no_grad():

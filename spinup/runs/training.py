@@ -74,15 +74,14 @@ class Training:
         else:
             self.directory = free_directory(algorithm, subject, config)
             check_writable(Path(config.log_dir))
-        # From here on, because first weights too depend, in their last digit, on the number of threads.
-        self.threads_before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
 
     def __enter__(self) -> "Training":
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": versions(), "git": git_revision()}
         self._make_directory()
+        self.threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
         self.interrupted = False
         self.handler_before = None
         if threading.current_thread() is threading.main_thread():

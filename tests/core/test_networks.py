@@ -159,3 +159,15 @@ def test_evaluate_and_value_agree_for_any_lead_axes(shape):
     assert logp.shape == entropy.shape == value.shape == (1, 6)
     torch.testing.assert_close(policy.value(obs), value)
     torch.testing.assert_close(policy.value(obs[0, 0]), value[0, 0], rtol=1e-4, atol=1e-5)
+
+
+# Turned red by: torch's own orthogonal_, whose last digit the number of threads decides: then the seed would not.
+def test_first_weights_do_not_depend_on_the_number_of_threads():
+    found = []
+    for threads in 1, 2:
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        found.append([*mlp([17, 64, 64, 6]).parameters(), *NatureCNN((4, 84, 84)).parameters()])
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(1)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
