@@ -272,6 +272,8 @@ def plot(argv: list[str]) -> int:
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
                         help="what one curve averages. [experiment]")
     parser.add_argument("--value", default="", help="column of progress.csv. [what tells how good each policy is]")
+    parser.add_argument("--beside", type=Path, default=None, metavar="CSV",
+                        help="published curves to draw dashed: env,algorithm,source,steps,value")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE",
                         help="the picture; PNG and SVG are both written")
     args = parser.parse(argv)
@@ -281,7 +283,8 @@ def plot(argv: list[str]) -> int:
     from spinup.runs import plots
     from spinup.runs.display import number
     found = directories(args.directories)
-    pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value, out=args.out)
+    pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
+                          beside=args.beside, out=args.out)
     table = Table(box=None, padding=(0, 2, 0, 0))
     rows = plots.summary(found, args.group)
     for column in rows[0]:

@@ -64,8 +64,9 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile:
         spinup("resume", str(folder))
     done, progress = read_json(folder / "result.json"), read_progress(folder)
     evaluation = json.loads(spinup("eval", str(folder), "--json"))
-    means = [None if np.isnan(r) else r for r in progress["return_mean_100"]]              # JSON knows no NaN
+    curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON knows no NaN
+             for name in ("steps", "return_mean_100", "test_return") if name in progress}
     return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
             "seconds": done["seconds"], "training_returns": done["returns"],
             "evaluation_returns": evaluation["returns"],
-            "curve": {"steps": progress["steps"], "return_mean_100": means}}
+            "curve": curve}

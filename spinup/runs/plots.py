@@ -1,4 +1,5 @@
 """Learning curves as pictures: of one run when it ends, and of many, averaged over seeds."""
+import csv
 import io
 import re
 from collections.abc import Sequence
@@ -124,6 +125,21 @@ def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, 
     return result
 
 
+def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]:
+    """Curves of others, from a CSV file with the columns env, algorithm, source, steps and value: steps and values
+    `[points]` by environment, algorithm and source. UserError for a file that is not such a one."""
+    found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    try:
+        with open(path, newline="") as file:
+            for row in csv.DictReader(file):
+                point = float(row["steps"]), float(row["value"])
+                found.setdefault((row["env"], row["algorithm"], row["source"]), []).append(point)
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
+        raise UserError(f"--beside {path} cannot be read; give a CSV file whose first line is "
+                        "env,algorithm,source,steps,value") from None
+    return {key: (np.array(sorted(points))[:, 0], np.array(sorted(points))[:, 1]) for key, points in found.items()}
+
+
 def draw_curve(directory: Path) -> Path:
     """Draw how well a run did, in training and in its measure, into its `curve.png`, and return the path of that."""
     from matplotlib import rc_context
@@ -144,7 +160,7 @@ def draw_curve(directory: Path) -> Path:
 
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
          group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
-         out: Path | None = None) -> list[Path]:
+         beside: Path | None = None, out: Path | None = None) -> list[Path]:
     """Draw every run in or below `directories`, one axis per environment and measure; returns the paths of the PNG and
     the SVG.
 
@@ -156,6 +172,8 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         smooth: rows to average over, half of them before and half after.
         group: what one curve averages: the seeds in an experiment's folder, nothing, or all runs of an algorithm.
         value: a column of `progress.csv`; without one, what tells how good the policies are.
+        beside: a file of published curves (`read_published`), drawn dashed where runs of the same environment and
+            algorithm are, in their colour, as far as these reach.
         out: the picture; both endings are written. By default `plot.png` in the first directory.
 
     UserError: no runs, no such column (the nearest is named), a file that cannot be written.
@@ -165,6 +183,9 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         raise UserError(f"--x must be step or time, not {x!r}")
     if smooth < 1:
         raise UserError(f"--smooth must be at least 1, not {smooth}")
+    if beside and x == "time":
+        raise UserError("--beside draws over steps; leave out --x time")
+    published = read_published(beside) if beside else {}
     runs = find_curves(directories)
     if value and all(value not in run.progress for run in runs):
         known = runs[0].progress
@@ -186,6 +207,11 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                 found = (m.xy(column, value or m.measure) for m in members)
                 curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
                 banded |= _draw_group(axes, curves, label, look)
+                for (where, algorithm, source), (xs, ys) in published.items():
+                    if curves and where == env and algorithm == members[0].algorithm:
+                        reached = xs <= max(x[-1] for x, _ in curves)
+                        _line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)),
+                              linewidth=1.2, label=f"{algorithm}: {source}")
             name = LABELS.get(value or members[0].measure, words) + (f", over {smooth} rows" if smooth > 1 else "")
             axes.set(title=env, ylabel=name)
             _finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,

@@ -203,6 +203,28 @@ def test_time_column_and_smoothing(tmp_path, figures):
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 
 
+# Turned red by: a published curve in its own colour, beyond the last step of the runs, or beside another algorithm.
+def test_published_curves_stand_beside_the_runs_of_their_algorithm(tmp_path, figures):
+    for seed in 1, 2:
+        write_run(tmp_path / "a" / f"a_s{seed}", [1.0, 2.0, 3.0], algorithm="td3")
+    write_run(tmp_path / "b" / "b_s1", [1.0, 2.0], algorithm="sac")
+    beside = tmp_path / "others.csv"
+    beside.write_text("env,algorithm,source,steps,value\nCartPole-v1,td3,a paper,300,9\nCartPole-v1,td3,a paper,100,7\n"
+                      "CartPole-v1,td3,a paper,400,10\nAnt-v5,sac,a paper,100,5\nCartPole-v1,ppo,a paper,100,5\n")
+    plot([tmp_path / "a", tmp_path / "b"], beside=beside)
+    (axes,) = figures[0].axes
+    assert words(axes) == ["a (n=2)", "td3: a paper", "b (n=1)"]
+    ours, dashed = axes.lines[0], axes.lines[2]
+    assert points(dashed) == [(100, 7), (300, 9)]
+    assert dashed.get_color() == ours.get_color() != axes.lines[3].get_color()
+    for text in "steps,value\n1,2\n", "env,algorithm,source,steps,value\na,b,c,d,e\n":
+        beside.write_text(text)
+        with pytest.raises(UserError, match="env,algorithm,source,steps,value"):
+            plot([tmp_path / "a"], beside=beside)
+    with pytest.raises(UserError, match="leave out --x time"):
+        plot([tmp_path / "a"], beside=beside, x="time")
+
+
 def test_the_same_runs_give_the_same_files(tmp_path):
     for seed in range(3):
         write_run(tmp_path / "a" / f"a_s{seed}", [float(seed), 2.0])
