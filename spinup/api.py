@@ -46,6 +46,7 @@ def public(name: str) -> Callable[..., Result]:
 
 ddpg = public("ddpg")
 dqn = public("dqn")
+es = public("es")
 ppo = public("ppo")
 sac = public("sac")
 td3 = public("td3")

@@ -1,5 +1,6 @@
 """The `spinup` command. Nothing heavy is imported before it is needed: `spinup --help` does not wait for torch."""
 import argparse
+import os
 import shlex
 import sys
 import textwrap
@@ -8,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
-from spinup.errors import NonFiniteError, UserError, nearest
+from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
 
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
-ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac")}
+ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es")}
 METHODS = {             # of language models; several may be in one file
     "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
     "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",
@@ -112,7 +113,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()
         code = 1
-    except NonFiniteError as error:
+    except (NonFiniteError, WorkerError) as error:
         print(f"spinup: {error}", file=sys.stderr)
         code = 1
     sys.exit(code)
@@ -218,12 +219,12 @@ def settings(name: str, argv: list[str]) -> tuple[Any, str]:
 def train(name: str, argv: list[str]) -> int:
     from spinup.api import advised, algorithm
     config, preset = settings(name, argv)
-    if not config.quiet:
+    if not config.quiet and os.environ.get("RANK", "0") == "0":           # of torchrun's processes one speaks
         print(f"preset: {preset}")
     module, method = algorithm(name)
     with advised():
         result = module.train(config, **({"method": method} if method else {}))
-    return 0 if result.status == "finished" else 130
+    return 0 if result is None or result.status == "finished" else 130
 
 
 def resume(argv: list[str]) -> int:
@@ -249,7 +250,7 @@ def resume(argv: list[str]) -> int:
                         f"resume={describe(directory)!r})")
     result = module.train(config_from_json(module.Config, data["config"]), resume=directory,
                           **({"method": method} if method else {}))
-    return 0 if result.status == "finished" else 130
+    return 0 if result is None or result.status == "finished" else 130
 
 
 def directories(paths: list[str]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The two exceptions that the command line answers with a sentence instead of a traceback."""
+"""The exceptions that the command line answers with a sentence instead of a traceback."""
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -21,6 +21,10 @@ class ActionsError(UserError):
 
 class NonFiniteError(RuntimeError):
     """A number became infinite or NaN; the message names it and the step."""
+
+
+class WorkerError(RuntimeError):
+    """Another process of the same training is missing."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

@@ -125,6 +125,33 @@ class DiagGaussian:
 
 
 @dataclass(frozen=True)
+class Certain:
+    """What another distribution finds likeliest, and nothing else: a policy without any randomness.
+
+    params: those of `dist`; of a `DiagGaussian` the mean alone.
+    """
+
+    dist: Categorical | DiagGaussian
+
+    @property
+    def num_outputs(self) -> int:
+        return self.dist.num_outputs
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """None is needed: `[*shape, 0]`."""
+        return np.empty((*shape, 0), np.float32)
+
+    def sample(self, params: Array, noise: Array) -> Array:
+        return self.mode(params)
+
+    def mode(self, params: Array) -> Array:
+        return params if isinstance(self.dist, DiagGaussian) else self.dist.mode(params)
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        return self.dist.to_env(act)
+
+
+@dataclass(frozen=True)
 class EpsilonGreedy:
     """The action of the highest value, or with probability epsilon any (DQN).
 

@@ -31,8 +31,17 @@ class Normaliser(nn.Module):
         """Add observations `[..., *shape]` by the rule of Chan et al. 1983: order and cuts do not matter."""
         x = x.to(torch.float64).reshape(-1, *self.shape)
         var, mean = torch.var_mean(x, 0, correction=0)
-        total = self.count + len(x)
-        share = len(x) / total                                            # of the new in the whole
+        self._merge(mean, var, len(x))
+
+    @torch.no_grad()
+    def add(self, total: Tensor, squares: Tensor, count: int) -> None:
+        """Add `count` observations by their sum and the sum of their squares, float64 `[*shape]` each."""
+        mean = total / count
+        self._merge(mean, (squares / count - mean.square()).clamp(min=0), count)
+
+    def _merge(self, mean: Tensor, var: Tensor, count: int) -> None:
+        total = self.count + count
+        share = count / total                                             # of the new in the whole
         delta = mean - self.mean
         self.var += share * (var - self.var) + share * (1 - share) * delta.square()
         self.mean += share * delta

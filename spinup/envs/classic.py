@@ -36,6 +36,11 @@ class _Classic(VectorEnv):
         self.state = self._start(self.num_envs)
         return self._observe(self.state)
 
+    def _restart(self, i: int, seed: int) -> np.ndarray:
+        self.rng = np.random.default_rng(seed)
+        self.state[:, i:i + 1] = start = self._start(1)
+        return self._observe(start)[0]
+
     def _step(self, action: np.ndarray) -> Step:
         reward, terminated = self._move(action)
         truncated = self.episode_length >= self.limit - 1             # VectorEnv counts this step only after it

@@ -40,6 +40,9 @@ class GymVectorEnv(VectorEnv):
             obs[i] = self.view(env.reset(seed=self.seeds[i])[0])
         return obs
 
+    def _restart(self, i: int, seed: int) -> np.ndarray:
+        return self.view(self.envs[i].reset(seed=seed)[0])
+
     def _step(self, action: np.ndarray) -> Step:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
         reward = np.empty(self.num_envs, np.float32)

@@ -18,8 +18,8 @@ class Step(NamedTuple):
 class VectorEnv:
     """N copies of one environment, with autoreset in the same step.
 
-    A subclass sets the spaces and implements `_reset`, `_step`, and to be saved `_save` and `_load`; episode
-    statistics are kept here, from raw rewards (`_truth`).
+    A subclass sets the spaces and implements `_reset`, `_restart`, `_step`, and to be saved `_save` and `_load`;
+    episode statistics are kept here, from raw rewards (`_truth`).
 
     Attributes:
         num_envs: N, the number of copies.
@@ -49,6 +49,11 @@ class VectorEnv:
         self.finished.clear()
         self.obs = self._reset()
         return self.obs
+
+    def restart(self, i: int, seed: int) -> None:
+        """Start a new episode in copy i, one that `seed` decides, whatever came before; `obs[i]` is its first."""
+        self.episode_return[i] = self.episode_length[i] = 0
+        self.obs[i] = self._restart(i, seed)
 
     def step(self, action: np.ndarray) -> Step:
         """Act in every copy.
@@ -87,6 +92,9 @@ class VectorEnv:
         """Free what the copies hold."""
 
     def _reset(self) -> np.ndarray:
+        raise NotImplementedError
+
+    def _restart(self, i: int, seed: int) -> np.ndarray:
         raise NotImplementedError
 
     def _step(self, action: np.ndarray) -> Step:

@@ -59,7 +59,7 @@ class Display:
         if self.quiet:
             return
         self.total = total
-        steps, left = row["steps"], (total - row["steps"]) / max(row["steps_per_second"], 1e-9)
+        steps, left = row["steps"], max(0, total - row["steps"]) / max(row["steps_per_second"], 1e-9)
         if self.live is not None:
             self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:

@@ -33,6 +33,9 @@ METRICS = {
     "pi_loss": "what the actor minimises: minus the value of its actions",
     "pi_grad_norm": "length of the gradient of the actor",
     "alpha": "temperature: what a nat of entropy is worth in rewards",
+    # Noise in the weights.
+    "return_std": "deviation of the returns of the last update's shakes: none, and nothing is learned from them",
+    "weight_norm": "length of all weights: beside --sigma it tells how much a shake changes",
     # Language models.
     "reward": "mean reward of the responses of the last updates, as the method was given them",
     "reward_std": "their deviation",

@@ -48,14 +48,18 @@ class Result:
 
 
 class Run(Training):
-    """A training of an agent in `env`; see `Training`."""
+    """A training of an agent in `env`; see `Training`.
 
-    def __init__(self, algorithm: str, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None):
+    whole_episodes: each update plays episodes from seeded starts to their ends, so that nothing of `env` outlasts it.
+    """
+
+    def __init__(self, algorithm: str, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None, *,
+                 whole_episodes: bool = False):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
         super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
-        self.env, self.told = env, False
+        self.env, self.told, self.whole_episodes = env, False, whole_episodes
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
         self.replay: Replay | None = None
@@ -115,7 +119,8 @@ class Run(Training):
             if self.state is None:
                 self.replay_files.remove()                                # of a process that died before a checkpoint
             self.display.say(statement(self.replay))
-        self._can_save()
+        if not self.whole_episodes:
+            self._can_save()
 
     def _can_save(self) -> bool:
         """Whether the environments can be saved as they stand; the first time that they cannot, the user is told."""
@@ -130,7 +135,7 @@ class Run(Training):
         if self.replay is not None and self.config.save_replay:
             self.replay_files.append(self.replay)
         return {"recent": list(self.recent), "pending": [list(e) for e in self.pending],
-                "env": self.env.state_dict() if self._can_save() else None}
+                "env": self.env.state_dict() if not self.whole_episodes and self._can_save() else None}
 
     def after_save(self) -> None:
         if self.replay is not None:
@@ -143,9 +148,11 @@ class Run(Training):
             self.env.load_state_dict(state["env"])
 
     def recover(self, state: dict[str, Any]) -> str:
-        if self.update == self.total_updates:                             # nothing is left to do
+        if self.steps >= self.end:                                        # nothing is left to do
             return ""
-        lost = "" if state["env"] else "; its environments could not be saved, so it goes on with new episodes"
+        lost = "; its environments could not be saved, so it goes on with new episodes"
+        if state["env"] or self.whole_episodes:
+            lost = ""
         if self.replay is not None and lost:
             self.replay.begin_anew()
         if self.replay is not None and not self.replay_files.read(self.replay):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spinup.envs.state import load_rng, save_rng
-from spinup.errors import NonFiniteError, UserError
+from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.runs.config import RunConfig
 from spinup.runs.display import Display, duration
 from spinup.runs.doctor import find_compiler
@@ -113,6 +113,8 @@ class Training:
         torch.set_num_threads(self.threads_before)
         if self.handler_before is not None:
             signal.signal(signal.SIGINT, self.handler_before)
+        if isinstance(error, WorkerError):
+            error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
         if error is not None:
             self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
             self._write_result()
@@ -124,11 +126,15 @@ class Training:
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         """The numbers of the updates still to do, of `total`; between them rows and checkpoints are written.
 
-        Each update stands for `steps_each` steps. Ctrl-C, or `stop`, ends the loop after the update under way, saved.
+        Each update stands for `steps_each` steps. Where only the update itself shows how many there are, as with whole
+        episodes, it sets `steps_each` anew before its end, and the loop ends once `total` are done.
+        Ctrl-C, or `stop`, ends the loop after the update under way, saved.
         """
-        self.steps_each, self.updates_per_epoch = steps_each, max(1, round(total / self.epochs))
-        cadence = max(1, round((self.config.checkpoint_steps or total * steps_each / CHECKPOINTS) / steps_each))
-        self.total_updates, self.display.total = total, total * steps_each
+        self.steps_each, self.end = steps_each, total * steps_each
+        self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
+        cadence = self.config.checkpoint_steps or self.end / CHECKPOINTS
+        steps_per_save = max(1, round(cadence / steps_each)) * steps_each
+        self.display.total = self.end
         if self.state is not None:
             try:
                 self._load(self.state)
@@ -141,20 +147,20 @@ class Training:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         self.announce()
         first, self.stopped = self.update, bool(self.state and self.state["stopped"])
-        while self.update < total and not self.interrupted and not self.stopped:
+        while self.steps < self.end and not self.interrupted and not self.stopped:
             began = time.perf_counter()
             yield self.update
             if self.compile and self.update == first:
                 self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
-            self.steps += steps_each
+            row_due, save_due = self.row_due, self._passes(steps_per_save)
+            self.steps += self.steps_each
             self.after_update()
-            row_due = self.row_due
             self.update += 1
             if row_due or self.stopped:
                 self._write_row()
-            if self.update % cadence == 0 or self.update == total or self.interrupted or self.stopped:
+            if save_due or self.interrupted or self.stopped:
                 self.save()
-        self.status = "finished" if self.update == total or self.stopped else "interrupted"
+        self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
 
     def stop(self) -> None:
         """End the run, finished, after the update under way: what it was for is reached."""
@@ -163,7 +169,12 @@ class Training:
     @property
     def row_due(self) -> bool:
         """Whether a row of `progress.csv` follows the update under way: the moment to `log`."""
-        return (self.update + 1) % self.updates_per_epoch == 0 or self.update + 1 == self.total_updates
+        return self._passes(self.steps_per_row)
+
+    def _passes(self, every: int) -> bool:
+        """Whether the update under way passes a multiple of `every` steps, or the end."""
+        after = self.steps + self.steps_each
+        return after // every > self.steps // every or after >= self.end
 
     def log(self, **values: float | Tensor) -> None:
         """Diagnostics for the row that follows this update."""
@@ -223,7 +234,7 @@ class Training:
         row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
                "wall_seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1)}
         self.log_file.write(row)
-        self.display.row(row, self.total_updates * self.steps_each)
+        self.display.row(row, self.end)
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {

@@ -29,6 +29,7 @@ VPG = {**QUICK, "rollout_steps": 16, "lr": 0.01, "anneal": True}
 PPO = {**QUICK, "rollout_steps": 32, "lr": 0.003}
 REPLAY = {**QUICK, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "total_steps": 6144, "lr": 3e-3,
           "update_every": 8, "update_ratio": 0.25, "threads": 1}
+ES = {"num_envs": 8, "pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 90_000}
 DQN = {**REPLAY, "target_every": 50, "explore": 0.5}
 LEARNS = {
     "vpg": {"discrete": VPG, "multidiscrete": VPG, "box far": {**VPG, **FAR},
@@ -37,7 +38,8 @@ LEARNS = {
     "dqn": {"discrete": DQN, "image": {**DQN, **IMAGES, "learning_starts": 128, "batch_size": 32, "target_every": 20}},
     "ddpg": {"box": {**REPLAY, "tau": 0.02}},
     "td3": {"box": {**REPLAY, "tau": 0.02}},
-    "sac": {"box": {**REPLAY, "tau": 0.02, "alpha": 0.1}}}
+    "sac": {"box": {**REPLAY, "tau": 0.02, "alpha": 0.1}},
+    "es": {"discrete": ES, "multidiscrete": ES, "box far": {**ES, "hidden": (8,), "normalise_obs": True}}}
 # The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
 ACTS = {"vpg": ("policy_gradient", {}), "ppo": ("clipped_surrogate", {"epochs": 1, "minibatches": 1})}
 # What the deterministic policy must reach with the settings of its preset, of 500. Both reach 500 with seeds 1 and 2.
@@ -166,13 +168,14 @@ def test_the_seed_decides_everything(name, tmp_path):
 
     class Noted(TASKS[next(iter(LEARNS[name]))]):
         def reset(self, *, seed=None, options=None):
-            seeds.append(seed)
+            seeds[-1] |= {seed} - {None}
             return super().reset(seed=seed)
 
     for seed in 1, 1, 2:
+        seeds.append(set())
         torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
         runs.append(train(name, tmp_path, env=Noted, seed=seed, total_steps=1024))
-    assert len({s for s in seeds if s is not None}) == 16                 # 8 copies, 2 seeds, none shared
+    assert seeds[0] == seeds[1] and len(seeds[0]) >= 8 and not seeds[0] & seeds[2]        # 8 copies, or more episodes
     first, again, other = ({k: v for k, v in r.progress.items() if "second" not in k} for r in runs)
     np.testing.assert_equal(again, first)                                 # NaN equals NaN here
     assert torch.equal(state(runs[0].policy), state(runs[1].policy)) and runs[0].returns == runs[1].returns
@@ -181,7 +184,9 @@ def test_the_seed_decides_everything(name, tmp_path):
 
 # Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
-@pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED if s[1].startswith("box")])
+# (What es learns draws nothing: in training its weights were shaken.)
+@pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED
+                                                                if s[1].startswith("box") and s[0] != "es"])
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
     result, env = train(name, tmp_path, task, **({"anneal": True} if name in ACTS else {})), TASKS[task]
     policy = spinup.load(result.directory)

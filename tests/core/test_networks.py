@@ -3,9 +3,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 
 from spinup.core.distributions import Categorical, DiagGaussian
-from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, NumpyMLP, mlp
+from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, NumpyMLP, NumpyMLPs, mlp
 from spinup.core.optim import FlatAdam
 
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
@@ -171,3 +172,20 @@ def test_first_weights_do_not_depend_on_the_number_of_threads():
         assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+# Turned red by: weights not transposed, a bias of the layer before, the weights of one network used by all.
+@pytest.mark.parametrize("sizes", [(3, 5, 4, 2), (6, 2)])
+def test_a_population_is_its_networks_each_on_its_own_observation(sizes):
+    torch.manual_seed(0)
+    nets = [mlp(sizes) for _ in range(4)]
+    x = torch.randn(4, sizes[0])
+    for n in 4, 2:
+        together = NumpyMLPs(nets[0], n)
+        for i, net in enumerate(nets[:n]):
+            for p in net.parameters():
+                p.data += torch.randn_like(p)
+            together.put(i, parameters_to_vector(net.parameters()).detach().numpy())
+        found = together(x[:n].numpy())
+        expected = torch.stack([net(row) for net, row in zip(nets[:n], x, strict=False)])
+        torch.testing.assert_close(torch.from_numpy(found), expected)

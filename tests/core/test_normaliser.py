@@ -11,6 +11,18 @@ def data(n, shape, seed=0):
     return torch.from_numpy((noise * np.arange(1, 1 + np.prod(shape)).reshape(shape) + 3).astype(np.float32))
 
 
+# Turned red by: the mean of the squares taken for the variance; a count of 1.
+def test_sums_add_what_the_observations_themselves_would():
+    torch.manual_seed(0)
+    whole, parts = Normaliser((3,)), Normaliser((3,))
+    for n in 5, 12:
+        x = torch.randn(n, 3, dtype=torch.float64) * 4 + 2
+        whole.update(x)
+        parts.add(x.sum(0), x.square().sum(0), n)
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], value)
+
+
 # Turned red by: no `share * (1 - share) * delta**2`; correction=1; `share = 0.01`, a moving average.
 @pytest.mark.parametrize("shape", [(), (3,), (2, 4)])
 @pytest.mark.parametrize("cuts", [[1], [1, 2, 3], [100, 900], [250, 500, 750]])

@@ -187,3 +187,31 @@ def test_all_values_of_a_rollout_are_of_equally_normalised_observations(algorith
         np.testing.assert_allclose(np.where(over, 0, next_values), np.where(over, 0, expected[1]), rtol=0, atol=1e-4)
         seen = np.concatenate([seen, s], 1)
     assert len(calls) == 5
+
+
+# Turned red by: a start that depends on what came before or on the other copies; books of the old episode kept; the
+# other copies moved; a generator shared with them that their own restarts then use.
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "MountainCarContinuous-v0", "Hopper-v5"])
+def test_a_copy_is_restarted_as_its_seed_says(env):
+    found = []
+    for copies, before in (2, 0), (3, 7):
+        vector = make(env, copies, seed=5)
+        vector.reset()
+        rng = np.random.default_rng(0)
+
+        def step(vector=vector, rng=rng):
+            space = vector.action_space
+            n = vector.num_envs
+            return vector.step(rng.integers(space.n, size=n) if hasattr(space, "n") else
+                               rng.uniform(-1, 1, (n, *space.shape)).astype(np.float32))
+        for _ in range(before):
+            step()
+        others = vector.obs[[0]].copy()
+        vector.restart(1, 77)
+        np.testing.assert_array_equal(vector.obs[[0]], others)
+        assert vector.episode_length[1] == vector.episode_return[1] == 0
+        first, action = vector.obs[1].copy(), np.zeros((copies, *vector.action_space.shape), vector.action_space.dtype)
+        found.append((first, *(vector.step(action).obs[1].copy() for _ in range(3))))
+        vector.restart(1, 78)
+        assert not np.array_equal(vector.obs[1], first)
+    np.testing.assert_array_equal(*found)

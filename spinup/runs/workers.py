@@ -1,0 +1,167 @@
+"""Several processes that train together: each computes the same, and they tell one another a few numbers an update."""
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from spinup.errors import UserError, WorkerError
+from spinup.runs.config import RunConfig
+from spinup.runs.files import load_checkpoint
+from spinup.runs.folders import find_run
+
+JOIN_SECONDS = 120      # to import and join in
+WAIT_SECONDS = 1800     # for the others' part of an update, after which one of them is taken to be stuck
+PARENT = "SPINUP_WORKERS_PARENT"        # set where a process was started by `Workers`, not by torchrun
+
+
+class Workers:
+    """The processes of one training, as a context: this one and `count` - 1 that it starts, or those of `torchrun`.
+
+    Args:
+        count: how many; under torchrun its number counts instead.
+
+    Attributes:
+        rank: the number of this process. 0 is the user's: it alone keeps the run.
+        size: how many there are.
+        sent: bytes that this process has told the others so far.
+    """
+
+    def __init__(self, count: int):
+        self.under_torchrun = "WORLD_SIZE" in os.environ and PARENT not in os.environ
+        self.rank = int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
+        self.size = int(os.environ.get("WORLD_SIZE", count))
+        self.sent = 0
+
+    @contextmanager
+    def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
+        """Meet the others; those not started yet call `train(cfg, resume)` in a process of their own.
+
+        WorkerError: they do not come. UserError: `cfg` holds what cannot be sent to a process.
+        """
+        if self.size == 1:
+            yield
+            return
+        children = []
+        try:
+            if self.under_torchrun:
+                dist.init_process_group("gloo", timeout=timedelta(seconds=WAIT_SECONDS))
+            else:
+                if sys.platform == "linux":
+                    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # the machine's name need not be in its DNS
+                first = self.rank == 0
+                store = dist.TCPStore("127.0.0.1", 0 if first else int(os.environ[PARENT]), is_master=first,
+                                      wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS))
+                if first:
+                    children = [_start(train, cfg, resume, rank, self.size, store.port) for rank in range(1, self.size)]
+                    _wait(store, children)
+                else:
+                    store.set(f"here {self.rank}", "")
+                dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size,
+                                        timeout=timedelta(seconds=WAIT_SECONDS))
+            yield
+        finally:
+            for child in children:
+                child.kill()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+    def mine(self, n: int) -> range:
+        """Which of n equal tasks this process does."""
+        return range(self.rank, n, self.size)
+
+    def share(self, results: Tensor, n: int) -> Tensor:
+        """The results `[n, ...]` of all, in the order of the tasks; each process gives `[len(mine(n)), ...]`.
+
+        WorkerError: another process has ended, or is stuck.
+        """
+        if self.size == 1:
+            return results
+        padded = results.new_zeros(-(-n // self.size), *results.shape[1:])
+        padded[:len(results)] = results
+        of_each = [torch.empty_like(padded) for _ in range(self.size)]
+        self.sent += padded.nbytes
+        try:
+            dist.all_gather(of_each, padded)
+        except RuntimeError:
+            raise WorkerError("a worker process ended, or did not answer, in the middle of an update") from None
+        return torch.stack(of_each, 1).flatten(0, 1)[:n]
+
+
+class Follower:
+    """What `Run` is to the loop of a process that is not the first: no folder, no rows, no checkpoints.
+
+    It begins where the first does, from the same seed or checkpoint, and ends when the first does.
+    """
+
+    row_due = False
+
+    def __init__(self, cfg: RunConfig, resume: str | Path | None = None):
+        self.device, self.steps, self.steps_each, self.update = torch.device("cpu"), 0, 1, 0
+        torch.manual_seed(cfg.seed)
+        path = find_run(Path(resume)) / "checkpoint.pt" if resume is not None else None
+        self.state = load_checkpoint(path) if path and path.exists() else None
+
+    def __enter__(self) -> "Follower":
+        torch.set_num_threads(1)
+        return self
+
+    def __exit__(self, kind: type | None, *_: Any) -> bool:
+        return kind is WorkerError              # the first process has ended, or will say which one is missing
+
+    def keep(self, **parts: Any) -> None:
+        self.parts = parts
+
+    def updates(self, total: int) -> Iterator[int]:
+        if self.state is not None:
+            self.update, self.steps = self.state["update"], self.state["steps"]
+            for name, part in self.parts.items():
+                part.load_state_dict(self.state["parts"][name])
+        while self.steps < total:
+            yield self.update
+            self.update, self.steps = self.update + 1, self.steps + self.steps_each
+
+    def check_finite(self, **tensors: Tensor) -> None:
+        """The first process says it."""
+
+    def result(self, module: Any) -> None:
+        """The first process has it."""
+
+
+def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
+           port: int) -> multiprocessing.Process:
+    process = multiprocessing.get_context("spawn").Process(
+        target=_join, args=(train, cfg, resume, rank, size, port), daemon=True)
+    try:
+        process.start()
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UserError(f"--workers {size} starts processes, to which these settings cannot be sent ({error}); give "
+                        "env as an id, or as a function at the top of a module") from None
+    return process
+
+
+def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
+          port: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)                          # Ctrl-C is for the first, which ends this one
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
+    train(cfg, resume)
+
+
+def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None:
+    """Until all have come. WorkerError where one has died."""
+    names, began = [f"here {rank}" for rank in range(1, len(children) + 1)], time.monotonic()
+    while not store.check(names):
+        if any(not child.is_alive() for child in children) or time.monotonic() - began > JOIN_SECONDS:
+            raise WorkerError("a worker process ended before it began; in a script of yours, put the training under "
+                              "`if __name__ == \"__main__\":`, because workers import the script")
+        time.sleep(0.05)

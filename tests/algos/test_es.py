@@ -1,0 +1,189 @@
+"""Evolution strategies: the estimate against sums by hand, play against one policy at a time, several processes."""
+import os
+import signal
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+import spinup
+from spinup.algos import es
+from spinup.envs.gym import GymVectorEnv
+from spinup.errors import UserError
+from spinup.runs.workers import Workers
+
+TINY = {"total_steps": 4000, "pairs": 5, "num_envs": 3, "sigma": 0.1, "hidden": (8, 4), "quiet": True,
+        "tensorboard": False}
+
+
+def run(folder: Path, **settings):
+    return es.train(es.Config(log_dir=folder.as_posix(), **{**TINY, **settings}))
+
+
+def learned(result) -> torch.Tensor:
+    return torch.cat([x.double().flatten() for x in result.policy.module.state_dict().values()])
+
+
+# Turned red by: ranks from 0 to 1; equals ranked in the order in which they stand.
+def test_ranks_are_centred_and_equals_share_them():
+    found = es.centred_ranks(np.array([[10.0, -3.0], [10.0, 1e9]]))
+    np.testing.assert_allclose(found, [[0, -0.5], [0, 0.5]])
+    assert not es.centred_ranks(np.full((4, 2), 7.0)).any()
+
+
+# Turned red by: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
+def test_the_estimate_is_the_gradient_of_what_was_scored():
+    theta, slope = torch.randn(6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
+    seeds = np.arange(20_000)
+
+    def score(weights: torch.Tensor) -> float:
+        return float(slope @ weights + 3)
+
+    scores = np.array([[score(es.perturb(theta, int(s), sign * 0.2)) for sign in (1, -1)] for s in seeds])
+    torch.testing.assert_close(es.gradient(theta, seeds, scores, 0.2), slope, atol=0.05, rtol=0)
+    few = np.array([[3.0, 1.0], [0.0, 0.5]])
+    by_hand = (2.0 * es.perturbation(7, theta) - 0.5 * es.perturbation(8, theta)) / (2 * 2 * 0.1)
+    torch.testing.assert_close(es.gradient(theta, np.array([7, 8]), few, 0.1), by_hand)
+
+
+class Walk(gymnasium.Env):
+    """A noisy walk on a line, ended by the task when it has gone far, or by the clock."""
+
+    def __init__(self):
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,))
+        self.action_space = gymnasium.spaces.Box(-1, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.t = self.np_random.normal(size=2).astype(np.float32), 0
+        return self.at.copy(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.at += action + 1.5 * self.np_random.normal(size=2).astype(np.float32)
+        return self.at.copy(), float(action.sum()) + 0.1, bool(np.abs(self.at).max() > 6), self.t == 20, {}
+
+
+def one_episode(policy, seed: int) -> np.ndarray:
+    """Return, steps, and sums of the observations and of their squares, with torch and one plain environment."""
+    env, told = Walk(), np.zeros(6)
+    obs, done = env.reset(seed=seed)[0], False
+    while not done:
+        seen = policy.normaliser(torch.from_numpy(obs)[None])
+        act = policy.pi(seen)[0].detach().numpy().clip(-1, 1)
+        told[1:] += np.concatenate([[1], obs, np.square(obs.astype(float))])
+        obs, reward, ended, cut, _ = env.step(act)
+        told[0] += reward
+        done = ended or cut
+    return told
+
+
+# Turned red by: the weights of a pair exchanged; a start that does not follow from the seed; steps of a copy that has
+# no policy counted; an order that depends on which episode ends first; another order of the weights.
+@pytest.mark.parametrize("copies", [1, 4, 16])
+def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
+    torch.manual_seed(0)
+    env, seeds = GymVectorEnv(Walk, copies, 5), np.array([11, 12, 13], np.uint32)
+    policy = es.make_policy(es.Config(hidden=(8, 4), normalise_obs=True), env.observation_space, env.action_space)
+    policy.normaliser.update(torch.randn(50, 2) * 3 + 1)
+    theta = parameters_to_vector(policy.pi.parameters()).detach()
+    env.reset()
+    told = es.play(env, policy, theta, 0.7, seeds)
+    for i, seed in enumerate(seeds.tolist()):
+        for k, sign in enumerate((1, -1)):
+            vector_to_parameters(es.perturb(theta, seed, sign * 0.7), policy.pi.parameters())
+            np.testing.assert_allclose(told[i, k], one_episode(policy, seed), rtol=1e-4, atol=1e-4)
+    assert len({*told[..., 1].ravel()}) > 3                               # of different lengths
+    vector_to_parameters(theta, policy.pi.parameters())
+    np.testing.assert_array_equal(told, es.play(env, policy, theta, 0.7, seeds))
+
+
+# Turned red by: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
+# a first policy that depends on the process. What is told does not grow with the network.
+def test_the_number_of_processes_changes_no_digit(tmp_path, curve, monkeypatch):
+    met, together = [], Workers.together
+    monkeypatch.setattr(Workers, "together", lambda self, *rest: met.append(self) or together(self, *rest))
+    runs = [run(tmp_path / str(n), workers=n, normalise_obs=True, exp_name="x") for n in (1, 2, 3)]
+    for other in runs[1:]:
+        assert torch.equal(learned(runs[0]), learned(other)) and runs[0].returns == other.returns
+        assert curve(runs[0].directory) == curve(other.directory)
+    run(tmp_path, workers=2, normalise_obs=True, hidden=(64, 64))
+    bytes_each = [w.sent / len(r.progress["steps"]) for w, r in zip(met[1:3], runs[1:], strict=True)]
+    assert bytes_each == [3 * 2 * 10 * 8, 2 * 2 * 10 * 8]                 # of 5 pairs; 10 numbers for a policy
+    assert met[3].sent % bytes_each[0] == 0 and met[0].sent == 0
+
+
+# Turned red by: an Adam that begins anew, a normaliser not kept; rows or steps of the update that was under way.
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
+    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 60_000, "--pairs", 4, "--normalise-obs",
+             "--checkpoint-steps", 3000]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 3, "es")
+    assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
+    assert len({row[expected[0].index("steps")] for row in expected}) == len(expected)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and b"spawn_main" in stat.with_name("cmdline").read_bytes():
+            found.append(int(stat.parent.name))
+    return found
+
+
+# Turned red by: a share that waits for who is no more; a traceback; a follower that outlives the first process.
+def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, rows, wait_for, cli, curve, tmp_path):
+    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 300_000, "--workers", 2, "--quiet"]
+    directory = tmp_path / "runs/x/x_s1"
+    process = start(*words)
+    wait_for(lambda: rows(directory) > 12, process)
+    (worker,) = children(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    done = process.end(30)
+    assert done.code == 1 and "Traceback" not in done.err
+    assert done.err.splitlines()[-1] == ("spinup: a worker process ended, or did not answer, in the middle of an "
+                                         "update; to go on, type: spinup resume runs/x/x_s1")
+    again = start("resume", "runs/x/x_s1")
+    wait_for(lambda: len(children(again.pid)) == 1, again)
+    (worker,) = children(again.pid)
+    assert again.end().code == 0 and not Path(f"/proc/{worker}").exists()
+    assert cli(*words[:-3], "--log-dir", "whole", "--quiet").code == 0    # alone
+    assert curve(tmp_path / "whole/x/x_s1") == curve(directory)
+
+
+# Turned red by: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
+def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
+    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000]
+    done = start(*words, python=(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+                                 "-m", "spinup")).end()
+    assert done.code == 0 and done.out.count("es on CartPole-v1") == 1, done.err
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    assert curve(tmp_path / "whole/x/x_s1") == curve(tmp_path / "runs/x/x_s1")
+
+
+def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
+    with pytest.raises(UserError, match="--workers 2 starts processes, .* give env as an id"):
+        run(tmp_path, env=lambda: Walk(), workers=2)
+    with pytest.raises(UserError, match="--pairs 5 cannot be shared among --workers 6; choose at most 5"):
+        es.Config(pairs=5, workers=6)
+    with pytest.raises(UserError, match="es sees vectors, not images"):
+        spinup.es("ALE/Pong-v5", log_dir=tmp_path.as_posix())
+
+
+# Turned red by: an episode's return in parts; a row's numbers of this process or of parked copies.
+def test_rows_tell_of_all_episodes(tmp_path):
+    result = run(tmp_path, env=Walk, total_steps=2000)
+    progress = result.progress
+    assert progress["episodes"] == [10] * len(progress["steps"])
+    lengths = np.diff([0, *progress["steps"]]) / 10
+    np.testing.assert_allclose(progress["length_mean"], lengths)
+    assert progress["steps"][-2] < 2000 <= progress["steps"][-1]
