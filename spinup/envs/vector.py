@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space
 
+from spinup.errors import UserError
+
 
 class Step(NamedTuple):
     """What one step of N copies returns."""
@@ -75,6 +77,10 @@ class VectorEnv:
         finished, self.finished = self.finished, []
         return finished
 
+    def measures(self) -> dict[str, float]:
+        """What this environment has to tell beside returns, since it was last asked, by name: always the same names."""
+        return {}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything the future depends on, as plain arrays and numbers."""
         return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(),
@@ -95,7 +101,7 @@ class VectorEnv:
         raise NotImplementedError
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        raise NotImplementedError
+        raise UserError(f"an episode of {type(self).__name__} alone cannot be started from a seed, which this needs")
 
     def _step(self, action: np.ndarray) -> Step:
         raise NotImplementedError
