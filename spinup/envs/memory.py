@@ -1,0 +1,134 @@
+"""Environments for policies that remember: what was done and what came of it is part of what is seen, and an episode of
+the learner is a trial, several episodes in the same task."""
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from spinup.envs.spaces import vector_size
+from spinup.envs.trials import Bandits, TabularMDPs, Trials
+from spinup.envs.vector import Step, VectorEnv
+
+
+class Tasks(VectorEnv):
+    """`Trials` as an environment: N of them side by side, each step an observation of the state in one-hot form `[S]`.
+
+    Its episodes are those within a trial; when a trial's are over, new tasks are drawn for all copies at once.
+    """
+
+    def __init__(self, kind: type[Trials], sizes: tuple[int, ...], num_envs: int, seed: int):
+        super().__init__(num_envs)
+        self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(seed))
+        self.episodes = self.trials.steps // self.trials.horizon          # of a trial
+        self.observation_space = Box(0, 1, (self.trials.num_states,))
+        self.action_space = Discrete(self.trials.num_actions)
+        self.seen = np.eye(self.trials.num_states, dtype=np.float32)
+
+    def _reset(self) -> np.ndarray:
+        return self.seen[self.trials.reset().numpy()]
+
+    def _step(self, action: np.ndarray) -> Step:
+        state, reward, done = (x.numpy() for x in self.trials.step(torch.as_tensor(action)))
+        ended, obs, final_obs = done.astype(bool), self.seen[state], None
+        if ended.any():                                                   # then it has, in all copies
+            final_obs = obs.copy()                                        # nothing follows: what it shows says nothing
+            if self.trials.clock == self.trials.steps:
+                obs = self._reset()
+        return Step(obs, reward, ended, np.zeros(self.num_envs, bool), final_obs)
+
+    def _save(self) -> dict[str, Any]:
+        state = {k: v.clone() for k, v in vars(self.trials).items() if isinstance(v, torch.Tensor)}
+        return {"tensors": state, "clock": self.trials.clock, "rng": self.trials.generator.get_state()}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        vars(self.trials).update({k: v.clone() for k, v in state["tensors"].items()}, clock=state["clock"])
+        self.trials.generator.set_state(state["rng"])
+
+
+class Memory(VectorEnv):
+    """Another environment, as one who remembers sees it: observations `[N, d + 2 k + 2]`, or `[N, d + k + 3]`.
+
+    They are what the environment shows `[d]`; the last action, in one-hot form and the same times the last reward
+    `[2 k]` (Discrete: which action earned what, so that no layer need multiply) or as it is and the last reward
+    `[k + 1]` (Box); whether an episode has just ended; and whether a trial begins, when all before is 0.
+
+    episodes: of a trial, which is an episode here; the clock of its last one ends it as any.
+    """
+
+    def __init__(self, env: VectorEnv, episodes: int):
+        super().__init__(env.num_envs)
+        self.env, self.episodes, self.action_space = env, episodes, env.action_space
+        self.size = vector_size(env.observation_space, "rl2")
+        self.discrete = isinstance(env.action_space, Discrete)
+        k = int(env.action_space.n) if self.discrete else int(np.prod(env.action_space.shape))
+        self.actions, self.memory = k, 2 * k + 1 if self.discrete else k + 2
+        self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
+        self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the trial under way
+
+    @property
+    def can_save(self) -> bool:
+        return self.env.can_save
+
+    @property
+    def why_not_saved(self) -> str:
+        return self.env.why_not_saved
+
+    def _reset(self) -> np.ndarray:
+        self.played[:] = 0
+        return self._first(self.env.reset())
+
+    def _restart(self, i: int, seed: int) -> np.ndarray:
+        self.played[i] = 0
+        self.env.restart(i, seed)
+        return self._first(self.env.obs)[i]
+
+    def _step(self, action: np.ndarray) -> Step:
+        step = self.env.step(action)
+        ended = step.terminated | step.truncated
+        self.env.finished.clear()                                         # its episodes; trials are counted here
+        self.played += ended
+        over = self.played == self.episodes
+        memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
+        if self.discrete:
+            memory[rows, action], memory[rows, self.actions + np.asarray(action)] = 1, step.reward
+        else:
+            memory[:, :self.actions], memory[:, self.actions] = action.reshape(self.num_envs, -1), step.reward
+        memory[:, -1] = ended
+        obs, final_obs = self._seen(step.obs, memory), None
+        if over.any():
+            final_obs = obs.copy()
+            final_obs[over, :self.size] = step.final_obs[over]
+            obs[over] = self._first(step.obs)[over]
+            self.played[over] = 0
+        return Step(obs, step.reward, step.terminated & over, step.truncated & over, final_obs)
+
+    def _seen(self, obs: np.ndarray, memory: np.ndarray) -> np.ndarray:
+        return np.concatenate([obs, memory, np.zeros((self.num_envs, 1), np.float32)], 1, dtype=np.float32)
+
+    def _first(self, obs: np.ndarray) -> np.ndarray:
+        seen = self._seen(obs, np.zeros((self.num_envs, self.memory), np.float32))
+        seen[:, -1] = 1
+        return seen
+
+    def measures(self) -> dict[str, float]:
+        return self.env.measures()
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _save(self) -> dict[str, Any]:
+        return {"env": self.env.state_dict(), "played": self.played.copy()}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.env.load_state_dict(state["env"])
+        self.played = np.asarray(state["played"]).copy()
+
+
+def _tasks(kind: type[Trials], *sizes: int):
+    return lambda num_envs, seed: Tasks(kind, sizes, num_envs, seed)
+
+
+TASKS = {**{f"Bandits-{arms}x{pulls}-v0": _tasks(Bandits, arms, pulls)
+            for arms in (5, 10, 50) for pulls in (10, 100, 500)},
+         **{f"TabularMDPs-{episodes}-v0": _tasks(TabularMDPs, episodes) for episodes in (10, 25, 50, 75, 100)}}

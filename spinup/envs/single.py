@@ -1,0 +1,46 @@
+"""One copy of an environment of ours as Gymnasium knows it, to be stepped by hand or watched."""
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+
+from spinup.envs.vector import VectorEnv
+
+
+class Single(Env):
+    """A `VectorEnv` of one copy as a `gymnasium.Env`: `step` returns the last observation of an episode, not the first
+    of the next, which `reset` then gives.
+
+    game: what draws, if anything does.
+    """
+
+    def __init__(self, env: VectorEnv, game: Env | None = None):
+        self.env, self.game, self.first = env, game, None
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        if game is not None:
+            self.render_mode, self.metadata = game.render_mode, game.metadata
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        if not hasattr(self.env, "obs"):
+            self.env.reset()
+        if seed is not None:
+            self.env.restart(0, seed)
+        elif self.env.episode_length[0]:
+            self.env.reset()
+        return self.env.obs[0].copy(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        step = self.env.step(np.asarray(action)[None])
+        obs = step.obs if step.final_obs is None else step.final_obs
+        return obs[0].copy(), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), {}
+
+    def render(self) -> Any:
+        return None if self.game is None else self.game.render()
+
+    @property
+    def unwrapped(self) -> Env:
+        return self if self.game is None else self.game.unwrapped
+
+    def close(self) -> None:
+        self.env.close()

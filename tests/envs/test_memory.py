@@ -1,0 +1,96 @@
+"""What one who remembers sees, against episodes played by hand."""
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from spinup.envs import make
+from spinup.envs.gym import GymVectorEnv
+from spinup.envs.memory import Memory
+
+
+class Clock(gymnasium.Env):
+    """Shows step and episode; ends by turns by the task after 2 steps and by the clock after 3; pays 10 a + t."""
+
+    def __init__(self, actions):
+        self.observation_space, self.action_space, self.episode = Box(-np.inf, np.inf, (2,)), actions, -1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.episode = 0, self.episode + 1
+        return np.array([0, self.episode], np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        odd = self.episode % 2
+        reward = 10 * float(np.sum(action)) + self.t
+        obs = np.array([self.t, self.episode], np.float32)
+        return obs, reward, not odd and self.t == 2, bool(odd and self.t == 3), {}
+
+
+# Turned red by: memory kept into the next trial; the last action of another step; done of this step's beginning; a
+# trial ended by each of its episodes, or the final observation of the next one.
+def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
+    env = Memory(GymVectorEnv(lambda: Clock(Discrete(3)), 1, 0), 2)
+    assert env.reset()[0].tolist() == [0, 0] + [0] * 6 + [0, 1]
+    seen, ends = [], []
+    for t, action in enumerate([2, 0, 1, 1, 2, 0]):
+        step = env.step(np.array([action]))
+        seen.append(step.obs[0].tolist())
+        ends.append((bool(step.terminated[0]), bool(step.truncated[0])))
+        if t == 4:
+            assert step.final_obs[0].tolist() == [3, 1, 0, 0, 1, 0, 0, 23, 1, 0]
+        else:
+            assert step.final_obs is None
+    assert seen[0] == [1, 0, 0, 0, 1, 0, 0, 21, 0, 0]
+    assert seen[1] == [0, 1, 1, 0, 0, 2, 0, 0, 1, 0]                      # the first of the next episode, and done
+    assert seen[2] == [1, 1, 0, 1, 0, 0, 11, 0, 0, 0]
+    assert seen[4] == [0, 2] + [0] * 6 + [0, 1]                           # a new trial
+    assert seen[5] == [1, 2, 1, 0, 0, 1, 0, 0, 0, 0]
+    assert ends == [(False, False)] * 4 + [(False, True)] + [(False, False)]
+    assert env.take_finished() == [(21 + 2 + 11 + 12 + 23, 5)]
+
+
+def test_real_actions_are_seen_as_they_are():
+    env = Memory(GymVectorEnv(lambda: Clock(Box(-1, 1, (2,))), 1, 0), 1)
+    env.reset()
+    step = env.step(np.array([[0.25, -0.5]], np.float32))
+    np.testing.assert_allclose(step.obs[0], [1, 0, 0.25, -0.5, -1.5, 0, 0])
+    step = env.step(np.array([[1.0, 1.0]], np.float32))
+    assert step.terminated[0] and step.obs[0].tolist() == [0, 1, 0, 0, 0, 0, 1]
+    np.testing.assert_allclose(step.final_obs[0], [2, 0, 1, 1, 22, 1, 0])
+
+
+# Turned red by: tasks drawn anew for each episode, or never; a trial of another length; copies with the same task.
+@pytest.mark.parametrize(("name", "episodes", "steps", "shown"), [("Bandits-5x10-v0", 10, 10, 1),
+                                                                   ("TabularMDPs-10-v0", 10, 100, 10)])
+def test_tasks_last_for_a_trial(name, episodes, steps, shown):
+    env = make(name, 64, 3, episodes=episodes)
+    obs, rng = env.reset(), np.random.default_rng(0)
+    assert obs.shape[1] == shown + 2 * 5 + 2
+    trials = env.env.trials
+    tasks = [getattr(trials, "probs", getattr(trials, "reward_means", None)).clone()]
+    for _ in range(2 * steps):
+        step = env.step(rng.integers(0, 5, 64))
+        now = getattr(trials, "probs", getattr(trials, "reward_means", None))
+        over = bool(step.terminated.all())
+        assert over == (step.final_obs is not None) == (not now.equal(tasks[-1])) == bool(step.obs[:, -1].all())
+        if over:
+            tasks.append(now.clone())
+    assert len(tasks) == 3 and len({float(x) for x in tasks[0].flatten()}) == tasks[0].numel()
+    assert {n for _, n in env.take_finished()} == {steps}
+
+
+# Turned red by: a generator, tasks, clock or memory not saved.
+@pytest.mark.parametrize("name", ["Bandits-5x10-v0", "TabularMDPs-10-v0", "CartPole-v1"])
+def test_it_is_saved_in_the_middle_of_a_trial(name):
+    def go(env, rng, n):
+        return [env.step(rng.integers(0, 2, 4)) for _ in range(n)]
+    one, other = (make(name, 4, seed, episodes=10) for seed in (1, 2))
+    one.reset(), other.reset()
+    go(one, np.random.default_rng(0), 27)
+    other.load_state_dict(one.state_dict())
+    for a, b in zip(*(go(env, np.random.default_rng(5), 150) for env in (one, other)), strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+    assert one.take_finished() == other.take_finished()
