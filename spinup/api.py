@@ -44,10 +44,13 @@ def public(name: str) -> Callable[..., Result]:
     return advised()(trainer(name, *algorithm(name)))
 
 
+curiosity = public("curiosity")
 ddpg = public("ddpg")
 dqn = public("dqn")
 es = public("es")
+param_noise = public("param_noise")
 ppo = public("ppo")
+rl2 = public("rl2")
 sac = public("sac")
 td3 = public("td3")
 vpg = public("vpg")

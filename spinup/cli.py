@@ -14,7 +14,8 @@ from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
-ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es")}
+ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es",
+                                                          "param_noise", "curiosity", "rl2")}
 METHODS = {             # of language models; several may be in one file
     "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
     "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",
@@ -362,17 +363,17 @@ def evaluate(argv: list[str]) -> int:
     from spinup.runs.policy import describe
     policy, env, folder = trained(args.directory)
     found = play(policy, env, episodes=args.episodes, deterministic=not args.stochastic, seed=args.seed)
+    from spinup.envs.atari import in_words, protocol
     if args.json:
-        protocol = {"protocol": policy.env_settings} if policy.env_settings else {}
-        print(json.dumps({"directory": str(folder), "env": env, **protocol, "deterministic": not args.stochastic,
+        rules = {"protocol": policy.env_settings} if protocol(env) else {}
+        print(json.dumps({"directory": str(folder), "env": env, **rules, "deterministic": not args.stochastic,
                           **found.as_dict()}))
     else:
         low, high = found.interval
         print(f"{describe(folder)}: return {found.mean:.1f} (95 % interval {low:.1f} to {high:.1f}) in {args.episodes} "
               f"fresh episodes of {env}, {'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, "
               f"best {found.max:.1f}")
-        if policy.env_settings:
-            from spinup.envs.atari import in_words
+        if protocol(env):
             print(f"protocol: {in_words(policy.env_settings)}")
     return 0
 
@@ -520,13 +521,12 @@ def envs(argv: list[str]) -> int:
                                    "vectorised copies.")
     parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this, in any case")
     word = parser.parse(argv).grep
-    from spinup.envs.classic import CLASSIC
-    from spinup.envs.make import registered
+    from spinup.envs.make import OURS, registered
     ids = [i for i in registered() if word.lower() in i.lower()]
     if not ids:
         raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists "
                         "them all")
-    print("\n".join(f"{i}{' *' if i in CLASSIC else ''}" for i in ids))
+    print("\n".join(f"{i}{' *' if i in OURS else ''}" for i in ids))
     return 0
 
 

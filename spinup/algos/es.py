@@ -24,7 +24,8 @@ from gymnasium import Space
 from scipy.stats import rankdata
 from torch import Tensor
 
-from spinup.core.networks import Actor, NumpyMLPs
+from spinup.core.acting import NumpyMLPs
+from spinup.core.networks import Actor
 from spinup.core.optim import FlatAdam
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, vector_size

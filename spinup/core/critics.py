@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import EpsilonGreedy, NoisyAction, SquashedGaussian
 from spinup.core.linear import relu_mlp
-from spinup.core.networks import NatureConvolutions, NumpyMLP
+from spinup.core.networks import NatureConvolutions
 
 CNN_WIDTH = 512         # of the layer after the Nature CNN's convolutions
 
@@ -20,7 +21,8 @@ class QNetwork(nn.Module):
         epsilon: how often the policy acts at random where it is not asked for the best action.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int], dueling: bool = False):
+    def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int], dueling: bool = False,
+                 layer_norm: bool = False):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
@@ -32,7 +34,7 @@ class QNetwork(nn.Module):
                 self.body = nn.Sequential(*relu_mlp(*sizes[:-1]), nn.ReLU())
             self.value = relu_mlp(sizes[-2], sizes[-1] // 2, 1)
             sizes = sizes[-2], sizes[-1] - sizes[-1] // 2
-        self.advantage = relu_mlp(*sizes, num_actions)
+        self.advantage = relu_mlp(*sizes, num_actions, layer_norm=layer_norm)
         self.dueling = dueling
         self.register_buffer("epsilon", torch.ones(()))
 
@@ -90,11 +92,13 @@ class ActorCritics(nn.Module):
             took 1.1 times as long forward and backward on one core, and 1.5 times on two.
     """
 
-    def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int], critics: int):
+    def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int], critics: int,
+                 layer_norm: bool = False):
         super().__init__()
         self.dist = dist
-        self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs)
-        self.q = nn.ModuleList(relu_mlp(obs_size + len(dist.low), *hidden, 1) for _ in range(critics))
+        self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs, layer_norm=layer_norm)
+        self.q = nn.ModuleList(relu_mlp(obs_size + len(dist.low), *hidden, 1, layer_norm=layer_norm)
+                               for _ in range(critics))
 
     def params(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
         """What the action distribution takes."""

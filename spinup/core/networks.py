@@ -1,4 +1,4 @@
-"""Networks that several algorithms share, their initialisation, and acting with them fast on a CPU."""
+"""Networks that several algorithms share, and their initialisation."""
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical, Certain, DiagGaussian
 from spinup.core.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-IN_NUMPY = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0)}
 SMALLEST_IMAGE = 36     # the side below which the Nature CNN's three strided convolutions leave nothing
 
 
@@ -163,55 +163,3 @@ class Actor(nn.Module):
         """A function from observations `[N, d]` to the distribution's parameters, in numpy, as in `ActorCritic`."""
         pi, view = NumpyMLP(self.pi), self.view()
         return lambda obs: pi(view(obs))
-
-
-class NumpyMLP:
-    """The forward pass of `mlp` in numpy, on the very memory of its parameters: 5 µs a call instead of 18.
-
-    For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the
-    optimiser, which may move them. TypeError for layers that it does not know.
-    """
-
-    def __init__(self, net: nn.Sequential):
-        kinds = [type(m) for m in net]
-        if not set(kinds[::2]) <= {nn.Linear, Linear} or not set(kinds[1::2]) <= set(IN_NUMPY) or len(kinds) % 2 == 0:
-            raise TypeError(f"NumpyMLP knows Linear, with Tanh or ReLU between, not {[k.__name__ for k in kinds]}")
-        self.hidden = [(*self._weights(m), IN_NUMPY[kind]) for m, kind in zip(net[:-1:2], kinds[1::2], strict=True)]
-        self.weight, self.bias = self._weights(net[-1])
-
-    @staticmethod
-    def _weights(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
-        return layer.weight.detach().numpy().T, layer.bias.detach().numpy()
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        for weight, bias, activation in self.hidden:
-            x = activation(x @ weight + bias)
-        return x @ self.weight + self.bias
-
-
-class NumpyMLPs:
-    """N networks of the shape of one `mlp`, each with weights of its own, in numpy: a population that acts together.
-
-    What a network answers does not depend on how many others there are, to the last bit.
-    """
-
-    def __init__(self, net: nn.Sequential, n: int):
-        self.shapes = [m.weight.shape for m in net[::2]]
-        self.activations = [IN_NUMPY[type(m)] for m in net[1::2]]
-        self.layers = [(np.zeros((n, n_in, n_out), np.float32), np.zeros((n, 1, n_out), np.float32))
-                       for n_out, n_in in self.shapes]
-
-    def put(self, i: int, flat: np.ndarray) -> None:
-        """Give network i the weights `flat`, `[P]`, in the order of the parameters of `mlp`."""
-        start = 0
-        for (weights, biases), (n_out, n_in) in zip(self.layers, self.shapes, strict=True):
-            weights[i] = flat[start:start + n_out * n_in].reshape(n_out, n_in).T
-            biases[i] = flat[start + n_out * n_in:(start := start + n_out * (n_in + 1))]
-
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """Outputs `[N, k]` for inputs `[N, d]`, one for each network."""
-        x = x[:, None]
-        for (weights, biases), activation in zip(self.layers, [*self.activations, None], strict=True):
-            x = np.matmul(x, weights) + biases
-            x = activation(x) if activation else x
-        return x[:, 0]

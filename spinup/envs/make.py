@@ -10,8 +10,11 @@ import gymnasium
 from gymnasium import Env
 
 from spinup.envs.atari import AtariVector, protocol
+from spinup.envs.chain import CHAINS
 from spinup.envs.classic import CLASSIC
+from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
+from spinup.envs.memory import TASKS, Memory
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError, nearest
 
@@ -19,10 +22,11 @@ EnvSource = str | Callable[[], Env]
 
 # Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
+OURS = CLASSIC | GRIDS | CHAINS | TASKS                                   # id -> what makes our copies of it
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
-def make(env: EnvSource, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> VectorEnv:
+def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **kwargs: Any) -> VectorEnv:
     """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
 
     Args:
@@ -30,15 +34,18 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> Vec
             function that makes a Gymnasium environment; it is given `kwargs`.
         num_envs: number of copies.
         seed: decides every random number in them.
+        episodes: of a trial, where the learner remembers (`spinup.envs.memory.Memory`); 0: as it is.
         kwargs: settings of the environment itself, as for `gymnasium.make`; of an Atari game those of
             `spinup.envs.atari.AtariVector`.
 
-    Classic control runs in our own numpy copies, Atari games in ale-py's emulator, all else in Gymnasium's
-    environments, one after the other.
+    Classic control and some of MiniGrid's grids run in our own numpy copies, Atari games in ale-py's emulator, all
+    else in Gymnasium's environments, one after the other.
     UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
     """
-    if env in CLASSIC and not kwargs:
-        return CLASSIC[env](num_envs, seed)
+    if episodes:
+        return Memory(make(env, num_envs, seed, **kwargs), episodes)
+    if env in OURS and not kwargs:
+        return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
         return AtariVector(find_id(env), num_envs, seed, **kwargs)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
@@ -53,10 +60,13 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
                             "return a gymnasium.Env")
         return made
     env = find_id(env)
+    if env not in gymnasium.registry:
+        raise UserError(f"{env} is of this library alone, and nothing draws it; `spinup eval` plays it")
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
-        return gymnasium.make(env, disable_env_checker=True, **kwargs)
+        made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+        return as_here(made) if env in GRIDS else made
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
@@ -84,7 +94,7 @@ def find_id(env: str) -> str:
         except ImportError as error:
             raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, "
                             "or write the id alone") from None
-    ids = list(gymnasium.registry)
+    ids = [*gymnasium.registry, *OURS]
     if name in ids:
         return name
     if any(i.rpartition("-v")[0] == name for i in ids):
@@ -125,4 +135,4 @@ def registered() -> list[str]:
     for module, _ in PLUGINS.values():
         if find_spec(module) is not None:
             importlib.import_module(module)
-    return sorted(i for i in gymnasium.registry if not i.startswith(("phys2d/", "tabular/", "GymV")))
+    return sorted(i for i in {*gymnasium.registry, *OURS} if not i.startswith(("phys2d/", "tabular/", "GymV")))

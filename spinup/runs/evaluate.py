@@ -7,8 +7,7 @@ from gymnasium import Space
 
 from spinup.envs import make
 from spinup.envs.atari import protocol
-from spinup.envs.classic import CLASSIC
-from spinup.envs.make import EnvSource, env_name
+from spinup.envs.make import OURS, EnvSource, env_name
 from spinup.envs.spaces import observation_view
 from spinup.errors import UserError
 from spinup.runs.policy import Policy
@@ -66,7 +65,7 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
-    copies = min(episodes, 100 if env in CLASSIC else 10)
+    copies = min(episodes, 100 if env in OURS else 10)
     envs = make(env, copies, UNSEEN + seed, **settings_in(policy, env))
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)
@@ -88,8 +87,8 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
 
 
 def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
-    """What `env` is made with: in an Atari game, as the policy knows it."""
-    return policy.env_settings if protocol(env) else {}
+    """What `env` is made with, as the policy knows it: the protocol of an Atari game, the episodes of a trial."""
+    return policy.env_settings if protocol(env) or "episodes" in policy.env_settings else {}
 
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:

@@ -17,6 +17,8 @@ METRICS = {
     "length_mean": "mean length of these episodes, in steps",
     "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all while they are fewer",
     "test_return": "mean return of --test-episodes episodes without exploring, always the same ones, not trained on",
+    "cells": "grids: distinct cells that the agent stood on in an episode, on average over those of the row",
+    "watching": "NoisyTV: share of steps with the TV in sight",
     # Policies that are trained on what they did themselves.
     "kl": "how far the policy has moved since it collected its last batch, in nats (estimator k3, never negative)",
     "clip_fraction": "share of steps whose gradient the clip took away",
@@ -24,6 +26,10 @@ METRICS = {
     "value_loss": "half the squared error of the value function",
     "explained_variance": "share of the variance of the returns that the value function knows; 1 all, 0 as a constant",
     "epochs": "passes over the batch in the last update; fewer than --epochs where --target-kl ended it",
+    # Curiosity.
+    "bonus": "mean surprise of the steps of the last batch, before it is scaled",
+    "bonus_loss": "what the networks that are surprised last minimised",
+    "bonus_value_loss": "half the squared error of the value function of bonuses",
     # Values of actions, learned from a replay.
     "q": "mean value of the actions in the last batch: beside the returns it tells of overestimation",
     "error": "mean absolute difference between a value and its target",
@@ -35,6 +41,8 @@ METRICS = {
     "alpha": "temperature: what a nat of entropy is worth in rewards",
     # Noise in the weights.
     "return_std": "deviation of the returns of the last update's shakes: none, and nothing is learned from them",
+    "sigma": "deviation of the noise on the weights",
+    "distance": "how far that noise moved the actions of the last batch",
     "weight_norm": "length of all weights: beside --sigma it tells how much a shake changes",
     # Language models.
     "reward": "mean reward of the responses of the last updates, as the method was given them",

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from spinup.core.replay import Replay
-from spinup.envs.atari import in_words
+from spinup.envs.atari import in_words, protocol
 from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
@@ -80,8 +80,8 @@ class Run(Training):
                       self.config.env_settings)
 
     def describe_subject(self) -> dict[str, Any]:
-        protocol = {"protocol": self.config.env_settings} if self.config.env_settings else {}
-        return {**protocol, "observation_space": space_to_json(self.env.observation_space),
+        rules = {"protocol": self.config.env_settings} if protocol(self.config.env) else {}
+        return {**rules, "observation_space": space_to_json(self.env.observation_space),
                 "action_space": space_to_json(self.env.action_space)}
 
     def after_update(self) -> None:
@@ -95,7 +95,8 @@ class Run(Training):
         return {"episodes": len(returns), "return_mean": float(np.mean(returns)) if returns else np.nan,
                 "return_min": min(returns, default=np.nan), "return_max": max(returns, default=np.nan),
                 "length_mean": float(np.mean(lengths)) if lengths else np.nan,
-                "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan, **self._test()}
+                "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan,
+                **self.env.measures(), **self._test()}
 
     def _test(self) -> dict[str, float]:
         """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
@@ -113,7 +114,7 @@ class Run(Training):
         return f"the last {len(self.recent)} episodes returned {mean} on average"
 
     def announce(self) -> None:
-        if self.config.env_settings:
+        if protocol(self.config.env):
             self.display.say(f"protocol: {in_words(self.config.env_settings)}")
         if self.replay is not None:
             if self.state is None:

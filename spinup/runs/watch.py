@@ -13,7 +13,10 @@ import numpy as np
 from gymnasium import Env
 
 from spinup.envs.atari import make_one_atari, protocol
+from spinup.envs.gym import GymVectorEnv
 from spinup.envs.make import EnvSource, env_name, find_id, make_one
+from spinup.envs.memory import Memory
+from spinup.envs.single import Single
 from spinup.errors import UserError
 from spinup.runs.display import number
 from spinup.runs.evaluate import UNSEEN, check_ends, check_fits, settings_in
@@ -74,8 +77,12 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     return returns
 
 
-def make_game(env: EnvSource, mode: str, **protocol_given: Any) -> Env:
-    """An environment that draws itself; UserError where it does not. An Atari game is given its protocol."""
+def make_game(env: EnvSource, mode: str, episodes: int = 0, **protocol_given: Any) -> Env:
+    """An environment that draws itself; UserError where it does not. An Atari game is given its protocol; a policy that
+    remembers sees trials of so many `episodes`."""
+    if episodes:
+        game = make_game(env, mode)
+        return Single(Memory(GymVectorEnv(lambda: game, 1, 0), episodes), game)
     if protocol(env):
         return make_one_atari(find_id(env), mode, **protocol_given)
     takes_mode = True

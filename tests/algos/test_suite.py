@@ -31,6 +31,9 @@ REPLAY = {**QUICK, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512,
           "update_every": 8, "update_ratio": 0.25, "threads": 1}
 ES = {"num_envs": 8, "pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 90_000}
 DQN = {**REPLAY, "target_every": 50, "explore": 0.5}
+SHAKEN = {**REPLAY, "tau": 0.02, "noise": "parameters", "explore": 0.5, "adapt_every": 8, "adapt": 1.05}
+CURIOUS = {**QUICK, "rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)}
+RECURRENT = {**QUICK, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32, "minibatches": 2}
 LEARNS = {
     "vpg": {"discrete": VPG, "multidiscrete": VPG, "box far": {**VPG, **FAR},
             "image": {**VPG, **IMAGES, "rollout_steps": 8, "value_epochs": 1}},
@@ -39,9 +42,15 @@ LEARNS = {
     "ddpg": {"box": {**REPLAY, "tau": 0.02}},
     "td3": {"box": {**REPLAY, "tau": 0.02}},
     "sac": {"box": {**REPLAY, "tau": 0.02, "alpha": 0.1}},
-    "es": {"discrete": ES, "multidiscrete": ES, "box far": {**ES, "hidden": (8,), "normalise_obs": True}}}
+    "es": {"discrete": ES, "multidiscrete": ES, "box far": {**ES, "hidden": (8,), "normalise_obs": True}},
+    "param_noise": {"discrete": {**SHAKEN, "epsilon": 0.02}, "box": {**SHAKEN, "action_noise": 0.1}},
+    "curiosity": {"discrete": CURIOUS},
+    "rl2": {"discrete": RECURRENT, "multidiscrete": RECURRENT, "box": RECURRENT}}
 # The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
-ACTS = {"vpg": ("policy_gradient", {}), "ppo": ("clipped_surrogate", {"epochs": 1, "minibatches": 1})}
+ONCE = {"epochs": 1, "minibatches": 1}
+ACTS = {"vpg": ("policy_gradient", {}), "ppo": ("clipped_surrogate", ONCE),
+        "curiosity": ("clipped_surrogate", ONCE), "rl2": ("clipped_surrogate", ONCE)}
+ANNEALED = ("vpg", "ppo", "rl2")        # those that draw, and whose step size can fall
 # What the deterministic policy must reach with the settings of its preset, of 500. Both reach 500 with seeds 1 and 2.
 CARTPOLE = {"vpg": 400, "ppo": 475}
 each = pytest.mark.parametrize("name", LEARNS)
@@ -153,6 +162,8 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path
     result, env = train(name, tmp_path, task), TASKS[task]
     assert np.mean(result.returns[-20:]) > 6.5                            # drawing
     assert evaluate(spinup.load(result.directory), env, episodes=20).mean > 7.8
+    if name == "rl2":                                                     # it sees more than the environment shows
+        return
     policy, game = spinup.load(result.directory), env()                   # and by hand, as a user does
     obs, total = game.reset(seed=3)[0], 0.0
     for _ in range(8):
@@ -188,7 +199,7 @@ def test_the_seed_decides_everything(name, tmp_path):
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED
                                                                 if s[1].startswith("box") and s[0] != "es"])
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
-    result, env = train(name, tmp_path, task, **({"anneal": True} if name in ACTS else {})), TASKS[task]
+    result, env = train(name, tmp_path, task, **({"anneal": True} if name in ANNEALED else {})), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
     found = evaluate(policy, env, episodes=300, deterministic=False)
@@ -245,11 +256,12 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
     original = getattr(algorithm, loss)
 
     def per_step(logp, *rest):
-        scored.append(sorted(logp.tolist()))
+        scored.append(sorted(logp.flatten().tolist()))
         return original(logp, *rest)
 
     monkeypatch.setattr(algorithm, loss, per_step)
-    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, anneal=False, **once)
+    still = {"anneal": False} if name in ANNEALED else {}
+    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **still, **once)
     assert len(scored) == 6
     for k, batch in enumerate(scored):
         np.testing.assert_allclose(batch, sorted(drawn[32 * k:32 * (k + 1)]), rtol=0, atol=2e-5)

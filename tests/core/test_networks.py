@@ -3,10 +3,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from spinup.core.distributions import Categorical, DiagGaussian
-from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, NumpyMLP, NumpyMLPs, mlp
+from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, mlp
 from spinup.core.optim import FlatAdam
 
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
@@ -59,33 +58,6 @@ def test_actor_and_learner_agree_through_updates(dist, normalise):
         seen.append(compare(policy, obs, act))
         learn(policy, minimize, obs, sample(policy, obs, seed=update))
     assert (seen[0] - seen[-1]).abs().max() > 0.1                         # something was learned in between
-
-
-# Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("sizes", [[3, 2], [3, 8, 2], [3, 8, 16, 2]])
-def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, activation):
-    torch.manual_seed(0)
-    net = mlp(sizes, activation=activation)
-    minimize = FlatAdam(net.parameters(), lr=0.1).minimizer(lambda x: (net(x).square().mean(), {}))
-    fast, x = NumpyMLP(net), np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
-    before = fast(x)
-    for _ in range(3):
-        np.testing.assert_allclose(fast(x), net(torch.from_numpy(x)).detach().numpy(), rtol=0, atol=1e-6)
-        assert fast(x).dtype == np.float32
-        minimize(torch.from_numpy(x))
-    assert np.abs(fast(x) - before).max() > 0.1
-
-
-# Turned red by: the check left out, or one that looks at the set of layers and not at their order.
-@pytest.mark.parametrize("layers", [
-    [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
-    [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
-    [nn.Linear(3, 3), nn.Tanh(), nn.Tanh(), nn.Linear(3, 2)],
-    [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)], [nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 2)]])
-def test_numpy_mlp_refuses_what_it_does_not_know(layers):
-    with pytest.raises(TypeError, match="NumpyMLP knows"):
-        NumpyMLP(nn.Sequential(*layers))
 
 
 def gain(layer: nn.Linear | nn.Conv2d) -> float:
@@ -172,20 +144,3 @@ def test_first_weights_do_not_depend_on_the_number_of_threads():
         assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-# Turned red by: weights not transposed, a bias of the layer before, the weights of one network used by all.
-@pytest.mark.parametrize("sizes", [(3, 5, 4, 2), (6, 2)])
-def test_a_population_is_its_networks_each_on_its_own_observation(sizes):
-    torch.manual_seed(0)
-    nets = [mlp(sizes) for _ in range(4)]
-    x = torch.randn(4, sizes[0])
-    for n in 4, 2:
-        together = NumpyMLPs(nets[0], n)
-        for i, net in enumerate(nets[:n]):
-            for p in net.parameters():
-                p.data += torch.randn_like(p)
-            together.put(i, parameters_to_vector(net.parameters()).detach().numpy())
-        found = together(x[:n].numpy())
-        expected = torch.stack([net(row) for net, row in zip(nets[:n], x, strict=False)])
-        torch.testing.assert_close(torch.from_numpy(found), expected)

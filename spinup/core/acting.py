@@ -1,0 +1,98 @@
+"""Acting with small networks on a CPU: the forward pass of an MLP in numpy, as torch's would be mostly overhead."""
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def _normalised(x: np.ndarray) -> np.ndarray:
+    """LayerNorm without gain or shift, as torch computes it."""
+    x = x - x.mean(-1, keepdims=True)
+    return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(1e-5))
+
+
+IN_NUMPY: dict[type, Function] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0), nn.LayerNorm: _normalised}
+
+
+def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
+    """Each Linear with what follows it. TypeError for all that `mlp` does not make."""
+    found: list[tuple[nn.Linear, list[Function]]] = []
+    for module in net:
+        if isinstance(module, nn.Linear):
+            found.append((module, []))
+        elif found and type(module) in IN_NUMPY and not getattr(module, "elementwise_affine", False):
+            found[-1][1].append(IN_NUMPY[type(module)])
+        else:
+            found.clear()
+            break
+    if not found or found[-1][1] or not all(functions for _, functions in found[:-1]):
+        kinds = [type(m).__name__ for m in net]
+        raise TypeError(f"numpy knows Linear, with Tanh, ReLU and plain LayerNorm between, not {kinds}")
+    return found
+
+
+class NumpyMLP:
+    """The forward pass of `mlp` in numpy, on the very memory of its parameters: 5 µs a call instead of 18.
+
+    For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the
+    optimiser, which may move them. TypeError for layers that it does not know.
+    """
+
+    def __init__(self, net: nn.Sequential):
+        *hidden, (last, _) = _layers(net)
+        self.hidden = [(*self._weights(layer), functions) for layer, functions in hidden]
+        self.weight, self.bias = self._weights(last)
+
+    @staticmethod
+    def _weights(layer: nn.Linear) -> tuple[np.ndarray, np.ndarray]:
+        return layer.weight.detach().numpy().T, layer.bias.detach().numpy()
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        for weight, bias, functions in self.hidden:
+            x = x @ weight + bias
+            for function in functions:
+                x = function(x)
+        return x @ self.weight + self.bias
+
+
+class NumpyMLPs:
+    """N networks of the shape of one `mlp`, each with weights of its own, in numpy: a population that acts together.
+
+    What a network answers does not depend on how many others there are, to the last bit.
+    """
+
+    def __init__(self, net: nn.Sequential, n: int):
+        layers = _layers(net)
+        self.shapes = [layer.weight.shape for layer, _ in layers]
+        self.functions = [functions for _, functions in layers]
+        self.weights = [np.zeros((n, n_in, n_out), np.float32) for n_out, n_in in self.shapes]
+        self.biases = [np.zeros((n, 1, n_out), np.float32) for n_out, _ in self.shapes]
+
+    def put(self, i: int, flat: np.ndarray) -> None:
+        """Give network i the weights `flat`, `[P]`, in the order of the parameters of `mlp`."""
+        start = 0
+        for weights, biases, (n_out, n_in) in zip(self.weights, self.biases, self.shapes, strict=True):
+            middle, end = start + n_out * n_in, start + n_out * (n_in + 1)
+            weights[i], biases[i] = flat[start:middle].reshape(n_out, n_in).T, flat[middle:end]
+            start = end
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Outputs `[N, k]` for inputs `[N, d]`, one for each network."""
+        x = x[:, None]
+        for weights, biases, functions in zip(self.weights, self.biases, self.functions, strict=True):
+            x = np.matmul(x, weights) + biases
+            for function in functions:
+                x = function(x)
+        return x[:, 0]
+
+    def state_dict(self) -> dict[str, list[Tensor]]:
+        return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],
+                "biases": [torch.from_numpy(x.copy()) for x in self.biases]}
+
+    def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        for name in ("weights", "biases"):
+            for own, saved in zip(getattr(self, name), state[name], strict=True):
+                own[:] = saved.numpy()

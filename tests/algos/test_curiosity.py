@@ -1,0 +1,156 @@
+"""Curiosity: what each bonus is surprised by, what its networks learn from, and what ends which return."""
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete
+
+from spinup.algos import curiosity
+from spinup.algos.curiosity import Config, Surprise
+from spinup.core.optim import FlatAdam
+
+KINDS = ("rnd", "inverse", "random", "pixels")
+SETTINGS = {"num_envs": 4, "rollout_steps": 16, "minibatches": 2, "hidden": (8,), "feature_hidden": (8,),
+            "feature_size": 4, "quiet": True, "threads": 1, "tensorboard": False}
+
+
+def learned(surprise: Surprise, batch, steps: int, lr: float = 3e-3) -> Surprise:
+    optimizer = FlatAdam([p for p in surprise.parameters() if p.requires_grad], lr=lr)
+    minimize = optimizer.minimizer(lambda *b: (surprise.loss(*b).mean(), {}))
+    for _ in range(steps):
+        minimize(*batch())
+    return surprise
+
+
+# Turned red by: a predictor that learns the target along; a target that learns; the features of s predicted, not of s'.
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_seen_often_surprises_less(kind):
+    torch.manual_seed(0)
+    surprise = Surprise(kind, 6, 3, 8, (32,))
+    fixed = [p.clone() for p in surprise.features.parameters()]
+    obs, act = torch.randn(64, 6), torch.randint(3, (64,))
+    move = torch.randn(3, 6)
+    before = surprise.error(obs, act, obs + move[act]).detach()
+    learned(surprise, lambda: (obs, act, obs + move[act]), 800)
+    known = surprise.error(obs, act, obs + move[act]).detach()
+    new = surprise.error(obs, act, 4 * torch.randn(64, 6)).detach()
+    assert known.shape == (64,) and float(known.mean()) < 0.25 * float(before.mean()) or kind == "inverse"
+    assert float(new.mean()) > 5 * float(known.mean())
+    if kind in ("rnd", "random"):
+        assert all(torch.equal(a, b) for a, b in zip(fixed, surprise.features.parameters(), strict=True))
+
+
+# Turned red by: features that the forward error reaches, which would make them all alike; no inverse model.
+def test_icm_features_are_learned_to_tell_actions_alone():
+    torch.manual_seed(0)
+    surprise = Surprise("inverse", 6, 3, 8, (16,))
+    obs, act, then = torch.randn(32, 6), torch.randint(3, (32,)), torch.randn(32, 6)
+    surprise.error(obs, act, then).mean().backward()
+    assert all(p.grad is None for p in surprise.features.parameters())
+    assert all(p.grad is not None for p in surprise.predict.parameters())
+    surprise.loss(obs, act, then).mean().backward()
+    assert all(p.grad.abs().sum() > 0 for p in surprise.features.parameters())
+
+
+# Turned red by: nothing that keeps what the agent cannot influence out of the features.
+def test_a_noisy_part_of_the_world_bores_icm_and_holds_the_prediction_of_pixels():
+    def batch(n: int = 256):
+        obs, act = torch.randn(n, 6), torch.randint(2, (n,))
+        then = torch.randn(n, 6)                                          # the last three are noise, the first moves
+        then[:, :3] = obs[:, :3] + (2.0 * act[:, None] - 1)
+        return obs, act, then
+
+    def share(kind: str) -> float:
+        """Of the error, that which goes where the noise is still."""
+        torch.manual_seed(0)
+        surprise = learned(Surprise(kind, 6, 2, 8, (32,)), batch, 1500)
+        obs, act, then = batch(2000)
+        still = then.clone()
+        still[:, 3:] = 0
+        with torch.no_grad():
+            moved = surprise.features(then) - surprise.features(still)
+            spread = surprise.features(then).var(0).sum()
+            return float(moved.square().sum(-1).mean() / spread)
+    assert share("inverse") < 0.5 * share("random")
+    torch.manual_seed(0)
+    pixels = learned(Surprise("pixels", 6, 2, 8, (32,)), batch, 1500)
+    left = pixels.error(*batch(2000)).detach().mean()
+    assert float(left) == pytest.approx(0.25, rel=0.1)                    # half the noise of half the numbers
+
+
+class Two(Env):
+    """Two steps, then the clock or, by turns, the task ends it; one reward, times `worth`."""
+
+    worth = 1.0
+
+    def __init__(self):
+        self.observation_space, self.action_space, self.episode = Box(-np.inf, np.inf, (3,)), Discrete(2), 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.episode = 0, self.episode + 1
+        return self.look(), {}
+
+    def look(self):
+        return np.array([self.t, self.episode % 7, self.np_random.random()], np.float32)
+
+    def step(self, action):
+        self.t += 1
+        over, odd = self.t == 2, bool(self.episode % 2)
+        return self.look(), self.worth * float(action), over and odd, over and not odd, {}
+
+
+def train(tmp_path, env=Two, **settings):
+    return curiosity.train(Config(env=env, log_dir=tmp_path.as_posix(), **{**SETTINGS, "total_steps": 256, **settings}))
+
+
+# Turned red by: a bonus that ends with the episode; the last observation of an episode shown to the bonus' value, or
+# the first of the next to the reward's; bonuses not scaled; a scale that changes the sign of nothing.
+def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
+    calls, gae, kept, make_policy = [], curiosity.gae, [], curiosity.make_policy
+
+    def noted(*args, **kwargs):
+        calls.append((deepcopy(kept[0]), args, kwargs))
+        return gae(*args, **kwargs)
+
+    monkeypatch.setattr(curiosity, "gae", noted)
+    monkeypatch.setattr(curiosity, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[-1])
+    train(tmp_path, gamma=0.9, bonus_gamma=0.8)
+    assert len(calls) == 8
+    for (policy, reward, of_reward), (_, bonus, of_bonus) in zip(calls[::2], calls[1::2], strict=True):
+        _, values, next_values, term, trunc = reward
+        i, bonus_values, bonus_next, never, nor = bonus
+        assert of_reward["gamma"] == 0.9 and of_bonus["gamma"] == 0.8
+        assert term.any() and trunc.any() and not never.any() and not nor.any()
+        torch.testing.assert_close(bonus_next[:, :-1], bonus_values[:, 1:])
+        ends = term | trunc
+        assert bool((next_values[:, :-1] != values[:, 1:])[ends[:, :-1]].all())
+        torch.testing.assert_close(next_values[:, :-1][~ends[:, :-1]], values[:, 1:][~ends[:, :-1]])
+        assert bool((i > 0).all()) and 0.01 < float(i.std()) < 10
+
+
+# Turned red by: a reward that gets into the advantages or the networks although it has no weight.
+def test_with_no_weight_rewards_change_nothing(tmp_path):
+    class Rich(Two):
+        worth = 1000.0
+
+    runs = [train(tmp_path, env, reward_coef=0, value_coef=0) for env in (Two, Rich)]
+    one, other = (torch.cat([p.flatten() for p in r.policy.module.pi.parameters()]) for r in runs)
+    assert torch.equal(one, other)
+    three = train(tmp_path, Rich, reward_coef=1, value_coef=0)
+    assert not torch.equal(one, torch.cat([p.flatten() for p in three.policy.module.pi.parameters()]))
+
+
+# Turned red by: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
+@pytest.mark.parametrize("kind", ["rnd", "inverse"])
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, killed, cli, curve, tmp_path):
+
+    words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000, "--num-envs", 4,
+             "--rollout-steps", 16, "--bonus", kind, "--checkpoint-steps", 832, "--epochs", 1, "--minibatches", 1]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 2, kind)
+    assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected

@@ -1,0 +1,112 @@
+"""Parameter noise: what is compared with what, and that the weights that act are those that were drawn."""
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch.nn.functional import layer_norm
+
+from spinup.algos import param_noise
+from spinup.core.acting import NumpyMLPs
+
+SPACES = {"dqn": Discrete(3), "ddpg": Box(np.float32([-1, 0]), np.float32([1, 10]))}
+
+
+# Turned red by: the factor the wrong way round.
+def test_sigma_follows_the_distance_that_is_wanted():
+    sigma = 1.0
+    for _ in range(500):                                                  # actions that move by three times sigma
+        sigma = param_noise.adapted(sigma, 3 * sigma, 0.6, 1.02)
+    assert sigma == pytest.approx(0.2, rel=0.03)
+
+
+# Turned red by: a sum over actions; KL the other way round; values compared instead of choices.
+def test_distances_are_those_of_the_paper():
+    torch.manual_seed(0)
+    act, noise = torch.rand(5000, 3), 0.3 * torch.randn(5000, 3)
+    assert float(param_noise.action_distance(act, act + noise)) == pytest.approx(0.3, rel=0.02)
+    q, other = torch.randn(6, 4), torch.randn(6, 4)
+    kl = torch.distributions.kl_divergence(torch.distributions.Categorical(logits=q),
+                                           torch.distributions.Categorical(logits=other)).mean()
+    torch.testing.assert_close(param_noise.value_distance(q, other), kl)
+    assert float(param_noise.value_distance(q, q + 100)) == pytest.approx(0, abs=1e-5)
+
+
+# Turned red by: e (1 - 1/n) without the log, or the share of the greedy action taken for 1 - e.
+def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
+    greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
+    mixed = (1 - epsilon) * greedy + epsilon / 4
+    assert param_noise.epsilon_distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
+    assert param_noise.epsilon_distance(0, 4) == 0 and param_noise.epsilon_distance(1, 4) == pytest.approx(math.log(4))
+
+
+def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch.Tensor:
+    """An MLP of these flat weights, each hidden layer normalised before its ReLU."""
+    x, start = obs, 0
+    for i, (n_in, n_out) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+        matrix = weights[start:start + n_in * n_out].view(n_out, n_in)
+        x = x @ matrix.T + weights[start + n_in * n_out:start + (n_in + 1) * n_out]
+        start += (n_in + 1) * n_out
+        x = layer_norm(x, (n_out,)).relu() if i < len(sizes) - 2 else x
+    return x
+
+
+# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the unshaken
+# network; a sigma that is not used.
+@pytest.mark.parametrize("kind", SPACES)
+def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monkeypatch):
+    given, put = {}, NumpyMLPs.put
+
+    def noted(self, i, flat):
+        if len(self.weights[0]) == 2:                                     # those that act, not the one that looks
+            given.setdefault(i, []).append(torch.from_numpy(flat.copy()))
+        put(self, i, flat)
+
+    monkeypatch.setattr(NumpyMLPs, "put", noted)
+    seen = watch("param_noise", SPACES[kind], num_envs=2, sigma=0.3, total_steps=240)
+    outputs = 3 if kind == "dqn" else 2
+    checked = set()
+    for (copy, episode, t), told in ((key, told) for key, told in seen.told.items()):
+        i, number = round(copy * 4), round(episode * 64)
+        obs = torch.tensor([[copy, episode, t]])
+        found = by_hand(given[i][number], [3, 8, 6, outputs], obs)[0]
+        if kind == "dqn":
+            assert told.action == int(found.argmax())
+        else:
+            np.testing.assert_allclose(told.action, np.tanh(found.numpy()) * [1, 5] + [0, 5], atol=1e-4)
+        checked.add((i, number))
+    assert len(checked) > 70                                              # episodes of three steps, of two copies
+    first, second = given[0][0], given[0][1]
+    assert float((second - first).std()) == pytest.approx(0.3 * math.sqrt(2), rel=0.15)     # nothing learned so far
+
+
+# Turned red by: an optimiser of the critic that the actor shares; a target network that stands still.
+@pytest.mark.parametrize("kind", SPACES)
+def test_only_who_acts_is_changed(kind, watch):
+    """The gradient steps are those of dqn.py and ddpg.py on the same batches, the noise apart."""
+    seen = watch("param_noise", SPACES[kind])
+    assert len(seen.of("q")) >= 80 and (kind == "dqn" or len(seen.of("pi")) == len(seen.of("q")))
+    for step in seen.of("q")[::20]:
+        obs, act, rew, next_obs, terminated = (x.double() if x.is_floating_point() else x for x in step.batch)
+        policy, target = step.policy, step.target
+        if kind == "dqn":
+            best = policy(next_obs).argmax(1, keepdim=True)
+            y = rew + 0.99 * (1 - terminated) * target(next_obs).gather(1, best)[:, 0]
+            error = (policy(obs).gather(1, act[:, None])[:, 0] - y.detach()).abs()
+            loss = torch.where(error < 1, error.square() / 2, error - 0.5).mean()
+        else:
+            y = rew + 0.99 * (1 - terminated) * target.values(next_obs, target.pi(next_obs).tanh())[0]
+            loss = (policy.values(obs, act)[0] - y.detach()).square().mean()
+        part = policy if kind == "dqn" else policy.q
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(part.parameters()))])
+        torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
+
+
+# Turned red by: a greedy policy that is not what is evaluated. Epsilon-greedy with the same network never gets there.
+def test_the_far_end_of_a_chain_is_found(tmp_path):
+    result = param_noise.train(param_noise.Config(
+        env="Chain-20-v0", total_steps=29 * 110, learning_starts=100, batch_size=32, hidden=(16, 16), explore=0.6,
+        sigma=0.01, adapt=1.05, adapt_every=29, quiet=True, tensorboard=False, threads=1, test_episodes=1, seed=1,
+        log_dir=tmp_path.as_posix()))
+    assert result.progress["test_return"][-10:] == [12.0] * 10

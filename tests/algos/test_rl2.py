@@ -1,0 +1,161 @@
+"""RL²: the memory against cells unrolled by hand, and what is kept, wiped and judged with it."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from spinup.algos import rl2
+from spinup.core.distributions import Categorical
+from spinup.envs.vector import VectorEnv
+from spinup.errors import UserError
+from spinup.runs.evaluate import evaluate
+
+SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size": 8, "quiet": True, "threads": 1,
+            "tensorboard": False}
+
+
+def by_cells(policy, obs, hidden):
+    """What a GRU cell with the same weights remembers, step by step, emptied where the last number says so."""
+    cell = torch.nn.GRUCell(obs.shape[-1], policy.hidden_size)
+    for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+        getattr(cell, name).data.copy_(getattr(policy.gru, f"{name}_l0"))
+    found = []
+    for t in range(obs.shape[1]):
+        hidden = torch.where(obs[:, t, -1:] > 0, 0, hidden)
+        hidden = cell(obs[:, t], hidden)
+        found.append(hidden)
+    return torch.stack(found, 1)
+
+
+# Turned red by: a memory emptied a step late, or in all copies at once, or never; the hidden state given ignored.
+def test_the_memory_is_a_gru_that_begins_with_each_trial():
+    torch.manual_seed(0)
+    policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
+    obs, hidden = torch.randn(4, 12, 5), torch.randn(4, 6)
+    obs[:, :, -1] = 0
+    for i, t in [(0, 0), (1, 4), (2, 4), (2, 5), (3, 11)]:
+        obs[i, t, -1] = 1
+    torch.testing.assert_close(policy.remember(obs, hidden), by_cells(policy, obs, hidden))
+    parts = [policy.remember(obs[:, :7], hidden)]
+    torch.testing.assert_close(policy.remember(obs[:, 7:], parts[0][:, -1]), policy.remember(obs, hidden)[:, 7:])
+
+
+# Turned red by: an actor that forgets between steps, or keeps the memory of a trial in the next.
+def test_the_actor_remembers_from_call_to_call():
+    torch.manual_seed(0)
+    policy = rl2.RecurrentActorCritic(5, Categorical((3,)), 6)
+    obs = torch.randn(4, 9, 5)
+    obs[:, :, -1] = 0
+    obs[:, 0, -1] = obs[2, 6, -1] = 1
+    act = policy.actor()
+    found = np.stack([act(obs[:, t].numpy()) for t in range(9)], 1)
+    expected = policy.params(by_cells(policy, obs, torch.zeros(4, 6))).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+class Told(VectorEnv):
+    """Two copies, whose trials the clock cuts after three steps in the first and the task ends after five in the
+    second; the observation counts."""
+
+    def __init__(self):
+        super().__init__(2)
+        self.observation_space, self.action_space = Box(-np.inf, np.inf, (2,)), Discrete(2)
+
+    def _reset(self):
+        self.t, self.total = np.zeros(2, int), 0.0
+        return np.array([[0, 1], [0, 1]], np.float32)
+
+    def _step(self, action):
+        self.t += 1
+        self.total += 0.1
+        over = self.t == [3, 5]
+        final = np.stack([self.t + self.total, np.zeros(2)], 1).astype(np.float32)
+        obs = np.where(over[:, None], np.array([self.total, 1], np.float32), final)
+        self.t[over] = 0
+        return (type(self).answer)(obs, over, final)
+
+    @staticmethod
+    def answer(obs, over, final):
+        from spinup.envs.vector import Step
+        return Step(obs, np.ones(2, np.float32), over & [False, True], over & [True, False],
+                    final if over.any() else None)
+
+    def _save(self):
+        return {}
+
+    def _load(self, state):
+        pass
+
+
+# Turned red by: the value of a cut trial taken from the next one, or asked with an empty memory; an end for a cut.
+def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypatch):
+    calls, gae = [], rl2.gae
+    monkeypatch.setattr(rl2, "make", lambda *_, **__: Told())
+    monkeypatch.setattr(rl2, "gae", lambda *args, **kwargs: calls.append(args) or gae(*args, **kwargs))
+    kept = []
+    make_policy = rl2.make_policy
+    monkeypatch.setattr(rl2, "make_policy", lambda *args: kept.append(make_policy(*args)) or kept[-1])
+    rl2.train(rl2.Config(**{**SETTINGS, "num_envs": 2, "rollout_steps": 8, "total_steps": 16, "lr": 1e-9,
+                            "minibatches": 1}, log_dir=tmp_path.as_posix()))
+    (policy,), (_, values, next_values, term, trunc) = kept, calls[0]
+    assert trunc.nonzero().tolist() == [[0, 2], [0, 5]] and term.nonzero().tolist() == [[1, 4]]
+    env, obs, ends = Told(), [], {}
+    obs.append(env.reset())
+    for t in range(8):
+        step = env.step(np.zeros(2))
+        obs.append(step.obs)
+        if step.final_obs is not None:
+            ends[t] = step.final_obs
+    whole = torch.from_numpy(np.stack(obs, 1))                            # [2, 9, 2]
+    states = by_cells(policy, whole, torch.zeros(2, 8))
+    judged = policy.value(states).detach()
+    torch.testing.assert_close(values, judged[:, :8], atol=1e-5, rtol=0)
+    expected = judged[:, 1:].clone()
+    for t in (2, 5):
+        end = torch.from_numpy(ends[t][:1])[:, None]
+        expected[0, t] = policy.value(by_cells(policy, end, states[:1, t]))[0, 0].detach()
+    torch.testing.assert_close(next_values, expected, atol=1e-5, rtol=0)
+    assert float((next_values[0, 2] - judged[0, 3]).abs()) > 1e-3
+
+
+# Turned red by: minibatches of steps; a rollout that begins with an empty memory, or with that of its end.
+def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_path, monkeypatch):
+    ratios, surrogate = [], rl2.clipped_surrogate
+
+    def noted(logp, logp_old, *rest):
+        ratios.append(float((logp - logp_old).detach().abs().max()))
+        return surrogate(logp, logp_old, *rest)
+
+    monkeypatch.setattr(rl2, "clipped_surrogate", noted)
+    rl2.train(rl2.Config(env="CartPole-v1", episodes=3, epochs=1, minibatches=2, lr=1e-12, log_dir=tmp_path.as_posix(),
+                         **SETTINGS))
+    assert len(ratios) == 20 and max(ratios) < 1e-5
+
+
+# Turned red by: memory that is not part of a checkpoint.
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
+
+    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000, "--num-envs", 4, "--rollout-steps",
+             8, "--episodes", 2, "--checkpoint-steps", 800, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 2, "rl2")
+    assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
+
+
+# Turned red by: rewards that the memory does not see. Without them no policy does better than 5 of 10.
+def test_it_learns_to_learn_which_arm_is_good(tmp_path):
+    cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=256, rollout_steps=10, epochs=1, minibatches=1,
+                     lam=0.9, lr=1e-2, hidden_size=32, total_steps=1_000_000, quiet=True, tensorboard=False, threads=1,
+                     log_dir=tmp_path.as_posix())
+    result = rl2.train(cfg)
+    assert evaluate(result.policy, "Bandits-5x10-v0", episodes=2000).mean > 5.7
+
+
+def test_mistakes_are_answered(tmp_path):
+    with pytest.raises(UserError, match="--minibatches 3 does not divide --num-envs 4 sequences"):
+        rl2.Config(**{**SETTINGS, "minibatches": 3})
+    with pytest.raises(UserError, match="--total-steps 63 is less than one batch of --num-envs 4 x --rollout-steps 16"):
+        rl2.Config(**{**SETTINGS, "total_steps": 63})
