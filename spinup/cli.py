@@ -14,6 +14,8 @@ from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
+PAPERS = {"chain": "parameter noise", "bandits": "RL²", "noisy-tv": "curiosity", "doorkey": "curiosity",
+          "es-scaling": "evolution strategies"}
 ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es",
                                                           "param_noise", "curiosity", "rl2")}
 METHODS = {             # of language models; several may be in one file
@@ -556,9 +558,11 @@ def bench(argv: list[str]) -> int:
     for words in (["speed", "grpo"], ["speed", "generate"], ["roofline"], ["accuracy"]):
         if argv[:len(words)] == words:
             return bench_language(" ".join(words), argv[len(words):])
+    if argv[:1] == ["paper"]:
+        return bench_paper(argv[1:])
     parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
                                     "missed. Those of language models, `spinup bench speed grpo`, `spinup bench speed "
-                                    "generate`, `roofline` and `accuracy`, have flags of their own.")
+                                    "generate`, `roofline` and `accuracy`, and `paper`, have flags of their own.")
     parser.add_argument("what", choices=["speed", "time-to", "returns"],
                         help="speed beside a peer, seconds to a return, or the returns of a preset")
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
@@ -593,6 +597,28 @@ def bench(argv: list[str]) -> int:
                        log_dir=args.log_dir, out=args.out)
     from spinup.bench.time_to import time_to
     return time_to(args.algorithm, args.env, target=args.target, seeds=args.seeds, out=args.out)
+
+
+def bench_paper(argv: list[str]) -> int:
+    parser = Parser("spinup bench paper", "A paper's own experiment, small: its table beside ours, and a picture. Runs "
+                                          "that are there already, finished, are not repeated.")
+    parser.add_argument("name", choices=PAPERS, help="; ".join(f"{name}: {about}" for name, about in PAPERS.items()))
+    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=None, metavar="S",
+                        help="of the runs. [those of the goals]")
+    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
+    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
+                        help="the folder of the runs. [runs]")
+    parser.add_argument("--picture", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
+    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
+    args = parser.parse(argv)
+    import importlib
+
+    from spinup.bench.papers.paper import check_picture, show
+    picture = args.picture or Path(f"{args.name}.png")
+    check_picture(picture, args.out)
+    experiment = importlib.import_module(f"spinup.bench.papers.{args.name.replace('-', '_')}")
+    found, folders = experiment.measure(tuple(args.seeds or experiment.SEEDS), args.workers, args.log_dir)
+    return show(args.name, found, folders, picture, args.out)
 
 
 def bench_language(name: str, argv: list[str]) -> int:

@@ -1,0 +1,92 @@
+"""RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned learner beside invented ones."""
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.envs import make
+from spinup.envs.trials import Bandits, TabularMDPs, Trials, baselines, play
+from spinup.runs.files import read_json
+from spinup.runs.policy import Policy
+from spinup.runs.process import spinup
+
+SEEDS = (1, 2, 3)
+TRIALS = 4000
+# Environment -> the paper's mean returns, and what is promised of ours.
+TABLE = {
+    "Bandits-5x10-v0": ({"random": 5.0, "Thompson": 5.7, "UCB1": 6.7, "epsilon-greedy": 6.6, "greedy": 6.6,
+                         "RL²": 6.7}, 6.5),
+    "Bandits-5x100-v0": ({"random": 49.9, "Thompson": 74.7, "UCB1": 78.0, "epsilon-greedy": 75.4, "greedy": 74.8,
+                          "RL²": 78.7}, 76.0),
+    "TabularMDPs-10-v0": ({"random": 100.1, "PSRL": 138.1, "BEB": 150.2, "epsilon-greedy": 132.8, "greedy": 134.8,
+                           "RL²": 156.2}, None)}
+SECONDS = {"Bandits-5x10-v0": 60}
+WIPED = 5.5                             # below: of ten pulls, who remembers nothing gets five
+
+
+def tasks_of(env: str, seed: int) -> Trials:
+    """`TRIALS` trials of that environment."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = [int(n) for n in env.split("-")[1].split("x")]
+    kind = Bandits if env.startswith("Bandits") else TabularMDPs
+    return kind(TRIALS, *numbers, "cpu", generator)
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train the preset of each environment, play it and the baselines; wipe its memory, to see where learning is."""
+    jobs = [(env, seed) for env in TABLE for seed in seeds]
+    folders = in_turn(lambda job: run("rl2", *job, log_dir, "--threads", "1"), jobs, workers)
+    lines, raw = [], {}
+    for env, (paper, goal) in TABLE.items():
+        here = [folder for (e, _), folder in zip(jobs, folders, strict=True) if e == env]
+        known = {name: play(tasks_of(env, 0), strategy) for name, strategy in
+                 baselines(tasks_of(env, 0), torch.Generator().manual_seed(1)).items()}
+        known = {name: float(returns.mean()) for name, returns in known.items()}
+        ours = [json.loads(spinup("eval", str(folder), "--episodes", str(TRIALS), "--json"))["mean"] for folder in here]
+        lines += [Line(f"{env}: {name}", str(paper.get(name, "")), value) for name, value in known.items()]
+        least, words = (goal, f">= {goal:g}") if goal else (known["greedy"], "> greedy")
+        lines.append(Line(f"{env}: RL², mean of {len(ours)} seeds", str(paper["RL²"]), float(np.mean(ours)), words,
+                          float(np.mean(ours)) > least - (1e-9 if goal else 0)))
+        raw[env] = {"baselines": known, "rl2": ours,
+                    "seconds": [read_json(folder / "result.json")["seconds"] for folder in here]}
+        if env in SECONDS:
+            slowest = max(raw[env]["seconds"])
+            lines.append(Line(f"{env}: seconds of training, the slowest", "", slowest, f"<= {SECONDS[env]}",
+                              slowest <= SECONDS[env]))
+            raw[env]["curves"] = curves = by_pull(here[0], env)
+            wiped = sum(curves["wiped at every pull"])
+            lines.append(Line(f"{env}: the same weights, memory wiped at every pull", "", wiped, f"<= {WIPED}",
+                              wiped <= WIPED))
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for name, values in raw["Bandits-5x10-v0"]["curves"].items():
+            axes.plot(range(1, len(values) + 1), values, marker=".", label=name)
+        axes.set(title="RL² on bandits of five arms", xlabel="pull", ylabel="mean reward")
+        axes.legend()
+
+    return Paper("RL² beside the strategies of bandits and MDPs (Duan et al. 2016)", lines, draw, raw), folders
+
+
+def by_pull(folder: Path, env: str) -> dict[str, list[float]]:
+    """Mean reward of each pull: as learned, with the memory wiped in the middle of the trial, and at every pull."""
+    from spinup import load
+    policy = load(folder)
+    return {name: rewards(policy, env, wiped) for name, wiped in (
+        ("as learned", ()), ("memory wiped after five pulls", (5,)), ("wiped at every pull", range(10)))}
+
+
+def rewards(policy: Policy, env: str, wiped: Any) -> list[float]:
+    """Wiped, a policy sees what it sees where a trial begins, and remembers nothing."""
+    envs = make(env, TRIALS, 0, **policy.env_settings)
+    obs, found = envs.reset(), []
+    first = obs.copy()
+    for pull in range(policy.env_settings["episodes"]):
+        seen = first if pull in wiped else obs
+        step = envs.step(policy.act_batch(seen))
+        found.append(float(step.reward.mean()))
+        obs = step.obs
+    return found

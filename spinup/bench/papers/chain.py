@@ -1,0 +1,69 @@
+"""Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): who comes to its far end, and after how long."""
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.runs.log import read_progress
+
+LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
+SOLVED, NEVER = 12.0, 400               # the best return; the episodes in which noise on actions never gets there
+GOAL, OF = 150, 9                       # episodes, and how many seeds of ten
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train with noise on parameters, on actions, and on parameters with permuted labels, each length and seed."""
+    jobs = [(n, kind, seed) for n in LENGTHS for kind in ("parameters", "actions", "permuted") for seed in seeds]
+    folders = in_turn(lambda job: one(*job, log_dir), jobs, workers)
+    found = {job: solved(folder, job[0]) for job, folder in zip(jobs, folders, strict=True)}
+    lines, raw = [], {}
+    for n in LENGTHS:
+        since = {kind: [found[n, kind, seed] for seed in seeds] for kind in ("parameters", "actions", "permuted")}
+        in_time = sum(episode <= GOAL for episode, _ in since["parameters"])
+        least = round(len(seeds) * OF / 10)
+        lines += [
+            Line(f"N = {n}: solved within {GOAL} episodes, of {len(seeds)}", "", in_time, f">= {least}",
+                 in_time >= least),
+            Line(f"N = {n}: episode from which on the greedy policy is perfect, median", "",
+                 median(episode for episode, _ in since["parameters"])),
+            Line(f"N = {n}: noise on actions, episodes that reached the end, of {NEVER} x {len(seeds)}", "",
+                 sum(hits for _, hits in since["actions"]), "0", not any(hits for _, hits in since["actions"])),
+            Line(f"N = {n}, labels permuted: solved, of {len(seeds)}", "",
+                 sum(episode < float("inf") for episode, _ in since["permuted"]))]
+        raw[str(n)] = {kind: [{"solved_from_episode": None if e == float("inf") else e, "rows_with_goal": hits}
+                              for e, hits in values] for kind, values in since.items()}
+
+    def draw(figure: Any) -> None:
+        for i, n in enumerate(LENGTHS):
+            axes = figure.add_subplot(1, len(LENGTHS), i + 1)
+            for kind, colour in (("parameters", "#0072B2"), ("actions", "#D55E00"), ("permuted", "#009E73")):
+                for k, seed in enumerate(seeds):
+                    progress = read_progress(folders[jobs.index((n, kind, seed))])
+                    axes.plot([s / (n + 9) for s in progress["steps"]], progress["test_return"], color=colour, alpha=.4,
+                              linewidth=1, label=None if k else {"permuted": "on parameters, labels permuted"}.get(
+                                  kind, f"noise on {kind}"))
+            axes.set(title=f"N = {n}", xlabel="episodes", ylabel="return of the greedy policy")
+            axes.legend(loc="best")
+
+    return Paper("Parameter noise on the chain (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders
+
+
+def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
+    """A run of the preset of its length."""
+    env = f"Chain{'Permuted' if kind == 'permuted' else ''}-{n}-v0"
+    flags = ["--preset", f"Chain-{n}-v0", "--threads", "1"]
+    if kind == "actions":
+        flags += ["--noise", "actions", "--total-steps", str(NEVER * (n + 9))]
+    return run("param_noise", env, seed, log_dir, *flags, label=kind)
+
+
+def solved(folder: Path, n: int) -> tuple[float, int]:
+    """The episode from which on every test of the greedy policy was perfect, to the end and for a hundred episodes;
+    infinity if there is none. And the rows of training in which the far end was reached."""
+    progress = read_progress(folder)
+    since = len(progress["steps"])
+    while since and progress["test_return"][since - 1] == SOLVED:
+        since -= 1
+    episodes = [steps / (n + 9) for steps in progress["steps"]]
+    hits = sum(r >= 1 for r in progress["return_max"])
+    return (episodes[since] if since < len(episodes) and episodes[-1] - episodes[since] >= 100 else float("inf")), hits

@@ -1,0 +1,66 @@
+"""Evolution strategies (Salimans et al. 2017): what they reach, and that a second process makes them twice as fast."""
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.log import read_progress
+from spinup.runs.process import spinup
+
+SEEDS = (1, 2, 3, 4, 5)
+SWIMMER, CARTPOLE = "Swimmer-v5", "CartPole-v1"
+REACH, MINUTES, QUICK, FASTER = 300.0, 6, 30, 1.7
+BRIEF = ("--total-steps", "640000", "--tensorboard", "false")             # for the clock
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train on CartPole and Swimmer; PPO on Swimmer with two discounts; and once with one process, once with two."""
+    cartpole = run("es", CARTPOLE, seeds[0], log_dir)
+    swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each has two
+    jobs = [(gamma, seed) for gamma in ("0.99", "0.9999") for seed in seeds]
+    ppo = in_turn(lambda job: run("ppo", SWIMMER, job[1], log_dir, "--gamma", job[0], label=job[0]), jobs, workers)
+    one, two = (run("es", SWIMMER, 1, log_dir, "--workers", str(n), *BRIEF, label=f"{n}_process") for n in (1, 2))
+    seconds = {n: read_json(folder / "result.json")["seconds"] for n, folder in ((1, one), (2, two))}
+    theta = [load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"] for folder in (one, two)]
+    alike = all(a.equal(b) for a, b in zip(*(part.values() for part in theta), strict=True))
+    reached = [mean(folder) for folder in swimmer]
+    slowest = max(read_json(folder / "result.json")["seconds"] for folder in swimmer)
+    quick = read_json(cartpole / "result.json")["seconds"]
+    others = {gamma: [mean(f) for (g, _), f in zip(jobs, ppo, strict=True) if g == gamma]
+              for gamma in ("0.99", "0.9999")}
+    lines = [
+        Line(f"{CARTPOLE}: E100", "", mean(cartpole), ">= 500", mean(cartpole) >= 500),
+        Line(f"{CARTPOLE}: seconds", "", quick, f"<= {QUICK}", quick <= QUICK),
+        Line(f"{SWIMMER}: E100, mean of {len(seeds)} seeds", "", float(np.mean(reached)), f">= {REACH:g}",
+             float(np.mean(reached)) >= REACH),
+        Line(f"{SWIMMER}: minutes on two processes, the slowest", "", slowest / 60, f"<= {MINUTES}",
+             slowest <= 60 * MINUTES),
+        Line(f"{SWIMMER}: PPO with gamma .99", "", float(np.mean(others["0.99"]))),
+        Line(f"{SWIMMER}: PPO with gamma .9999", "", float(np.mean(others["0.9999"]))),
+        Line("two processes against one, times as fast", "", seconds[1] / seconds[2], f">= {FASTER}",
+             seconds[1] / seconds[2] >= FASTER),
+        Line("their parameters are alike to the last bit", "", float(alike), "1", alike)]
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        curves = [("#0072B2", "ES", swimmer)] + [(colour, f"PPO, gamma {gamma}", [
+            f for (g, _), f in zip(jobs, ppo, strict=True) if g == gamma])
+            for colour, gamma in (("#D55E00", "0.99"), ("#009E73", "0.9999"))]
+        for colour, words, folders in curves:
+            for k, folder in enumerate(folders):
+                progress = read_progress(folder)
+                axes.plot(np.array(progress["wall_seconds"]) / 60, progress["return_mean_100"], color=colour,
+                          linewidth=1.2, alpha=0.7, label=None if k else words)
+        axes.set(title=SWIMMER, xlabel="minutes", ylabel="mean return of the last 100 episodes")
+        axes.legend()
+
+    raw = {"swimmer": reached, "ppo": others, "seconds": seconds}
+    return Paper("Evolution strategies (Salimans et al. 2017)", lines, draw, raw), [cartpole, *swimmer, *ppo, one, two]
+
+
+def mean(folder: Path) -> float:
+    """E100."""
+    return json.loads(spinup("eval", str(folder), "--json"))["mean"]

@@ -1,0 +1,87 @@
+"""What the benchmarks of papers share: runs that are kept, a table of the paper's numbers beside ours, a picture."""
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spinup.bench.speed import check_out, finish
+from spinup.errors import UserError
+from spinup.runs.files import read_json, write_whole
+from spinup.runs.folders import finished
+from spinup.runs.process import spinup
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number: what it is, the paper's, ours, and what was promised of ours."""
+
+    what: str
+    paper: str
+    ours: float
+    goal: str = ""                      # in words; empty: none
+    met: bool = True
+
+
+@dataclass
+class Paper:
+    """What a benchmark found."""
+
+    title: str
+    lines: list[Line]
+    draw: Callable[["Figure"], None]    # the picture
+    raw: dict[str, Any] = field(default_factory=dict)       # what the lines and the picture were made from
+
+
+def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
+    """The folder of the finished run of these settings; one that is there is not repeated, or goes on."""
+    name = f"paper_{algorithm}{'_' * bool(label)}{label}_{env}"
+    folder = log_dir / name / f"{name}_s{seed}"
+    if not (folder / "config.json").exists():
+        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
+               *flags)
+    elif not finished(folder):
+        spinup("resume", str(folder))
+    return folder
+
+
+def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
+    """The function of each, so many at a time."""
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(function, items))
+
+
+def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:
+    """Print the table, draw the picture, write the JSON; 1 where a number is missed."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+    from spinup.runs.plots import STYLE, render
+    table = Table(title=paper.title, box=None, padding=(0, 2, 0, 0), title_justify="left")
+    for column in ("", "paper", "ours", "goal", ""):
+        table.add_column(column, justify="left" if column in ("", "goal") else "right")
+    for line in paper.lines:
+        table.add_row(line.what, line.paper, f"{line.ours:.4g}", line.goal,
+                      ("met" if line.met else "missed") if line.goal else "")
+    Console(width=160).print(table)
+    with rc_context(STYLE):
+        figure = Figure((7.2, 4.2), layout="constrained")
+        paper.draw(figure)
+        write_whole(picture, render(figure, "png"))
+    print(picture)
+    config = read_json(folders[0] / "config.json")
+    return finish({"benchmark": "paper", "name": name, "title": paper.title,
+                   "lines": [asdict(line) for line in paper.lines], "versions": config["versions"],
+                   "git": config["git"], "met": all(line.met for line in paper.lines)}, out, **paper.raw)
+
+
+def check_picture(picture: Path, out: Path | None) -> None:
+    """UserError where what is found could not be written: better now than after the runs."""
+    check_out(out)
+    if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
+        raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a folder of yours")
