@@ -61,7 +61,7 @@ def _spread_light() -> tuple[np.ndarray, np.ndarray]:
     """How sight spreads through a row of a view: tables `[128, 128]`, by the cells lit so far and the clear ones.
 
     Both are given, and returned, as bits. Returned: the cells of the row that are lit in the end, those of the next
-    row, one further from the agent. A lit clear cell lights its neighbours in either, to the right before to the left.
+    row, one further from the agent. A lit clear cell lights its neighbours in either.
     """
     lit, clear = ([(bits >> i) & 1 for i in range(SIZE)] for bits in np.indices((1 << SIZE, 1 << SIZE)))
     ahead = [np.zeros_like(cell) for cell in lit]
