@@ -120,6 +120,7 @@ class RecurrentActorCritic(nn.Module):
 
 
 def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    """What the action distribution takes, for acting."""
     return tuple(p.cpu().numpy() for p in params) if isinstance(params, tuple) else params.cpu().numpy()
 
 

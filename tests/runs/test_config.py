@@ -75,6 +75,8 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(name, field, kind, 
 @pytest.mark.parametrize(("field", "wrong"), [
     ("device", 3), ("env", 5), ("env", None), ("quiet", 1), ("exp_name", False), ("hidden", ()), ("hidden", 64)])
 def test_what_is_no_number_must_be_of_its_kind_too(name, field, wrong):
+    if field not in {f.name for f in fields(CONFIGS[name])}:              # of rl2 the memory has one size
+        return
     with pytest.raises(UserError, match=f"^{flag(field)} must be "):
         CONFIGS[name](**{field: wrong})
 
@@ -166,10 +168,11 @@ def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_settings_come_back_from_json(name):
-    config = CONFIGS[name](env="Hopper-v5", hidden=(8, 16), lr=1e-7, tensorboard=False, seed=2**62 + 1)
+    config = CONFIGS[name](env="Hopper-v5", lr=1e-7, tensorboard=False, seed=2**62 + 1,
+                           **({} if name == "rl2" else {"hidden": (8, 16)}))
     assert config_from_json(CONFIGS[name], json.loads(json.dumps(config_to_json(config)))) == config
     data = config_to_json(CONFIGS[name](env=lambda: None))
     assert data["env"] == {"callable": "lambda"} and "lambda" in config_from_json(CONFIGS[name], data).env
-    with pytest.raises(UserError, match="'gama'. Did you mean 'gamma'"):
-        config_from_json(CONFIGS[name], {**data, "gama": 0.9})
+    with pytest.raises(UserError, match="'sed'. Did you mean 'seed'"):
+        config_from_json(CONFIGS[name], {**data, "sed": 3})
     assert set(data) == {f.name for f in fields(CONFIGS[name])}
