@@ -110,7 +110,7 @@ def test_the_command_line_hands_on_threads(cli, monkeypatch):
     assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5").code == 0 and given["threads"] == 1
     assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5", "--threads", 2).code == 0 and given["threads"] == 2
     assert cli("bench", "speed", "td3", "--threads", 0).code == 2
-    assert "td3: HalfCheetah-v5; sac: HalfCheetah-v5" in " ".join(cli("bench", "--help").out.split())
+    assert "td3 on HalfCheetah-v5; sac on HalfCheetah-v5" in " ".join(cli("bench", "--help").out.split())
 
 
 @pytest.mark.parametrize("algo, env", TASKS)
