@@ -202,3 +202,19 @@ def test_what_was_returned_is_never_written_to_again(id):
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))
     assert all(part.flags.c_contiguous for part in kept)                  # as if loaded: layout decides how sums round
+
+
+# Turned red by: another physics of one copy than of several, an end that it does not see.
+def test_one_cart_alone_moves_as_among_others():
+    alone, among = CLASSIC["CartPole-v1"](1, 3), CLASSIC["CartPole-v1"](5, 4)
+    alone.reset(), among.reset()
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(500):
+        among.state[:, 2] = alone.state[:, 0]
+        action = rng.integers(0, 2, 5)
+        step, other = alone.step(action[2:3]), among.step(action)
+        assert step.terminated[0] == other.terminated[2]
+        ends += step.terminated[0]
+        ours = (step.obs if step.final_obs is None else step.final_obs)[0]
+        np.testing.assert_allclose(ours, (other.obs if other.final_obs is None else other.final_obs)[2], rtol=1e-6)
+    assert ends > 10
