@@ -37,8 +37,7 @@ from spinup.core.optim import FlatAdam
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, number_of_actions, vector_size
-from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit, Widths
+from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit, Widths, check_minibatches
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete",)
@@ -70,13 +69,7 @@ class Config(BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        batch = self.num_envs * self.rollout_steps
-        if batch % self.minibatches:
-            raise UserError(f"--minibatches {self.minibatches} does not divide a batch of --num-envs {self.num_envs} x "
-                            f"--rollout-steps {self.rollout_steps} = {batch} steps; choose a divisor of {batch}")
-        if self.total_steps < batch:
-            raise UserError(f"--total-steps {self.total_steps} is less than one batch of {batch} steps; choose at "
-                            f"least {batch}, or a smaller --rollout-steps")
+        check_minibatches(self)
 
 
 def prediction_error(predicted: Tensor, true: Tensor) -> Tensor:

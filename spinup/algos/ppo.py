@@ -27,8 +27,7 @@ from spinup.core.optim import FlatAdam
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, observation_view
-from spinup.errors import UserError
-from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths, check_minibatches
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
@@ -57,15 +56,7 @@ class Config(AtariConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        batch = self.num_envs * self.rollout_steps
-        if batch % self.minibatches:
-            raise UserError(f"--minibatches {self.minibatches} does not divide a batch of --num-envs {self.num_envs} x "
-                            f"--rollout-steps {self.rollout_steps} = {batch} steps; choose a divisor of {batch}")
-        if batch == self.minibatches:
-            raise UserError(f"minibatches of one step cannot be whitened; choose --minibatches below {batch}")
-        if self.total_steps < batch:
-            raise UserError(f"--total-steps {self.total_steps} is less than one batch of {batch} steps; choose at "
-                            f"least {batch}, or a smaller --rollout-steps")
+        check_minibatches(self)
 
 
 def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[float, float],

@@ -131,6 +131,20 @@ class ReplayConfig(BaseConfig):
                                 f"--update-every {self.update_every}; choose at least {least}")
 
 
+def check_minibatches(cfg: Any) -> None:
+    """UserError where `num_envs` x `rollout_steps` steps cannot be cut into equal `minibatches`, each of several steps,
+    or are more than the run has."""
+    batch = cfg.num_envs * cfg.rollout_steps
+    if batch % cfg.minibatches:
+        raise UserError(f"--minibatches {cfg.minibatches} does not divide a batch of --num-envs {cfg.num_envs} x "
+                        f"--rollout-steps {cfg.rollout_steps} = {batch} steps; choose a divisor of {batch}")
+    if batch == cfg.minibatches:
+        raise UserError(f"minibatches of one step cannot be whitened; choose --minibatches below {batch}")
+    if cfg.total_steps < batch:
+        raise UserError(f"--total-steps {cfg.total_steps} is less than one batch of {batch} steps; choose at "
+                        f"least {batch}, or a smaller --rollout-steps")
+
+
 def checked(name: str, hint: Any, value: Any) -> Any:
     """`value` as `hint` wants it: an int where a float is wanted becomes one. UserError where it does not fit."""
     origin, args = get_origin(hint), get_args(hint)
