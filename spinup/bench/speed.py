@@ -9,6 +9,9 @@ seconds alone say little about anybody else's machine.
 A method that learns from a replay first acts at random, many times as fast as it learns. Of its runs only the steps
 after that count: from the end of the first row of our `progress.csv` that follows `learning_starts` to the last step,
 the same steps for both (`counted_from`). The ratio of whole runs is stated beside it.
+
+Where a preset's run would take too long, its beginning is timed, and its checkpoints come as often as in the whole run,
+every twentieth of it (`checkpoint_steps`).
 """
 import importlib
 import json
@@ -30,7 +33,8 @@ ON_POLICY = {"gamma": 0.99, "lam": 0.95, "value_coef": 0.5, "max_grad_norm": 0.5
 MLP = {**ON_POLICY, "clip_ratio": 0.2, "clip_value": 0.2, "hidden": (64, 64)}
 DQN = {"num_envs": 1, "gamma": 0.99, "replay_size": 10_000, "double": False, "max_grad_norm": 10.0}
 CHEETAH = {"total_steps": 7000, "num_envs": 1, "learning_starts": 1000, "replay_size": 1_000_000, "batch_size": 256,
-           "update_every": 1, "update_ratio": 1.0, "gamma": 0.99, "tau": 0.005, "hidden": (256, 256)}
+           "update_every": 1, "update_ratio": 1.0, "gamma": 0.99, "tau": 0.005, "hidden": (256, 256),
+           "checkpoint_steps": 15_000}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -47,12 +51,16 @@ class Task:
 
 EVALUATED_ONCE = ("spinup scores a rollout in one batch after collecting it; stable-baselines3 evaluates value and "
                   "log-probability at every step")
-FILES = ("spinup writes progress.csv, TensorBoard and twenty checkpoints; stable-baselines3 TensorBoard, as many rows, "
-         "and no checkpoint")
+FILES = ("spinup writes progress.csv, TensorBoard and checkpoints; stable-baselines3 TensorBoard, as many rows, and no "
+         "checkpoint")
+WHOLE = "spinup writes twenty checkpoints in a run"
+BEGINNING = ("what is timed is the beginning of the preset's run of {:,} steps, in which spinup writes twenty "
+             "checkpoints: one here, at the end")
+CHEETAH_BEGINS, PONG_BEGINS = BEGINNING.format(300_000), BEGINNING.format(10_000_000)
 VALUE = ("value_coef weighs half the squared error in spinup and all of it in stable-baselines3, and only spinup takes "
          "the larger of clipped and unclipped value error: returns may differ, the work does not")
 REPLAY = (
-    "spinup writes progress.csv and TensorBoard two hundred times, and twenty checkpoints, its replay among them; "
+    "spinup writes progress.csv and TensorBoard two hundred times, and checkpoints, its replay among them; "
     "stable-baselines3 TensorBoard, a row every four episodes, and no checkpoint: it keeps no replay on disk",
     "spinup looks at the loss of each gradient step for NaN; stable-baselines3 reads it for its log",
     "neither evaluates its policy while it trains")
@@ -66,35 +74,38 @@ TASKS = {
     ("ppo", "CartPole-v1"): Task(
         {**MLP, "total_steps": 300_000, "num_envs": 4, "rollout_steps": 128, "minibatches": 4, "epochs": 4,
          "lr": 2.5e-4, "entropy_coef": 0.01}, {1: 2.8}, (
-         EVALUATED_ONCE, FILES, VALUE,
+         EVALUATED_ONCE, FILES, WHOLE, VALUE,
          "spinup steps its own vectorised copy of CartPole; stable-baselines3 Gymnasium's, one copy after the other"),
         {1: 4.0}),
     ("ppo", "HalfCheetah-v5"): Task(
         {**MLP, "total_steps": 100_000, "num_envs": 1, "rollout_steps": 2048, "minibatches": 32, "epochs": 10,
          "lr": 3e-4, "entropy_coef": 0.0, "normalise_obs": True, "normalise_reward": True}, {1: 2.5}, (
-         EVALUATED_ONCE, FILES, VALUE,
+         EVALUATED_ONCE, FILES, WHOLE, VALUE,
          "spinup updates its normalisers once a rollout; stable-baselines3 (VecNormalize) at every step"), {1: 3.5}),
     ("ppo", "PongNoFrameskip-v4"): Task(
         {**ON_POLICY, "clip_ratio": 0.1, "clip_value": 0.1, "total_steps": 20_480, "num_envs": 8, "rollout_steps": 128,
-         "minibatches": 4, "epochs": 4, "lr": 2.5e-4, "entropy_coef": 0.01}, {1: 1.6, 2: 1.6}, (
-         EVALUATED_ONCE, FILES, VALUE, ONEDNN, *ATARI)),
+         "minibatches": 4, "epochs": 4, "lr": 2.5e-4, "entropy_coef": 0.01, "checkpoint_steps": 500_000},
+        {1: 1.6, 2: 1.6}, (EVALUATED_ONCE, FILES, PONG_BEGINS, VALUE, ONEDNN, *ATARI)),
     ("dqn", "CartPole-v1"): Task(
         {**DQN, "total_steps": 100_000, "learning_starts": 10_000, "batch_size": 128, "update_every": 10,
          "update_ratio": 0.1, "target_every": 50, "lr": 2.5e-4, "epsilon": 0.05, "explore": 0.5, "hidden": (120, 84)},
-        {1: 2.0}, (*REPLAY, "spinup steps its own copy of CartPole; stable-baselines3 Gymnasium's")),
+        {1: 2.0}, (*REPLAY, WHOLE, "spinup steps its own copy of CartPole; stable-baselines3 Gymnasium's")),
     ("dqn", "PongNoFrameskip-v4"): Task(
         {**DQN, "total_steps": 9000, "learning_starts": 1000, "batch_size": 32, "update_every": 4,
-         "update_ratio": 0.25, "target_every": 250, "lr": 1e-4, "epsilon": 0.01, "explore": 0.1}, {1: 1.6, 2: 1.6}, (
-         *REPLAY, ONEDNN, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each observation "
-         "twice, four frames each")),
+         "update_ratio": 0.25, "target_every": 250, "lr": 1e-4, "epsilon": 0.01, "explore": 0.1,
+         "checkpoint_steps": 500_000}, {1: 1.6, 2: 1.6}, (
+         *REPLAY, PONG_BEGINS, ONEDNN, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each "
+         "observation twice, four frames each")),
     ("td3", "HalfCheetah-v5"): Task(
         {**CHEETAH, "lr": 1e-3, "explore_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2},
-        {1: 1.25, 2: 1.6}, (*REPLAY, ONEDNN, "only stable-baselines3 computes the critic's gradient in the actor's "
-                            "step, where nobody uses it")),
+        {1: 1.25, 2: 1.6}, (
+         *REPLAY, CHEETAH_BEGINS, ONEDNN,
+         "only stable-baselines3 computes the critic's gradient in the actor's step, where nobody uses it")),
     ("sac", "HalfCheetah-v5"): Task(
         {**CHEETAH, "lr": 3e-4, "alpha": 1.0, "learn_alpha": True, "target_entropy": -1.0},
-        {1: 1.25, 2: 1.6}, (*REPLAY, ONEDNN, "only stable-baselines3 computes the critics' gradients in the actor's "
-                            "step, where nobody uses them")),
+        {1: 1.25, 2: 1.6}, (
+         *REPLAY, CHEETAH_BEGINS, ONEDNN,
+         "only stable-baselines3 computes the critics' gradients in the actor's step, where nobody uses them")),
 }
 NETWORKS_ALONE = ("gradient steps a second if they were nothing but the passes of the networks that the method cannot "
                   "do without, forward and backward, at the same shapes, measured for two seconds in the process of "

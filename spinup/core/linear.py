@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-LARGE = 2**21           # multiplications from which on oneDNN is faster
+LARGE = 2**20           # multiplications from which on oneDNN is faster
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 

@@ -74,7 +74,7 @@ class Replay:
         led_to = next_obs if final_obs is None else final_obs
         newest = self._store(self._split(led_to)[:, -1:])                 # [N, 1]
         next_at = newest if self.stacked == 1 else np.concatenate([self.now[:, 1:], newest], 1)
-        slots = np.arange(self.count, self.count + self.num_envs) % self.size
+        slots = ring(self.count, self.num_envs, self.size)
         for name, value in (("obs_at", self.now), ("next_at", next_at), ("act", act), ("rew", rew),
                             ("terminated", terminated)):
             self.rows[name][slots] = value
@@ -91,8 +91,8 @@ class Replay:
     def _oldest_frame(self) -> int:
         """The first frame that a row needs. The oldest row of one environment may need later frames than the next row,
         of another: it has just begun an episode. So N rows are asked, one of each."""
-        rows = np.arange(self.oldest, min(self.oldest + self.num_envs, self.count))
-        return self.rows["obs_at"][rows % self.size, 0].min()
+        slots = ring(self.oldest, min(self.num_envs, self.count - self.oldest), self.size)
+        return self.rows["obs_at"][slots, 0].min()
 
     def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
         """Numbers of rows, each as likely as the other."""
@@ -109,6 +109,9 @@ class Replay:
         A step goes on with the next one where that begins with the very frame that this one led to. It does not where
         the episode ended, nor where a resumed run had to begin a new one, which no step tells.
         """
+        if n == 1:
+            one = self.sample(rows)
+            return one._replace(rew=one.rew[:, None])
         follow = rows[:, None] + self.num_envs * np.arange(n)             # the same environment, a step later each
         there = follow < self.count
         slots = np.where(there, follow, rows[:, None]) % self.size        # a row does not lead to itself
@@ -138,10 +141,9 @@ class Replay:
     def _store(self, frames: np.ndarray) -> np.ndarray:
         """Append frames `[n, m, *frame]`; where they are, `[n, m]`."""
         n, m = frames.shape[:2]
-        at = np.arange(self.frame_count, self.frame_count + n * m)
-        self.frames[at % self.room] = frames.reshape(n * m, *frames.shape[2:])
-        self.frame_count += n * m
-        return at.reshape(n, m)
+        first, self.frame_count = self.frame_count, self.frame_count + n * m
+        self.frames[ring(first, n * m, self.room)] = frames.reshape(n * m, *frames.shape[2:])
+        return np.arange(first, self.frame_count).reshape(n, m)
 
     def state_dict(self) -> dict[str, Any]:
         """The counters; what they count is kept apart, because it is large (`rings`)."""
@@ -165,6 +167,12 @@ class Replay:
     def rings(self) -> dict[str, tuple[np.ndarray, int]]:
         """By name: an array whose slot i % len holds element i, and the number of elements ever stored."""
         return {"frames": (self.frames, self.frame_count), **{k: (v, self.count) for k, v in self.rows.items()}}
+
+
+def ring(first: int, n: int, size: int) -> slice | np.ndarray:
+    """Where elements `first` to `first + n` of a ring of `size` are: a slice if it can be, which is faster to fill."""
+    start = first % size
+    return slice(start, start + n) if start + n <= size else np.arange(start, start + n) % size
 
 
 def frame_room(size: int, num_envs: int, frames: int) -> int:
