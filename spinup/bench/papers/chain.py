@@ -43,7 +43,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                               linewidth=1, label=None if k else {"permuted": "on parameters, labels permuted"}.get(
                                   kind, f"noise on {kind}"))
             axes.set(title=f"N = {n}", xlabel="episodes", ylabel="return of the greedy policy")
-            axes.legend(loc="best")
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     return Paper("Parameter noise on the chain (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders
 

@@ -1,0 +1,131 @@
+"""Papers' own experiments: what counts as solved, what the table promises, and a picture of it."""
+import csv
+import importlib
+import json
+
+import numpy as np
+import pytest
+
+from spinup.bench.papers import bandits, chain, doorkey, noisy_tv
+from spinup.bench.papers.paper import Line, Paper, check_picture, in_turn, run, show
+from spinup.cli import PAPERS
+from spinup.errors import UserError
+
+
+def a_run(folder, **columns):
+    """A folder as a finished run leaves it, with these columns of progress.csv."""
+    folder.mkdir(parents=True)
+    rows = zip(*columns.values(), strict=True)
+    with open(folder / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
+    (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
+    (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
+    return folder
+
+
+def chain_run(folder, n, perfect_from, *, episodes=250, hits=0):
+    """A run on the chain, tested after each episode."""
+    numbers = range(1, episodes + 1)
+    return a_run(folder, steps=[i * (n + 9) for i in numbers],
+                 test_return=[12.0 if i >= perfect_from else 0.01 for i in numbers],
+                 return_max=[1.0 if i <= hits else 0.01 for i in numbers])
+
+
+@pytest.mark.parametrize("perfect_from, since", [(80, 80), (150, 150), (151, float("inf")), (300, float("inf"))])
+def test_solved_is_perfect_to_the_end_and_for_a_hundred_episodes(perfect_from, since, tmp_path):
+    assert chain.solved(chain_run(tmp_path / "a", 40, perfect_from, hits=3), 40) == (since, 3)
+
+
+def test_perfect_once_is_not_solved(tmp_path):
+    folder = chain_run(tmp_path / "a", 40, 1)
+    text = (folder / "progress.csv").read_text().splitlines()
+    text[200] = text[200].replace("12.0", "11.0")                         # once, 50 episodes before the end
+    (folder / "progress.csv").write_text("\n".join(text) + "\n")
+    assert chain.solved(folder, 40)[0] == float("inf")
+
+
+@pytest.mark.parametrize("late, hits, met", [(1, 0, True), (2, 0, False), (0, 1, False)])
+def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hits, met, tmp_path, monkeypatch, capsys):
+    def made(n, kind, seed, log_dir):
+        folder = log_dir / f"{n}_{kind}_{seed}"
+        if kind == "parameters":
+            return chain_run(folder, n, 200 if seed <= late else 90)
+        return chain_run(folder, n, 1000, hits=hits if kind == "actions" and seed == 3 else 0)
+
+    monkeypatch.setattr(chain, "one", made)
+    paper, folders = chain.measure(chain.SEEDS, 2, tmp_path)
+    assert show("chain", paper, folders, tmp_path / "chain.png", tmp_path / "chain.json") == (0 if met else 1)
+    saved = json.loads((tmp_path / "chain.json").read_text())
+    assert saved["met"] is met and saved["chain"]["40"]["permuted"][0]["solved_from_episode"] is None
+    assert (tmp_path / "chain.png").read_bytes().startswith(b"\x89PNG")
+    assert "solved within 150 episodes, of 10" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bored, met", [(0.4, True), (0.46, False)])
+def test_watchers_must_watch_twice_as_long(bored, met, tmp_path, monkeypatch):
+    def made(algorithm, env, seed, log_dir, *flags, label):
+        watching = [0.5] * 5 + [{"pixels": 0.9, "rnd": bored, "inverse": 0.1}.get(label, 0.5)] * 5
+        return a_run(log_dir / f"{label}{seed}", steps=range(10), watching=watching, cells=[20.0] * 10)
+
+    monkeypatch.setattr(noisy_tv, "run", made)
+    paper, folders = noisy_tv.measure((1, 2), 1, tmp_path)
+    assert all(line.met for line in paper.lines) is met
+    assert paper.lines[0].ours == 0.5 and len(folders) == 8
+
+
+def test_who_forgets_at_every_pull_gets_what_chance_gives(tmp_path):
+    """Who stays with the arm that has earned and else takes the next one, and at the first pull knows of none."""
+    class WinStay:
+        env_settings = {"episodes": 10}
+
+        def act_batch(self, obs):
+            last, earned = obs[:, 1:6].argmax(1), obs[:, 6:11].any(1)
+            return np.where(earned, last, (last + 1) % 5)
+
+    wiped, kept, once = (bandits.rewards(WinStay(), "Bandits-5x10-v0", pulls) for pulls in (range(10), (), (5,)))
+    assert sum(wiped) == pytest.approx(5, abs=0.1) and sum(kept) > 5.8
+    assert once[:5] == kept[:5] and once[5] == pytest.approx(0.5, abs=0.03) and once[9] > 0.55
+
+
+def test_random_play_opens_no_door_and_sees_few_rooms():
+    success, cells = doorkey.at_random(doorkey.DOOR)
+    assert success < 0.05 and 5 < cells < 40
+    assert 3 < doorkey.at_random(doorkey.ROOMS)[1] < 9                    # of the first room
+
+
+def test_every_paper_can_be_measured():
+    for name in PAPERS:
+        module = importlib.import_module(f"spinup.bench.papers.{name.replace('-', '_')}")
+        assert module.SEEDS and callable(module.measure)
+
+
+def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path):
+    arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
+    folder = run(*arguments, label="short")
+    assert folder.name == "paper_es_short_CartPole-v1_s1"
+    before = (folder / "progress.csv").stat().st_mtime_ns
+    assert run(*arguments, label="short") == folder and (folder / "progress.csv").stat().st_mtime_ns == before
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "status": "interrupted"}))
+    run(*arguments, label="short")
+    assert json.loads((folder / "result.json").read_text())["status"] == "finished"
+
+
+def test_the_order_of_jobs_is_that_of_what_comes_back():
+    assert in_turn(lambda x: -x, range(5), 3) == [0, -1, -2, -3, -4]
+
+
+@pytest.mark.parametrize("picture", ["nowhere/a.png", "a.svg"])
+def test_a_picture_that_could_not_be_written_is_refused_before_the_runs(picture, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="cannot be written; give a name that ends in .png"):
+        check_picture(chain.Path(picture), None)
+
+
+def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):
+    folder = a_run(tmp_path / "a", steps=[1])
+    paper = Paper("T", [Line("known", "5", 4.5), Line("promised", "", 7, ">= 6", True)], lambda figure: None)
+    assert show("t", paper, [folder], tmp_path / "t.png", None) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
