@@ -154,7 +154,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             batch = [y.reshape(N * T, *y.shape[2:]) for y in (x[:, :T], a, logp_old, adv, targets, values)]
             for epoch in range(1, cfg.epochs + 1):
                 order = torch.randperm(N * T).to(run.device)  # [6] every step once an epoch
-                shuffled = [y[order] for y in batch]          # one gather an epoch; minibatches are then slices
+                shuffled = [y.index_select(0, order) for y in batch]          # one gather; minibatches are slices of it
                 for minibatch in zip(*(y.chunk(cfg.minibatches) for y in shuffled), strict=True):
                     stats = minimize(*minibatch, lr=lr)
                 if cfg.target_kl and stats["kl"] > 1.5 * cfg.target_kl:

@@ -49,8 +49,8 @@ class NatureConvolutions(nn.Module):
                              f"{SMALLEST_IMAGE} pixels a side")
         self.shape = shape
         self.convolutions = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(), nn.Flatten())
+            nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(inplace=True), nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(inplace=True), nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(inplace=True), nn.Flatten())
         for layer in self.convolutions:
             if isinstance(layer, nn.Conv2d):
                 orthogonal(layer.weight, 2**0.5)
