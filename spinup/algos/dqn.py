@@ -73,6 +73,8 @@ def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Te
 
     rew: `[B, n]`, 0 after the last of `length` `[B]` steps.
     """
+    if rew.shape[1] == 1:                                                 # nothing to add up
+        return rew[:, 0], torch.full_like(rew[:, 0], gamma)
     powers = gamma ** torch.arange(rew.shape[1], device=rew.device)
     return (rew * powers).sum(-1), gamma ** length
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 Function = Callable[[np.ndarray], np.ndarray]
+ZERO = np.float32(0)    # a Python 0 would be turned into an array at every call
 
 
 def _normalised(x: np.ndarray) -> np.ndarray:
@@ -14,7 +15,7 @@ def _normalised(x: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(1e-5))
 
 
-IN_NUMPY: dict[type, Function] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, 0), nn.LayerNorm: _normalised}
+IN_NUMPY: dict[type, Function] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, ZERO), nn.LayerNorm: _normalised}
 
 
 def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
@@ -52,10 +53,10 @@ class NumpyMLP:
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         for weight, bias, functions in self.hidden:
-            x = x @ weight + bias
+            x = x.dot(weight) + bias                                      # .3 µs less than x @ weight
             for function in functions:
                 x = function(x)
-        return x @ self.weight + self.bias
+        return x.dot(self.weight) + self.bias
 
 
 class NumpyMLPs:
