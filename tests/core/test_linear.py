@@ -134,8 +134,8 @@ def test_other_types_are_left_to_torch():
 
 # Turned red by: `Layers` for every product, which takes 30 % longer where products are small; the width of the output
 # for the size of the layer; the batch left out.
-@pytest.mark.parametrize("batch, hidden, ours", [(128, (120, 84), False), (256, (256, 256), True), (32, (256, 256), True),
-                                                 (31, (256, 256), False)])
+@pytest.mark.parametrize("batch, hidden, ours", [
+    (128, (120, 84), False), (256, (256, 256), True), (32, (256, 256), True), (31, (256, 256), False)])
 def test_an_mlp_without_large_products_is_left_to_torch(batch, hidden, ours, monkeypatch):
     calls, apply = [], linear.Layers.apply
     monkeypatch.setattr(linear.Layers, "apply", lambda *args: calls.append(1) or apply(*args))
