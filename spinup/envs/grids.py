@@ -39,6 +39,7 @@ def _is(*kinds: str) -> np.ndarray:
 
 EMPTY, WALL, GOAL = code("empty"), code("wall", "grey"), code("goal", "green")
 TV = code("agent")                           # no other cell holds an agent: where this one is, a picture is drawn
+PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve things as unlike as can be
 
 # What holds of a cell, by its code.
 ONE_HOT = np.concatenate([np.eye(n, dtype=np.float32)[part] for n, part in
@@ -321,17 +322,17 @@ class MultiRoom(Grid):
 
 
 class NoisyTV(Grid):
-    """Four rooms of 5 x 5 cells with closed doors between them, no goal, no reward; the first has a TV in its wall.
+    """Four rooms of 5 x 5 cells with closed doors between them, no goal, no reward; one has a TV for a wall.
 
-    The TV is one cell, drawn as any of 180 things, at random, in every step and whatever the agent does. Its next
-    picture cannot be predicted, so an agent that is paid for the error of a prediction of pixels has found a source of
-    pay that never runs dry: it stays and watches. Features that leave out what cannot be controlled (inverse dynamics)
-    or that are a fixed function of the picture alone (random-network distillation) get bored with it, and go on to the
-    other rooms (Burda et al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network
-    Distillation"). From none of those can the TV be seen. Each has a floor of its own colour, as there is little new
-    in a room that looks like the last.
+    The TV, five cells, shows one of `PICTURES`, drawn at random in every step and whatever the agent does. Which comes
+    next cannot be predicted, so an agent that is paid for the error of a prediction of pixels has found a source of
+    pay that never runs dry: it comes and watches. Features that leave out what cannot be controlled (inverse dynamics)
+    or that are a fixed function of the picture alone (random-network distillation) get bored with all twelve (Burda et
+    al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network Distillation").
+    The TV can be seen from no other room. Each has a floor of its own colour, as there is little new in a room that
+    looks like the last.
 
-    An episode is truncated after 200 steps. Agents start in any cell of the first room.
+    An episode is truncated after 200 steps. Agents start in any cell of any room.
 
     Attributes:
         watching: `[N]` bool, whether the TV is in the view that `obs` shows; changed in place.
@@ -357,8 +358,8 @@ class NoisyTV(Grid):
             board[y:y + 5, x:x + 5] = code("floor", colour)
         for y, x, colour in ((4, 6, "yellow"), (6, 9, "purple"), (10, 6, "grey")):
             board[y, x] = code("door", colour, "closed")
-        board[3, 0] = TV
-        return self._int(1, 6), self._int(1, 6), self._int(0, 4)
+        board[1:6, 0] = TV
+        return self._int(1, 6) + 6 * self._int(0, 2), self._int(1, 6) + 6 * self._int(0, 2), self._int(0, 4)
 
     def _reset(self):
         self.take_watching()
@@ -373,7 +374,7 @@ class NoisyTV(Grid):
         codes = super()._view(rows)
         tv = codes == TV
         self.watching[rows] = tv.any((1, 2))
-        pictures = self.rng.integers(EMPTY, CODES, (len(rows), 1, 1), np.uint8)
+        pictures = PICTURES[self.rng.integers(0, len(PICTURES), (len(rows), 1, 1))]
         return np.where(tv, pictures, codes)
 
     def _save(self):
