@@ -1,4 +1,4 @@
-"""Gymnasium's five classic control tasks in numpy: N copies in one array, restarted in the step that ends an episode.
+"""Gymnasium's classic control in numpy, and CartPole half hidden: N copies in an array, restarted within the last step.
 
 Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`), and a test steps
 each beside the original. Where they differ it is by rounding: Acrobot's constants are multiplied out, numpy's cosine
@@ -7,15 +7,19 @@ need not be libm's (both cars), and Gymnasium rounds the state of MountainCarCon
 import math
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import Env
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.wrappers import TransformObservation
 
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv
 
 
 class _Classic(VectorEnv):
-    """What the five share: the clock, the restart and saving. A subclass is its spaces, its `limit` and its physics.
+    """What they share: the clock, the restart and saving. A subclass is its spaces, its `limit` and its physics.
 
     Attributes:
         limit: steps after which an episode is truncated, also where the last one terminates, as Gymnasium's `TimeLimit`
@@ -119,6 +123,19 @@ class CartPole(_Classic):
         spin_up = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * (cos * cos) / 1.1))
         speed_up = push - 0.05 * spin_up * cos / 1.1
         return x + 0.02 * speed, speed + 0.02 * speed_up, angle + 0.02 * spin, spin + 0.02 * spin_up
+
+
+class StatelessCartPole(CartPole):
+    """CartPole without its velocities: one look does not tell what to do, two do. For policies that remember.
+
+    Observation: position (m), angle from upright (rad).
+    """
+
+    def _spaces(self):
+        return _box(2 * self.max_x, 2 * self.max_angle), Discrete(2)
+
+    def _observe(self, state):
+        return state[::2].T.astype(np.float32, order="C")
 
 
 class Acrobot(_Classic):
@@ -250,5 +267,13 @@ class Pendulum(_Classic):
         return (-cost).astype(np.float32), np.zeros(self.num_envs, bool)
 
 
-CLASSIC = {"CartPole-v1": CartPole, "Acrobot-v1": Acrobot, "MountainCar-v0": MountainCar,
-           "MountainCarContinuous-v0": MountainCarContinuous, "Pendulum-v1": Pendulum}
+def _without_velocities(**kwargs: Any) -> Env:
+    """Gymnasium's CartPole, seen as `StatelessCartPole` shows it."""
+    env = CartPoleEnv(**kwargs)
+    low, high = env.observation_space.low[::2], env.observation_space.high[::2]
+    return TransformObservation(env, lambda obs: obs[::2], Box(low, high, dtype=np.float32))
+
+
+gymnasium.register("StatelessCartPole-v0", _without_velocities, max_episode_steps=StatelessCartPole.limit)
+CLASSIC = {"CartPole-v1": CartPole, "StatelessCartPole-v0": StatelessCartPole, "Acrobot-v1": Acrobot,
+           "MountainCar-v0": MountainCar, "MountainCarContinuous-v0": MountainCarContinuous, "Pendulum-v1": Pendulum}
