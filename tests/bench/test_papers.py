@@ -46,8 +46,10 @@ def test_perfect_once_is_not_solved(tmp_path):
     assert chain.solved(folder, 40)[0] == float("inf")
 
 
-@pytest.mark.parametrize("late, hits, met", [(1, 0, True), (2, 0, False), (0, 1, False)])
-def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hits, met, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("late, hits, parked, met", [
+    (1, 0, -0.1, True), (2, 0, -0.1, False), (0, 1, -0.1, False), (0, 0, 3.0, False)])
+def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hits, parked, met, tmp_path, monkeypatch,
+                                                                        capsys):
     def made(n, kind, seed, log_dir):
         folder = log_dir / f"{n}_{kind}_{seed}"
         if kind == "parameters":
@@ -55,6 +57,8 @@ def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hi
         return chain_run(folder, n, 1000, hits=hits if kind == "actions" and seed == 3 else 0)
 
     monkeypatch.setattr(chain, "one", made)
+    monkeypatch.setattr(chain, "run", lambda algorithm, env, seed, log_dir, *flags, label: log_dir / label)
+    monkeypatch.setattr(chain, "e100", lambda folder: {"parameters": 93.0, "actions": parked}[folder.name])
     paper, folders = chain.measure(chain.SEEDS, 2, tmp_path)
     assert show("chain", paper, folders, tmp_path / "chain.png", tmp_path / "chain.json") == (0 if met else 1)
     saved = json.loads((tmp_path / "chain.json").read_text())

@@ -1,20 +1,29 @@
-"""Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): who comes to its far end, and after how long."""
+"""Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): who comes to its far end, and after how long. And on
+a hill whose top pays while every push costs, of which noise on actions learns not to push."""
+import json
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
 from spinup.runs.log import read_progress
+from spinup.runs.process import spinup
 
 LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
 SOLVED, NEVER = 12.0, 400               # the best return; the episodes in which noise on actions never gets there
 GOAL, OF = 150, 9                       # episodes, and how many seeds of ten
+CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # the E100 of noise on parameters at least, on actions at most
+CARS = 5                                # seeds of it
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train with noise on parameters, on actions, and on parameters with permuted labels, each length and seed."""
+    """Train with noise on parameters, on actions, and on parameters with permuted labels, each length and seed; and the
+    car with noise on parameters and on actions."""
     jobs = [(n, kind, seed) for n in LENGTHS for kind in ("parameters", "actions", "permuted") for seed in seeds]
     folders = in_turn(lambda job: one(*job, log_dir), jobs, workers)
+    cars = [(kind, seed) for kind in ("parameters", "actions") for seed in seeds[:CARS]]
+    driven = in_turn(lambda job: run("param_noise", CAR, job[1], log_dir, "--threads", "1", "--noise", job[0],
+                                     label=job[0]), cars, workers)
     found = {job: solved(folder, job[0]) for job, folder in zip(jobs, folders, strict=True)}
     lines, raw = [], {}
     for n in LENGTHS:
@@ -32,6 +41,12 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                  sum(episode < float("inf") for episode, _ in since["permuted"]))]
         raw[str(n)] = {kind: [{"solved_from_episode": None if e == float("inf") else e, "rows_with_goal": hits}
                               for e, hits in values] for kind, values in since.items()}
+    raw["car"] = ends = {kind: [e100(f) for (k, _), f in zip(cars, driven, strict=True) if k == kind]
+                         for kind in ("parameters", "actions")}
+    lines += [Line(f"{CAR}: E100, noise on parameters, {len(seeds[:CARS])} seeds", "", mean(ends["parameters"]),
+                   f">= {TOP}", mean(ends["parameters"]) >= TOP),
+              Line(f"{CAR}: E100, noise on actions of the same size", "", mean(ends["actions"]), f"<= {BOTTOM}",
+                   mean(ends["actions"]) <= BOTTOM)]
 
     def draw(figure: Any) -> None:
         for i, n in enumerate(LENGTHS):
@@ -45,7 +60,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             axes.set(title=f"N = {n}", xlabel="episodes", ylabel="return of the greedy policy")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
-    return Paper("Parameter noise on the chain (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders
+    return Paper("Parameter noise (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders + driven
 
 
 def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
@@ -55,6 +70,10 @@ def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
     if kind == "actions":
         flags += ["--noise", "actions", "--total-steps", str(NEVER * (n + 9))]
     return run("param_noise", env, seed, log_dir, *flags, label=kind)
+
+
+def e100(folder: Path) -> float:
+    return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
 def solved(folder: Path, n: int) -> tuple[float, int]:
