@@ -322,15 +322,17 @@ class MultiRoom(Grid):
 
 
 class NoisyTV(Grid):
-    """Four rooms of 5 x 5 cells with closed doors between them, no goal, no reward; one has a TV for a wall.
+    """Four rooms of 5 x 5 cells in a row, open to each other, no goal, no reward; the first has a TV for a wall.
 
     The TV, five cells, shows one of `PICTURES`, drawn at random in every step and whatever the agent does. Which comes
     next cannot be predicted, so an agent that is paid for the error of a prediction of pixels has found a source of
     pay that never runs dry: it comes and watches. Features that leave out what cannot be controlled (inverse dynamics)
     or that are a fixed function of the picture alone (random-network distillation) get bored with all twelve (Burda et
     al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network Distillation").
-    The TV can be seen from no other room. Each has a floor of its own colour, as there is little new in a room that
-    looks like the last.
+    The TV can be seen from no other room.
+
+    All else can be predicted from what is in view: floors tell the room, walls the direction, and no two places look
+    alike. Where they do, an agent turns about in a corner that looks like another, which surprises it as well.
 
     An episode is truncated after 200 steps. Agents start in any cell of any room.
 
@@ -353,11 +355,11 @@ class NoisyTV(Grid):
         return counts
 
     def _lay_out(self, board):
-        board[:] = WALL
+        for line, across, along in zip((0, 6, 12), COLOURS[:3], COLOURS[3:], strict=True):
+            board[line], board[:, line] = code("wall", across), code("wall", along)
         for (y, x), colour in zip(((1, 1), (1, 7), (7, 7), (7, 1)), COLOURS, strict=False):
             board[y:y + 5, x:x + 5] = code("floor", colour)
-        for y, x, colour in ((4, 6, "yellow"), (6, 9, "purple"), (10, 6, "grey")):
-            board[y, x] = code("door", colour, "closed")
+        board[[4, 6, 10], [6, 9, 6]] = EMPTY                              # ways from room to room
         board[1:6, 0] = TV
         return self._int(1, 6) + 6 * self._int(0, 2), self._int(1, 6) + 6 * self._int(0, 2), self._int(0, 4)
 

@@ -41,6 +41,7 @@ SMALL = ["MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-8x8-v0", "MiniGrid-Empty-8
 STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 DOORS = [code("door", c, "closed") for c in ("red", "green", "blue", "purple", "yellow", "grey")]
 OPEN = [door - 1 for door in DOORS]
+WALLS = [code("wall", c) for c in ("red", "green", "blue", "purple", "yellow", "grey")]
 KEY, LOCK, DONE = code("key", "yellow"), code("door", "yellow", "locked"), 6
 
 
@@ -96,7 +97,7 @@ def plan(env: Grid, i: int, reached: Callable[[int, int], bool] | None = None) -
             after[TOGGLE] = (x, y, heading, carried, board[:at] + bytes([now_open]) + board[at + 1:])
         elif front == KEY:
             after[PICKUP] = (x, y, heading, KEY, board[:at] + bytes([EMPTY]) + board[at + 1:])
-        elif front not in (WALL, TV, LOCK):
+        elif front not in (*WALLS, TV, LOCK):
             after[FORWARD] = (x + STEPS[heading][0], y + STEPS[heading][1], heading, carried, board)
         for action, new in after.items():
             if new not in came:
@@ -347,12 +348,10 @@ def test_distinct_cells_are_counted(id):
     assert env.finished_cells == [] and env.cells.tolist() == [1] * 4
 
 
-def standing(poses: list[tuple[int, int, int]], opened: bool) -> Grid:
-    """The noisy TV with one copy for each pose (x, y, heading); `opened`: all doors are."""
+def standing(poses: list[tuple[int, int, int]]) -> Grid:
+    """The noisy TV with one copy for each pose (x, y, heading)."""
     env = make("NoisyTV-v0", len(poses), seed=0)
     env.reset()
-    if opened:
-        env.board[:] = np.where(np.isin(env.board, DOORS), env.board - 1, env.board)
     for i, pose in enumerate(poses):
         place(env, i, *pose)
     env.obs = env._observe(env.rows)
@@ -365,29 +364,37 @@ def test_the_tv_is_watched_where_minigrid_would_see_it_and_from_no_other_room():
     board.reset()
     screen = [(int(x), int(y)) for y, x in np.argwhere(board.board[0] == TV)]
     assert screen == [(0, y) for y in range(1, 6)]
-    free = np.argwhere((board.board[0] != TV) & (board.board[0] != WALL))
+    free = np.argwhere(~np.isin(board.board[0], [*WALLS, TV]))
     assert len(free) == 4 * 25 + 3
     poses = [(int(x), int(y), heading) for y, x in free for heading in range(4)]
     game = original("MiniGrid-DoorKey-16x16-v0")
     one_hot = np.arange(980) // 20
-    for opened in (False, True):
-        env = standing(poses, opened)
-        for i, pose in enumerate(poses):
-            drawn = begin(game, env, i)
-            places = [game.unwrapped.relative_coords(*cell) for cell in screen]
-            lit = game.unwrapped.gen_obs_grid()[1]
-            seen = [place[0] * 7 + place[1] for place in places if place is not None and lit[place]]
-            assert env.watching[i] == bool(seen)
-            assert set(np.unique(one_hot[env.obs[i] != drawn])) <= set(seen)
-            for cell in env.obs[i].reshape(49, 20)[seen]:
-                assert cell[0] == 0 and cell.sum() == 3                  # as any other, never an unseen one
-        at_home = np.array([x <= 6 and y <= 5 for x, y, _ in poses])
-        assert not env.watching[~at_home].any() and 0.2 < env.watching[at_home].mean() < 0.8
+    env = standing(poses)
+    for i, pose in enumerate(poses):
+        drawn = begin(game, env, i)
+        places = [game.unwrapped.relative_coords(*cell) for cell in screen]
+        lit = game.unwrapped.gen_obs_grid()[1]
+        seen = [place[0] * 7 + place[1] for place in places if place is not None and lit[place]]
+        assert env.watching[i] == bool(seen)
+        assert set(np.unique(one_hot[env.obs[i] != drawn])) <= set(seen)
+        for cell in env.obs[i].reshape(49, 20)[seen]:
+            assert cell[0] == 0 and cell.sum() == 3                  # as any other, never an unseen one
+    at_home = np.array([x <= 6 and y <= 5 for x, y, _ in poses])
+    assert not env.watching[~at_home].any() and 0.2 < env.watching[at_home].mean() < 0.8
+
+
+# Turned red by: walls of one colour, floors of one colour.
+def test_without_the_tv_no_two_places_look_alike():
+    board = standing([(3, 3, 2)]).board[0]
+    free = np.argwhere(~np.isin(board, [*WALLS, TV]))
+    env = standing([(int(x), int(y), heading) for y, x in free for heading in range(4)])
+    views = env.obs[~env.watching]
+    assert len(views) > 300 and len(np.unique(views, axis=0)) == len(views)
 
 
 # Turned red by: one picture for all copies; pictures of two kinds.
 def test_the_tv_changes_though_nothing_else_does():
-    env = standing([(3, 3, 2), (3, 3, 2), (3, 3, 0), (9, 9, 1)], opened=False)
+    env = standing([(3, 3, 2), (3, 3, 2), (3, 3, 0), (9, 9, 1)])
     assert env.watching.tolist() == [True, True, False, False]
     shown = np.array([env.step(np.full(4, DONE)).obs.reshape(4, 49, 20) for _ in range(190)])
     assert (shown[1:, 2:] == shown[:-1, 2:]).all()                        # who looks away sees the same for ever
@@ -402,7 +409,7 @@ def test_the_tv_changes_though_nothing_else_does():
 
 # Turned red by: 201 steps; steps counted once for all copies; counts not cleared by `reset`.
 def test_an_episode_before_the_tv_and_who_watched():
-    env = standing([(3, 3, 2), (3, 3, 0)], opened=False)
+    env = standing([(3, 3, 2), (3, 3, 0)])
     for t in range(200):
         step = env.step(np.array([DONE, DONE]))
         assert step.reward.tolist() == [0, 0] and not step.terminated.any()
@@ -417,11 +424,11 @@ def test_an_episode_before_the_tv_and_who_watched():
 
 # Turned red by: `watching[:len(rows)]` for `watching[rows]`.
 def test_who_watches_is_right_where_one_copy_alone_begins_again():
-    env, rng = standing([(3, 3, 2)] * 6, opened=False), np.random.default_rng(0)
+    env, rng = standing([(3, 3, 2)] * 6), np.random.default_rng(0)
     env.episode_length[:] = np.arange(6) * 30
     for _ in range(200):
         env.step(rng.choice([0, 1, FORWARD], 6))
-        assert env.watching.tolist() == standing([where(env, i) for i in range(6)], opened=False).watching.tolist()
+        assert env.watching.tolist() == standing([where(env, i) for i in range(6)]).watching.tolist()
     assert len(env.take_finished()) == 6
 
 
@@ -431,7 +438,7 @@ def test_all_four_rooms_can_be_reached_in_an_episode():
     env.reset()
     starts = {where(env, i) for i in range(1000)}
     assert {(x, y) for x, y, _ in starts} == {(x, y) for x in inside for y in inside} and len(starts) > 300
-    env = standing([(1, 1, 0)], opened=False)
+    env = standing([(1, 1, 0)])
     way = plan(env, 0, lambda x, y: (x, y) == (1, 11))                    # the far corner of the last room
     for action in way:
         step = env.step(np.array([action]))
