@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import Env
-from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.wrappers import TransformObservation
 
@@ -269,6 +268,7 @@ class Pendulum(_Classic):
 
 def _without_velocities(**kwargs: Any) -> Env:
     """Gymnasium's CartPole, seen as `StatelessCartPole` shows it."""
+    from gymnasium.envs.classic_control import CartPoleEnv
     env = CartPoleEnv(**kwargs)
     low, high = env.observation_space.low[::2], env.observation_space.high[::2]
     return TransformObservation(env, lambda obs: obs[::2], Box(low, high, dtype=np.float32))

@@ -332,7 +332,7 @@ class NoisyTV(Grid):
     The TV can be seen from no other room.
 
     All else can be predicted from what is in view: floors tell the room, walls the direction, and no two places look
-    alike. Where they do, an agent turns about in a corner that looks like another, which surprises it as well.
+    alike. If they did, an agent would turn about in a corner that looks like another, which surprises it as well.
 
     An episode is truncated after 200 steps. Agents start in any cell of any room.
 

@@ -1,13 +1,11 @@
 """Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): who comes to its far end, and after how long. And on
 a hill whose top pays while every push costs, of which noise on actions learns not to push."""
-import json
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
 from spinup.runs.log import read_progress
-from spinup.runs.process import spinup
 
 LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
 SOLVED, NEVER = 12.0, 400               # the best return; the episodes in which noise on actions never gets there
@@ -70,10 +68,6 @@ def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
     if kind == "actions":
         flags += ["--noise", "actions", "--total-steps", str(NEVER * (n + 9))]
     return run("param_noise", env, seed, log_dir, *flags, label=kind)
-
-
-def e100(folder: Path) -> float:
-    return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
 def solved(folder: Path, n: int) -> tuple[float, int]:

@@ -1,4 +1,5 @@
 """What the benchmarks of papers share: runs that are kept, a table of the paper's numbers beside ours, a picture."""
+import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -46,6 +47,11 @@ def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: 
     elif not finished(folder):
         spinup("resume", str(folder))
     return folder
+
+
+def e100(folder: Path) -> float:
+    """Mean return of its policy, deterministic, in a hundred fresh episodes."""
+    return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
