@@ -75,6 +75,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run("ddpg", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
+    target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_optimizer, q_optimizer = (FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
                                  for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
@@ -91,7 +92,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         act, _ = policy.params(obs)
-        with frozen(policy.q):
+        with frozen(q_optimizer.params):
             return deterministic_policy_loss(policy.values(obs, act)).mean(), {}
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
@@ -116,7 +117,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
                     pi_stats.update(learn_pi(obs))
-                    polyak(target, policy, cfg.tau)
+                    polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

@@ -99,6 +99,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run("dqn", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
+    target_weights, weights = list(target.parameters()), list(policy.parameters())
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     replay = make_replay(cfg, env, (), np.int64)
     priorities = Priorities(replay.size, cfg.alpha) if cfg.prioritised else None
@@ -149,7 +150,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     if priorities:
                         priorities.set(rows, stats["errors"].cpu().numpy() + 1e-6)
                     if optimizer.steps % cfg.target_every == 0:
-                        polyak(target, policy, 1)
+                        polyak(target_weights, weights, 1)
                     run.check_finite(loss=stats["loss"])
             if run.row_due:
                 run.log(q=stats["q"], error=stats["error"], loss=stats["loss"], grad_norm=stats["grad_norm"],

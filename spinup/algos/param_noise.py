@@ -98,6 +98,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run("param_noise", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
+    target_weights, weights = list(target.parameters()), list(policy.parameters())
     discrete, dist, N, S = isinstance(policy, QNetwork), policy.dist, cfg.num_envs, cfg.update_every
     acts = policy.advantage if discrete else policy.pi                    # the network that is shaken
     optimizer = FlatAdam(acts.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
@@ -121,7 +122,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        with frozen(policy.q):
+        with frozen(q_optimizer.params):
             return deterministic_policy_loss(policy.values(obs, policy.params(obs)[0])).mean(), {}
 
     learn_q = (q_optimizer or optimizer).minimizer(q_loss)
@@ -171,7 +172,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
                     if not discrete:
                         pi_stats.update(learn_pi(obs))
-                    polyak(target, policy, cfg.tau)
+                    polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
                 if (run.steps + S) // cfg.adapt_every > run.steps // cfg.adapt_every:
                     with torch.no_grad():

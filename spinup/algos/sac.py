@@ -75,6 +75,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run("sac", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
+    target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_optimizer, q_optimizer = (FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile) for params in (
         [*policy.pi.parameters(), policy.log_alpha], policy.q.parameters()))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
@@ -93,7 +94,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def pi_loss(obs: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         act, logp = dist.sample_log_prob(policy.params(obs), noise)
-        with frozen(policy.q):
+        with frozen(q_optimizer.params):
             loss = -soft_value(policy.values(obs, act), logp, policy.log_alpha.exp().detach())       # eq. 9
         if cfg.learn_alpha:
             loss = loss + temperature_loss(policy.log_alpha, logp, target_entropy)
@@ -121,7 +122,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated, torch.randn_like(act)))
                     pi_stats.update(learn_pi(obs, torch.randn_like(act)))
-                    polyak(target, policy, cfg.tau)
+                    polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

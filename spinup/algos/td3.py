@@ -69,6 +69,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run("td3", cfg, env, resume)
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
+    target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_optimizer, q_optimizer = (FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
                                  for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
@@ -85,7 +86,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         act, _ = policy.params(obs)
-        with frozen(policy.q):
+        with frozen(q_optimizer.params):
             return deterministic_policy_loss(policy.values(obs, act, critics=1)).mean(), {}
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
@@ -112,7 +113,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
                     if q_optimizer.steps % cfg.policy_delay == 0:
                         pi_stats.update(learn_pi(obs))
-                        polyak(target, policy, cfg.tau)
+                        polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],

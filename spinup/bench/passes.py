@@ -27,6 +27,7 @@ def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool
     made.close()
     pi, *critics = (nn.Sequential(*net) if plain else net for net in (policy.pi, *policy.q))
     asked, delay = (critics, 1) if algo == "sac" else (critics[:1], settings["policy_delay"])
+    weights, pi_weights = list(policy.q.parameters()), list(pi.parameters())
     k = len(policy.dist.low)
     obs, act = torch.randn(settings["batch_size"], pi[0].in_features), torch.rand(settings["batch_size"], k)
     both, ones = torch.cat([obs, act], 1), torch.ones(settings["batch_size"], 1)
@@ -36,12 +37,12 @@ def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool
             pi(obs)
             for q in critics:
                 q(both)
-        torch.autograd.grad([q(both) for q in critics], list(policy.q.parameters()), [ones] * len(critics))
+        torch.autograd.grad([q(both) for q in critics], weights, [ones] * len(critics))
         if number % delay == 0:
             proposed = torch.cat([obs, pi(obs)[:, :k]], 1)
-            with frozen(policy.q):
+            with frozen(weights):
                 values = [q(proposed) for q in asked]
-            torch.autograd.grad(values, list(pi.parameters()), [ones] * len(asked))
+            torch.autograd.grad(values, pi_weights, [ones] * len(asked))
 
     for number in range(WARM):
         step(number)

@@ -1,5 +1,5 @@
 """Networks of the methods that learn values of actions from a replay."""
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -61,12 +61,12 @@ class QNetwork(nn.Module):
 
 
 @contextmanager
-def frozen(net: nn.Module) -> Iterator[None]:
-    """What is computed inside asks nothing of the weights of `net`: their gradients would take a third of the time."""
+def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
+    """What is computed inside asks nothing of these weights: their gradients would take a third of the time."""
     if torch.compiler.is_compiling():                                     # there unused gradients cost nothing
         yield
         return
-    params = [p for p in net.parameters() if p.requires_grad]
+    params = [p for p in weights if p.requires_grad]
     for p in params:
         p.requires_grad_(False)
     try:

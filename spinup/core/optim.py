@@ -1,6 +1,6 @@
 """Adam for small networks: one flat tensor, one fused call, and on request one compiled function for the whole step."""
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -138,9 +138,9 @@ class Latest(dict):
 
 
 @torch.no_grad()
-def polyak(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """Move the parameters of `target` the share `tau` of the way to those of `online`; 1 copies them."""
-    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)       # all in one call: 10 µs
+def polyak(target: Sequence[Tensor], online: Sequence[Tensor], tau: float) -> None:
+    """Move each parameter of `target` the share `tau` of the way to that of `online`; 1 copies them."""
+    torch._foreach_lerp_(target, online, tau)                             # all in one call
 
 
 def step_size(lr: float, update: int, total: int, warmup: int, anneal: bool) -> float:

@@ -154,13 +154,13 @@ def test_frozen_critics_hand_the_gradient_on_and_keep_none():
     for p in net.q.parameters():
         p.grad = None
     fixed = net.q[1][0].bias.requires_grad_(False)
-    with frozen(net.q):
+    with frozen(list(net.q.parameters())):
         loss = net.values(obs, act).sum()
     loss.backward()
     torch.testing.assert_close(act.grad, expected)
     assert all(p.grad is None for p in net.q.parameters())
     assert not fixed.requires_grad and all(p.requires_grad for p in net.parameters() if p is not fixed)
-    with pytest.raises(ZeroDivisionError), frozen(net.q):
+    with pytest.raises(ZeroDivisionError), frozen(list(net.q.parameters())):
         assert all(p.requires_grad for p in net.pi.parameters())
         raise ZeroDivisionError
     assert not fixed.requires_grad and all(p.requires_grad for p in net.parameters() if p is not fixed)

@@ -146,7 +146,7 @@ def test_polyak_goes_its_share_of_the_way(tau):
     expected = [p.detach().double() * (1 - tau) + g.double() * tau
                 for p, g in zip(target.parameters(), goal, strict=True)]
     memory = [p.data_ptr() for p in target.parameters()]
-    polyak(target, online, tau)
+    polyak(list(target.parameters()), list(online.parameters()), tau)
     rounding = 0 if tau in (0, 1) else 1e-7
     for p, wanted in zip(target.parameters(), expected, strict=True):
         torch.testing.assert_close(p.detach().double(), wanted, rtol=0, atol=rounding)
