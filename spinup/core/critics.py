@@ -107,7 +107,7 @@ class ActorCritics(nn.Module):
     def values(self, obs: Tensor, act: Tensor, critics: int | None = None) -> Tensor:
         """Q of each critic, or of the first so many, `[critics, B]`, for actions `[B, k]` in -1 to 1."""
         both = torch.cat([obs, act], -1)
-        return torch.stack([q(both).squeeze(-1) for q in self.q[:critics]])
+        return torch.cat([q(both) for q in list(self.q)[:critics]], 1).t()
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
         """A function from observations `[N, d]` to what the action distribution takes, in numpy; it follows the weights

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 
@@ -70,13 +69,14 @@ class FlatAdam:
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
             raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or to() on the module")
         grad = self.flat.grad.float()                         # of bf16 parameters a copy, else the same tensor
-        norm = grad.norm()
+        norm = torch.linalg.vector_norm(grad)
         if self.max_grad_norm != float("inf"):
             grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
-        # torch's function, not its class, which imports the compiler when it is made: a second, and 90 MB.
-        adam([self.master], [grad], [self.first], [self.second], [], [self.count], fused=True,
-             lr=self.lr if lr is None else lr, beta1=self.BETAS[0], beta2=self.BETAS[1], eps=self.eps,
-             weight_decay=0, amsgrad=False, maximize=False)
+        # torch's kernel, not its class, which imports the compiler when it is made: a second, and 90 MB.
+        self.count += 1
+        torch._fused_adam_([self.master], [grad], [self.first], [self.second], [], [self.count],
+                           lr=self.lr if lr is None else lr, beta1=self.BETAS[0], beta2=self.BETAS[1], eps=self.eps,
+                           weight_decay=0, amsgrad=False, maximize=False)
         if self.master is not self.flat:
             self.flat.copy_(self.master)
         self.steps += 1
