@@ -21,7 +21,7 @@ class Tasks(VectorEnv):
         super().__init__(num_envs)
         self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(seed))
         self.episodes = self.trials.steps // self.trials.horizon          # of a trial
-        self.observation_space = Box(0, 1, (self.trials.num_states,))
+        self.observation_space = Discrete(self.trials.num_states)
         self.action_space = Discrete(self.trials.num_actions)
         self.seen = np.eye(self.trials.num_states, dtype=np.float32)
 
@@ -47,11 +47,13 @@ class Tasks(VectorEnv):
 
 
 class Memory(VectorEnv):
-    """Another environment, as one who remembers sees it: observations `[N, d + 2 k + 2]`, or `[N, d + k + 3]`.
+    """Another environment, as one who remembers sees it: observations `[N, d + m + 2]`.
 
-    They are what the environment shows `[d]`; the last action, in one-hot form and the same times the last reward
-    `[2 k]` (Discrete: which action earned what, so that no layer need multiply) or as it is and the last reward
-    `[k + 1]` (Box); whether an episode has just ended; and whether a trial begins, when all before is 0.
+    They are what the environment shows `[d]`; what was done and what came of it `[m]`; whether an episode has just
+    ended; and whether a trial begins, when all before is 0. What was done is, of k Discrete actions, the last one in
+    one-hot form and the same times the last reward, m = 2 k: which action earned what, so that no layer need multiply.
+    Where the state is one of S Discrete ones it is which action in which state, m = 2 S k. Box: the last action as it
+    is and the last reward, m = k + 1.
 
     episodes: of a trial, which is an episode here; the clock of its last one ends it as any.
     """
@@ -62,7 +64,9 @@ class Memory(VectorEnv):
         self.size = vector_size(env.observation_space, "rl2")
         self.discrete = isinstance(env.action_space, Discrete)
         k = int(env.action_space.n) if self.discrete else int(np.prod(env.action_space.shape))
-        self.actions, self.memory = k, 2 * k + 1 if self.discrete else k + 2
+        self.tabular = self.discrete and isinstance(env.observation_space, Discrete)
+        self.actions, self.cells = k, k * self.size if self.tabular else k
+        self.memory = 2 * self.cells + 1 if self.discrete else k + 2
         self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
         self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the trial under way
 
@@ -84,6 +88,7 @@ class Memory(VectorEnv):
         return self._first(self.env.obs)[i]
 
     def _step(self, action: np.ndarray) -> Step:
+        cell = np.asarray(action) + (self.actions * self.env.obs.argmax(1) if self.tabular else 0)
         step = self.env.step(action)
         ended = step.terminated | step.truncated
         self.env.finished.clear()                                         # its episodes; trials are counted here
@@ -91,7 +96,7 @@ class Memory(VectorEnv):
         over = self.played == self.episodes
         memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
         if self.discrete:
-            memory[rows, action], memory[rows, self.actions + np.asarray(action)] = 1, step.reward
+            memory[rows, cell], memory[rows, self.cells + cell] = 1, step.reward
         else:
             memory[:, :self.actions], memory[:, self.actions] = action.reshape(self.num_envs, -1), step.reward
         memory[:, -1] = ended

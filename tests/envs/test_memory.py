@@ -51,6 +51,20 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
     assert env.take_finished() == [(21 + 2 + 11 + 12 + 23, 5)]
 
 
+# Turned red by: the cell of the state that an action led to; rows and columns exchanged; a cell that stays lit.
+def test_in_a_table_of_states_it_is_seen_where_an_action_earned_what():
+    env, rng = make("TabularMDPs-10-v0", 8, 3, episodes=10), np.random.default_rng(0)
+    state = env.reset()[:, :10].argmax(1)
+    for _ in range(99):
+        action = rng.integers(0, 5, 8)
+        step = env.step(action)
+        done, earned = (step.obs[:, i:i + 50].reshape(8, 10, 5) for i in (10, 60))
+        assert done[range(8), state, action].tolist() == [1] * 8 and done.sum() == 8
+        np.testing.assert_array_equal(earned[range(8), state, action], step.reward)
+        np.testing.assert_array_equal(earned.sum((1, 2)), step.reward)
+        state = step.obs[:, :10].argmax(1)
+
+
 def test_real_actions_are_seen_as_they_are():
     env = Memory(GymVectorEnv(lambda: Clock(Box(-1, 1, (2,))), 1, 0), 1)
     env.reset()
@@ -67,7 +81,7 @@ def test_real_actions_are_seen_as_they_are():
 def test_tasks_last_for_a_trial(name, episodes, steps, shown):
     env = make(name, 64, 3, episodes=episodes)
     obs, rng = env.reset(), np.random.default_rng(0)
-    assert obs.shape[1] == shown + 2 * 5 + 2
+    assert obs.shape[1] == shown + 2 * shown * 5 + 2
     trials = env.env.trials
     tasks = [getattr(trials, "probs", getattr(trials, "reward_means", None)).clone()]
     for _ in range(2 * steps):
