@@ -4,6 +4,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import numpy as np
+
 from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
 from spinup.runs.log import read_progress
 
@@ -12,6 +14,7 @@ SOLVED, NEVER = 12.0, 400               # the best return; the episodes in which
 GOAL, OF = 150, 9                       # episodes, and how many seeds of ten
 CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # the E100 of noise on parameters at least, on actions at most
 CARS = 5                                # seeds of it
+WINDOW = 10                             # rows that a point of the picture averages
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -33,8 +36,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                  in_time >= least),
             Line(f"N = {n}: episode from which on the greedy policy is perfect, median", "",
                  median(episode for episode, _ in since["parameters"])),
-            Line(f"N = {n}: noise on actions, episodes that reached the end, of {NEVER} x {len(seeds)}", "",
-                 sum(hits for _, hits in since["actions"]), "0", not any(hits for _, hits in since["actions"])),
+            Line(f"N = {n}: noise on actions, seeds that reached the end in {NEVER} episodes, of {len(seeds)}", "",
+                 sum(hits > 0 for _, hits in since["actions"]), "0", not any(hits for _, hits in since["actions"])),
             Line(f"N = {n}, labels permuted: solved, of {len(seeds)}", "",
                  sum(episode < float("inf") for episode, _ in since["permuted"]))]
         raw[str(n)] = {kind: [{"solved_from_episode": None if e == float("inf") else e, "rows_with_goal": hits}
@@ -49,13 +52,15 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     def draw(figure: Any) -> None:
         for i, n in enumerate(LENGTHS):
             axes = figure.add_subplot(1, len(LENGTHS), i + 1)
-            for kind, colour in (("parameters", "#0072B2"), ("actions", "#D55E00"), ("permuted", "#009E73")):
-                for k, seed in enumerate(seeds):
-                    progress = read_progress(folders[jobs.index((n, kind, seed))])
-                    axes.plot([s / (n + 9) for s in progress["steps"]], progress["test_return"], color=colour, alpha=.4,
-                              linewidth=1, label=None if k else {"permuted": "on parameters, labels permuted"}.get(
-                                  kind, f"noise on {kind}"))
-            axes.set(title=f"N = {n}", xlabel="episodes", ylabel="return of the greedy policy")
+            for kind, colour, words in (("parameters", "#0072B2", "noise on parameters"),
+                                        ("actions", "#D55E00", "noise on actions"),
+                                        ("permuted", "#009E73", "on parameters, labels permuted")):
+                of = [read_progress(folders[jobs.index((n, kind, seed))]) for seed in seeds]
+                perfect = np.mean([np.equal(progress["test_return"], SOLVED) for progress in of], 0)
+                axes.plot(np.array(of[0]["steps"][WINDOW - 1:]) / (n + 9),
+                          np.convolve(perfect, np.ones(WINDOW) / WINDOW, "valid"), color=colour, label=words)
+            axes.set(title=f"N = {n}", xlabel="episodes", ylabel="share of greedy policies that are perfect",
+                     ylim=(-0.03, 1.03))
         figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
     return Paper("Parameter noise (Plappert et al. 2018)", lines, draw, {"chain": raw}), folders + driven
