@@ -44,8 +44,8 @@ OBSERVATIONS = ("vectors",)
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     episodes: Count = 1                # episodes of a trial, through which the memory lasts; 1 = recurrent PPO
-    num_envs: Count = 16               # copies stepped together: as many trials side by side
-    rollout_steps: Count = 128         # steps per copy between updates: how far back a gradient goes; a whole trial
+    num_envs: Count = 64               # copies stepped together: as many trials side by side
+    rollout_steps: Count = 64          # steps per copy between updates: how far back a gradient goes; a whole trial
     epochs: Count = 4                  # passes over a batch; 1 = A2C (1-10)
     minibatches: Count = 4             # pieces of a batch, of whole sequences; each is one gradient step (1-16)
     gamma: Unit = 0.99                 # discount, through the whole trial
@@ -57,7 +57,7 @@ class Config(BaseConfig):
     value_coef: NonNegative = 0.5      # weight of the value error: policy and value share the memory
     max_grad_norm: Positive = 1.0      # longer gradients are scaled down to this; through time they can explode
     hidden_size: Count = 64            # numbers that the memory holds
-    normalise_reward: bool = False     # divide rewards by the deviation of the return, so that lr need not fit them
+    normalise_reward: bool = True      # divide rewards by the deviation of the return; else values fill the memory
 
     def __post_init__(self):
         super().__post_init__()
