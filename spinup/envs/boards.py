@@ -1,0 +1,120 @@
+"""Tic-tac-toe and Connect Four: N games side by side in numpy, a bit for each square.
+
+Rules, squares, actions and what is seen are those of PettingZoo's `tictactoe-v3` and `connect_four-v3`.
+"""
+from functools import reduce
+
+import numpy as np
+
+
+class Board:
+    """N games of two players who move by turns. Games that are over wait for `reset`.
+
+    Attributes:
+        rows, columns, num_actions: of the game.
+        num_games: N.
+        own, other: the stones `[N]` uint64 of who is to move, and of who is not; square i is bit `bits[i]`.
+        mover: `[N]`, 0 where the player who began is to move, else 1.
+    """
+
+    rows: int
+    columns: int
+    num_actions: int
+    bits: np.ndarray                                     # of each square, row by row from the top: [rows * columns]
+
+    def __init__(self, num_games: int):
+        self.num_games = num_games
+        self.own, self.other = (np.zeros(num_games, np.uint64) for _ in range(2))
+        self.mover = np.zeros(num_games, np.int64)
+        self.full = _sum(self.bits)
+
+    def reset(self, games: np.ndarray | slice = slice(None)) -> None:
+        """Clear the boards of these games: indices or a mask; without, of all."""
+        self.own[games] = self.other[games] = self.mover[games] = 0
+
+    def legal(self) -> np.ndarray:
+        """Which moves are open to who is to move, `[N, num_actions]` bool."""
+        raise NotImplementedError
+
+    def play(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Make the moves `[N]`. Returns where who moved has won by it, and where the game is over, `[N]` bool each.
+
+        ValueError: a move is not open; nothing was moved then.
+        """
+        stone = self._stone(action)
+        if not stone.all():
+            game = int(np.flatnonzero(stone == 0)[0])
+            raise ValueError(f"move {int(action[game])} is not open in game {game}; legal() says which are")
+        moved = self.own | stone
+        won = self._won(moved)
+        self.own, self.other = self.other, moved
+        self.mover ^= 1
+        return won, won | ((self.own | self.other) == self.full)
+
+    def observe(self) -> np.ndarray:
+        """What who is to move sees: his stones and the other's, `[N, rows, columns, 2]` int8 of 0 and 1."""
+        stones = np.stack([self.own, self.other], 1)[:, None]                        # [N, 1, 2]
+        seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [N, squares, 2]
+        return seen.astype(np.int8).reshape(self.num_games, self.rows, self.columns, 2)
+
+    def _stone(self, action: np.ndarray) -> np.ndarray:
+        """The bit that a move sets, `[N]`; 0 where it is not open."""
+        raise NotImplementedError
+
+    def _won(self, stones: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+def _sum(bits: np.ndarray) -> np.uint64:
+    return reduce(np.bitwise_or, np.uint64(1) << bits)
+
+
+class TicTacToe(Board):
+    """Three in a row. Move a sets the square with the number a, row by row."""
+
+    rows, columns, num_actions = 3, 3, 9
+    bits = np.arange(9, dtype=np.uint64)
+    lines = np.array([_sum(np.array(line, np.uint64)) for line in (
+        (0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))])
+
+    def legal(self):
+        return ((self.own | self.other)[:, None] >> self.bits & np.uint64(1)) == 0
+
+    def _stone(self, action):
+        stone = np.uint64(1) << np.asarray(action).astype(np.uint64)
+        return np.where((self.own | self.other) & stone, np.uint64(0), stone)
+
+    def _won(self, stones):
+        return ((stones[:, None] & self.lines) == self.lines).any(1)
+
+
+class ConnectFour(Board):
+    """Four in a row. Move a drops a stone into column a.
+
+    A column is seven bits, its lowest square first; the seventh stays 0, so that no line goes on from the top of one
+    column to the bottom of the next.
+    """
+
+    rows, columns, num_actions = 6, 7, 7
+    bits = np.array([7 * column + 5 - row for row in range(6) for column in range(7)], np.uint64)
+    lowest = np.uint64(1) << np.arange(0, 49, 7, dtype=np.uint64)                   # of each column
+    highest = np.uint64(1) << np.arange(5, 49, 7, dtype=np.uint64)
+    directions = tuple(np.uint64(step) for step in (1, 7, 6, 8))                    # up, right, and both diagonals
+
+    def legal(self):
+        return ((self.own | self.other)[:, None] & self.highest) == 0
+
+    def _stone(self, action):
+        taken = self.own | self.other
+        stone = (taken + self.lowest[action]) & ~taken       # a carry runs up through the column to its free square
+        return np.where(taken & self.highest[action], np.uint64(0), stone)
+
+    def _won(self, stones):
+        won = np.zeros(len(stones), bool)
+        for step in self.directions:
+            pairs = stones & stones >> step
+            won |= (pairs & pairs >> np.uint64(2) * step) != 0
+        return won
+
+
+BOARDS: dict[str, type[Board]] = {"tictactoe": TicTacToe, "connect_four": ConnectFour}
