@@ -1,0 +1,88 @@
+"""Ratings of players from the games between them, and who should play next.
+
+Both scales are the usual one: 400 points more are odds of ten to one, and the mean is 1200. Elo (1978) is updated game
+by game and follows players that change. Bradley and Terry (1952, doi:10.2307/2334029) fit all games at once, whatever
+their order, and know how sure they are.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+MEAN, POINTS = 1200.0, 400 / np.log(10)              # POINTS: of the scale to a unit of log odds
+
+
+def expected_score(rating: float, other: float) -> float:
+    """What a player of `rating` gets against one of `other` on average: 1 for a win, 0.5 for a draw."""
+    return 1 / (1 + 10 ** ((other - rating) / 400))
+
+
+def elo(rating: float, other: float, score: float, k: float = 16.0) -> tuple[float, float]:
+    """Both ratings after a game in which the first got `score`, 0 to 1. What one wins the other loses."""
+    change = k * (score - expected_score(rating, other))
+    return rating + change, other - change
+
+
+@dataclass(frozen=True)
+class Strengths:
+    """Ratings of P players with 95 % intervals, `[P]` each."""
+
+    rating: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def bradley_terry(scores: np.ndarray) -> Strengths:
+    """Fit the ratings that make the results most probable; P(i beats j) = sigmoid(theta_i - theta_j).
+
+    scores: `[P, P]`, what i got in all its games against j, draws being one half to both; so the games of the two are
+        scores[i, j] + scores[j, i].
+
+    Each player is given a draw against an average one, without which who has won every game would have no finite
+    rating. Intervals are those of the normal distribution that the likelihood is near its top; ValueError where scores
+    are no square of numbers from 0.
+    """
+    scores = np.asarray(scores, float)
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or not (scores >= 0).all():
+        raise ValueError(f"scores must be a square [P, P] of numbers from 0, not {scores.shape}")
+    players, games = len(scores), scores + scores.T
+    np.fill_diagonal(games, 0)
+    got = scores.sum(1) - scores.diagonal() + 0.5
+    theta = np.zeros(players)
+    for _ in range(100):                                                 # Newton; the likelihood is concave
+        p, q = _sigmoid(theta[:, None] - theta), _sigmoid(theta)
+        slope = got - (games * p).sum(1) - q
+        curvature = -games * p * (1 - p)
+        np.fill_diagonal(curvature, q * (1 - q) - curvature.sum(1))
+        step = np.linalg.solve(curvature, slope)
+        theta += np.clip(step, -2, 2)                                    # far from the top a whole step may overshoot
+        if np.abs(step).max(initial=0) < 1e-10:
+            break
+    centre = np.eye(players) - 1 / players                               # only differences are known
+    deviation = np.sqrt((centre @ np.linalg.inv(curvature) @ centre).diagonal())
+    rating = MEAN + POINTS * (centre @ theta)
+    return Strengths(rating, rating - 1.96 * POINTS * deviation, rating + 1.96 * POINTS * deviation)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def next_match(rating: np.ndarray, games: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
+    """Who plays next, and who begins.
+
+    The player with the fewest games meets one near to it in rating, e times less often for every 200 points between
+    them: a game tells most where its end is open. Of the two begins who has done so less often, in all and against the
+    other.
+
+    rating: `[P]`. games: `[P, P]`, how often i has begun against j.
+    """
+    played = games.sum(0) + games.sum(1)
+    fewest = np.flatnonzero(played == played.min())
+    one = int(rng.choice(fewest))
+    near = np.exp(-abs(rating - rating[one]) / 200)
+    near[one] = 0
+    other = int(rng.choice(len(rating), p=near / near.sum()))
+    begun = games.sum(1) - games.sum(0)
+    ahead = begun[one] - begun[other] + 2 * (games[one, other] - games[other, one])
+    first = one if ahead < 0 or (ahead == 0 and rng.random() < 0.5) else other
+    return first, one + other - first
