@@ -6,6 +6,8 @@ from functools import reduce
 
 import numpy as np
 
+Games = np.ndarray | slice                               # which of the games: indices, a mask, or a slice
+
 
 class Board:
     """N games of two players who move by turns. Games that are over wait for `reset`.
@@ -28,37 +30,44 @@ class Board:
         self.mover = np.zeros(num_games, np.int64)
         self.full = _sum(self.bits)
 
-    def reset(self, games: np.ndarray | slice = slice(None)) -> None:
+    def reset(self, games: Games = slice(None)) -> None:
         """Clear the boards of these games: indices or a mask; without, of all."""
         self.own[games] = self.other[games] = self.mover[games] = 0
 
-    def legal(self) -> np.ndarray:
-        """Which moves are open to who is to move, `[N, num_actions]` bool."""
-        raise NotImplementedError
+    def legal(self, games: Games = slice(None)) -> np.ndarray:
+        """Which moves are open to who is to move, `[n, num_actions]` bool, in these of the games; without, in all."""
+        return self._open(self.own[games] | self.other[games])
 
-    def play(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Make the moves `[N]`. Returns where who moved has won by it, and where the game is over, `[N]` bool each.
+    def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Make the moves `[n]`. Returns where who moved has won by it, and where the game is over, `[n]` bool each.
 
         ValueError: a move is not open; nothing was moved then.
         """
-        stone = self._stone(action)
+        own, other = self.own[games], self.other[games]
+        stone = self._stone(own | other, action)
         if not stone.all():
-            game = int(np.flatnonzero(stone == 0)[0])
-            raise ValueError(f"move {int(action[game])} is not open in game {game}; legal() says which are")
-        moved = self.own | stone
-        won = self._won(moved)
-        self.own, self.other = self.other, moved
-        self.mover ^= 1
-        return won, won | ((self.own | self.other) == self.full)
+            i = int(np.flatnonzero(stone == 0)[0])
+            game = np.arange(self.num_games)[games][i]
+            raise ValueError(f"move {int(action[i])} is not open in game {game}; legal() says which are")
+        own = own | stone
+        won = self._won(own)
+        over = won | ((own | other) == self.full)
+        self.own[games], self.other[games] = other, own
+        self.mover[games] ^= 1
+        return won, over
 
-    def observe(self) -> np.ndarray:
-        """What who is to move sees: his stones and the other's, `[N, rows, columns, 2]` int8 of 0 and 1."""
-        stones = np.stack([self.own, self.other], 1)[:, None]                        # [N, 1, 2]
-        seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [N, squares, 2]
-        return seen.astype(np.int8).reshape(self.num_games, self.rows, self.columns, 2)
+    def observe(self, games: Games = slice(None)) -> np.ndarray:
+        """What who is to move sees: his stones and the other's, `[n, rows, columns, 2]` int8 of 0 and 1."""
+        stones = np.stack([self.own[games], self.other[games]], 1)[:, None]          # [n, 1, 2]
+        seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [n, squares, 2]
+        return seen.astype(np.int8).reshape(-1, self.rows, self.columns, 2)
 
-    def _stone(self, action: np.ndarray) -> np.ndarray:
-        """The bit that a move sets, `[N]`; 0 where it is not open."""
+    def _open(self, taken: np.ndarray) -> np.ndarray:
+        """The open moves `[n, num_actions]` where these squares `[n]` are taken."""
+        raise NotImplementedError
+
+    def _stone(self, taken: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """The bit that a move sets, `[n]`; 0 where it is not open."""
         raise NotImplementedError
 
     def _won(self, stones: np.ndarray) -> np.ndarray:
@@ -77,12 +86,12 @@ class TicTacToe(Board):
     lines = np.array([_sum(np.array(line, np.uint64)) for line in (
         (0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))])
 
-    def legal(self):
-        return ((self.own | self.other)[:, None] >> self.bits & np.uint64(1)) == 0
+    def _open(self, taken):
+        return (taken[:, None] >> self.bits & np.uint64(1)) == 0
 
-    def _stone(self, action):
+    def _stone(self, taken, action):
         stone = np.uint64(1) << np.asarray(action).astype(np.uint64)
-        return np.where((self.own | self.other) & stone, np.uint64(0), stone)
+        return np.where(taken & stone, np.uint64(0), stone)
 
     def _won(self, stones):
         return ((stones[:, None] & self.lines) == self.lines).any(1)
@@ -101,11 +110,10 @@ class ConnectFour(Board):
     highest = np.uint64(1) << np.arange(5, 49, 7, dtype=np.uint64)
     directions = tuple(np.uint64(step) for step in (1, 7, 6, 8))                    # up, right, and both diagonals
 
-    def legal(self):
-        return ((self.own | self.other)[:, None] & self.highest) == 0
+    def _open(self, taken):
+        return (taken[:, None] & self.highest) == 0
 
-    def _stone(self, action):
-        taken = self.own | self.other
+    def _stone(self, taken, action):
         stone = (taken + self.lowest[action]) & ~taken       # a carry runs up through the column to its free square
         return np.where(taken & self.highest[action], np.uint64(0), stone)
 

@@ -69,3 +69,20 @@ def test_only_those_games_are_cleared():
     board.reset(np.array([True, False, False]))
     assert board.mover.tolist() == [0, 1, 1]
     assert board.observe().sum((1, 2, 3)).tolist() == [0, 1, 1]
+
+
+def test_some_of_the_games_move_and_the_others_wait():
+    board, alone, some = ConnectFour(5), ConnectFour(2), np.array([1, 3])
+    board.play(np.array([0, 1, 2, 3, 4]))
+    alone.play(np.array([1, 3]))
+    before = board.observe()
+    won, over = board.play(np.array([6, 3]), some)
+    alone.play(np.array([6, 3]))
+    assert won.tolist() == over.tolist() == [False, False] and board.mover.tolist() == [1, 0, 1, 0, 1]
+    np.testing.assert_array_equal(board.observe(some), alone.observe())
+    np.testing.assert_array_equal(board.legal(some), alone.legal())
+    np.testing.assert_array_equal(board.observe()[::2], before[::2])
+    for _ in range(4):
+        board.play(np.array([3]), np.array([3]))
+    with pytest.raises(ValueError, match="move 3 is not open in game 3"):
+        board.play(np.array([0, 3]), some)
