@@ -12,6 +12,7 @@ from gymnasium import Env
 from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.chain import CHAINS
 from spinup.envs.classic import CLASSIC
+from spinup.envs.duels import DUELS
 from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import TASKS, Memory
@@ -22,7 +23,7 @@ EnvSource = str | Callable[[], Env]
 
 # Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
-OURS = CLASSIC | GRIDS | CHAINS | TASKS                                   # id -> what makes our copies of it
+OURS = CLASSIC | GRIDS | CHAINS | TASKS | DUELS                           # id -> what makes our copies of it
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 

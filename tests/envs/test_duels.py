@@ -1,0 +1,99 @@
+"""Games against an opponent, against the same games played on a board by hand."""
+import numpy as np
+import pytest
+
+from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.envs.duels import Duels, random_move
+
+
+def lowest(obs, opponent, noise):
+    """The open move with the lowest number."""
+    return obs[:, -noise.shape[1]:].argmax(1)
+
+
+def random_actions(obs, moves, rng):
+    return random_move(obs, None, rng.random((len(obs), moves)))
+
+
+# Turned red by: the opponent's move left out or made twice, stones seen from the other side, a seat that stays, a draw
+# or a loss paid as something else, an opponent who does not open.
+@pytest.mark.parametrize("game", [TicTacToe, ConnectFour])
+def test_games_are_those_that_two_play_on_a_board(game):
+    env, rng = Duels(game, 8, 0), np.random.default_rng(1)
+    env.reply = lowest
+    boards, seats, outcomes = [game(1) for _ in range(8)], np.arange(8) % 2, set()
+
+    def opponent_moves(i):
+        won, over = boards[i].play(boards[i].legal().argmax(1))
+        return bool(won[0]), bool(over[0])
+
+    def begin(i):
+        boards[i].reset()
+        if seats[i]:
+            opponent_moves(i)
+
+    obs = env.reset()
+    for i in range(8):
+        begin(i)
+    for _ in range(300):
+        for i, board in enumerate(boards):
+            expected = np.concatenate([np.moveaxis(board.observe()[0], -1, 0).ravel(), board.legal()[0]])
+            np.testing.assert_array_equal(obs[i], expected)
+        action = random_actions(obs, game.num_actions, rng)
+        step = env.step(action)
+        for i, board in enumerate(boards):
+            won, over = (bool(x[0]) for x in board.play(action[i:i + 1]))
+            reward = float(won)
+            if not over:
+                lost, over = opponent_moves(i)
+                reward = -float(lost)
+            assert (step.reward[i], step.terminated[i]) == (reward, over)
+            if over:
+                outcomes.add((reward, int(seats[i])))
+                seats[i] ^= 1
+                begin(i)
+        obs = step.obs
+    assert {(1, 0), (1, 1), (-1, 0), (-1, 1)} <= outcomes
+    assert not step.truncated.any()
+
+
+def test_a_move_that_is_not_open_loses_and_the_others_go_on():
+    env = Duels(TicTacToe, 2, 0)
+    obs = env.reset()                                                     # in the second game the opponent has opened
+    taken = int(obs[1, -9:].argmin())
+    step = env.step(np.array([0, taken]))
+    assert step.reward.tolist() == [0, -1] and step.terminated.tolist() == [False, True]
+    assert step.obs[1, :18].sum() == 0 and step.obs[1, -9:].all() and env.seat.tolist() == [0, 0]
+    assert env.take_results() == [(0, -1.0)] and env.take_results() == []
+
+
+def test_opponents_are_drawn_for_each_game_and_asked_by_their_number():
+    env, asked = Duels(ConnectFour, 6, 0), set()
+    numbers = iter(range(100, 10_000))
+
+    def reply(obs, opponent, noise):
+        asked.update(opponent.tolist())
+        return random_move(obs, opponent, noise)
+
+    env.reply, env.draw = reply, lambda n: np.array([next(numbers) for _ in range(n)])
+    obs, rng, met = env.reset(), np.random.default_rng(0), []
+    for _ in range(60):
+        obs = env.step(random_actions(obs, 7, rng)).obs
+        met += [i for i, _ in env.take_results()]
+    assert len(met) == len(set(met)) > 6 and set(met) <= asked
+    assert set(env.opponent.tolist()).isdisjoint(met)
+
+
+def test_it_is_saved_in_the_middle_of_games():
+    one, other = (Duels(ConnectFour, 5, seed) for seed in (1, 2))
+    rng = np.random.default_rng(0)
+    obs = one.reset()
+    other.reset()
+    for _ in range(13):
+        obs = one.step(random_actions(obs, 7, rng)).obs
+    other.load_state_dict(one.state_dict())
+    for _ in range(60):
+        action = random_actions(one.obs, 7, rng)
+        for a, b in zip(one.step(action), other.step(action), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert one.take_results() == other.take_results() and one.take_finished() == other.take_finished()
