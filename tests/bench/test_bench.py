@@ -237,11 +237,12 @@ def test_the_peers_clock_begins_after_the_step_and_its_update():
 
 
 @pytest.mark.parametrize("algo, calls, products", [
-    ("sac", 4 * 8, 4 * (24 + 10 + 11)), ("td3", 2 * 5 + 2 * 7, 2 * (15 + 10) + 2 * (21 + 10 + 8))])
+    ("sac", 4 * 5, 4 * (24 + 10 + 11)), ("td3", 2 * 2 + 2 * 4, 2 * (15 + 10) + 2 * (21 + 10 + 8))])
 def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, calls, products, monkeypatch):
     """Targets: actor and critics; critics; actor and, of TD3 one and at every second step, the critics after it.
 
-    Of three layers each: 3 products forward; backward 5 for a critic; 5 for an actor, and 3 for a critic before it."""
+    Of three layers each: 3 products forward; backward 5 for a critic; 5 for an actor, and 3 for a critic before it.
+    `calls`: those that are remembered for going back, so without the three of the targets."""
     seen, multiplied = [], []
     apply, product = Layers.apply, linear.product
     monkeypatch.setattr(linear, "product", lambda *args: multiplied.append(1) or product(*args))
