@@ -33,7 +33,8 @@ ES = {"num_envs": 8, "pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "to
 DQN = {**REPLAY, "target_every": 50, "explore": 0.5}
 SHAKEN = {**REPLAY, "tau": 0.02, "noise": "parameters", "explore": 0.5, "adapt_every": 8, "adapt": 1.05}
 CURIOUS = {**QUICK, "rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)}
-RECURRENT = {**QUICK, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32, "minibatches": 2}
+RECURRENT = {**QUICK, "rollout_steps": 32, "lr": 0.01, "total_steps": 12_288, "entropy_coef": 0.0, "hidden_size": 32,
+             "minibatches": 2}
 LEARNS = {
     "vpg": {"discrete": VPG, "multidiscrete": VPG, "box far": {**VPG, **FAR},
             "image": {**VPG, **IMAGES, "rollout_steps": 8, "value_epochs": 1}},
