@@ -28,7 +28,6 @@ class Duels(VectorEnv):
         reply: makes the opponents' moves; at first `random_move`.
         draw: from a number of games that begin to the numbers of their opponents; at first all 0.
         opponent: of each game `[N]`, by its number. seat: `[N]`, 0 where the learner begins.
-        results: (opponent, reward) of each game that ended since `take_results` was last called.
     """
 
     def __init__(self, game: type[Board], num_envs: int, seed: int):
@@ -39,16 +38,9 @@ class Duels(VectorEnv):
         self.action_space = Discrete(self.moves)
         self.reply: Reply = random_move
         self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)
-        self.results: list[tuple[int, float]] = []
-
-    def take_results(self) -> list[tuple[int, float]]:
-        """(opponent, reward) of the games that ended since the last call, in the order in which they ended."""
-        results, self.results = self.results, []
-        return results
 
     def _reset(self) -> np.ndarray:
         self.board.reset()
-        self.results.clear()
         self.seat, self.opponent = np.arange(self.num_envs) % 2, self.draw(self.num_envs)
         self._answer(np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool))
         return self._see()
@@ -78,7 +70,6 @@ class Duels(VectorEnv):
         """These games ended so; the next begins, from the other seat."""
         if len(games):
             reward[games], over[games] = result, True
-            self.results += [(int(i), float(result)) for i in self.opponent[games]]
             self.board.reset(games)
             self.seat[games] ^= 1
             self.opponent[games] = self.draw(len(games))
@@ -90,13 +81,12 @@ class Duels(VectorEnv):
     def _save(self) -> dict[str, Any]:
         board = {name: getattr(self.board, name).copy() for name in ("own", "other", "mover")}
         return {"board": board, "seat": self.seat.copy(), "opponent": self.opponent.copy(),
-                "results": [list(r) for r in self.results], "rng": self.rng.bit_generator.state}
+                "rng": self.rng.bit_generator.state}
 
     def _load(self, state: dict[str, Any]) -> None:
         for name, value in state["board"].items():
             setattr(self.board, name, np.asarray(value).copy())
         self.seat, self.opponent = np.asarray(state["seat"]).copy(), np.asarray(state["opponent"]).copy()
-        self.results = [(int(i), float(r)) for i, r in state["results"]]
         self.rng.bit_generator.state = state["rng"]
 
 

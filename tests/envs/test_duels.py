@@ -64,7 +64,6 @@ def test_a_move_that_is_not_open_loses_and_the_others_go_on():
     step = env.step(np.array([0, taken]))
     assert step.reward.tolist() == [0, -1] and step.terminated.tolist() == [False, True]
     assert step.obs[1, :18].sum() == 0 and step.obs[1, -9:].all() and env.seat.tolist() == [0, 0]
-    assert env.take_results() == [(0, -1.0)] and env.take_results() == []
 
 
 def test_opponents_are_drawn_for_each_game_and_asked_by_their_number():
@@ -78,8 +77,10 @@ def test_opponents_are_drawn_for_each_game_and_asked_by_their_number():
     env.reply, env.draw = reply, lambda n: np.array([next(numbers) for _ in range(n)])
     obs, rng, met = env.reset(), np.random.default_rng(0), []
     for _ in range(60):
-        obs = env.step(random_actions(obs, 7, rng)).obs
-        met += [i for i, _ in env.take_results()]
+        before = env.opponent.copy()
+        step = env.step(random_actions(obs, 7, rng))
+        obs, met = step.obs, met + before[step.terminated].tolist()
+        assert (env.opponent[~step.terminated] == before[~step.terminated]).all()
     assert len(met) == len(set(met)) > 6 and set(met) <= asked
     assert set(env.opponent.tolist()).isdisjoint(met)
 
@@ -96,4 +97,4 @@ def test_it_is_saved_in_the_middle_of_games():
         action = random_actions(one.obs, 7, rng)
         for a, b in zip(one.step(action), other.step(action), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert one.take_results() == other.take_results() and one.take_finished() == other.take_finished()
+    assert one.take_finished() == other.take_finished()
