@@ -2,65 +2,61 @@
 
 Rules, squares, actions and what is seen are those of PettingZoo's `tictactoe-v3` and `connect_four-v3`.
 """
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 
-Games = np.ndarray | slice                               # which of the games: indices, a mask, or a slice
+from spinup.envs.games import Duels, Game, Games
 
 
-class Board:
-    """N games of two players who move by turns. Games that are over wait for `reset`.
+class Board(Game):
+    """A `Game` on squares, where who completes a line wins, and a full board is a draw.
 
     Attributes:
-        rows, columns, num_actions: of the game.
-        num_games: N.
+        rows, columns: of the board.
         own, other: the stones `[N]` uint64 of who is to move, and of who is not; square i is bit `bits[i]`.
-        mover: `[N]`, 0 where the player who began is to move, else 1.
     """
 
     rows: int
     columns: int
-    num_actions: int
     bits: np.ndarray                                     # of each square, row by row from the top: [rows * columns]
 
-    def __init__(self, num_games: int):
-        self.num_games = num_games
+    def __init__(self, num_games: int, seed: int = 0):
+        super().__init__(num_games)
         self.own, self.other = (np.zeros(num_games, np.uint64) for _ in range(2))
-        self.mover = np.zeros(num_games, np.int64)
-        self.full = _sum(self.bits)
+        self.shape, self.full = (self.rows, self.columns, 2), _sum(self.bits)
 
     def reset(self, games: Games = slice(None)) -> None:
-        """Clear the boards of these games: indices or a mask; without, of all."""
         self.own[games] = self.other[games] = self.mover[games] = 0
 
     def legal(self, games: Games = slice(None)) -> np.ndarray:
-        """Which moves are open to who is to move, `[n, num_actions]` bool, in these of the games; without, in all."""
         return self._open(self.own[games] | self.other[games])
 
     def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """Make the moves `[n]`. Returns where who moved has won by it, and where the game is over, `[n]` bool each.
-
-        ValueError: a move is not open; nothing was moved then.
-        """
         own, other = self.own[games], self.other[games]
         stone = self._stone(own | other, action)
         if not stone.all():
-            i = int(np.flatnonzero(stone == 0)[0])
-            game = np.arange(self.num_games)[games][i]
-            raise ValueError(f"move {int(action[i])} is not open in game {game}; legal() says which are")
+            self.check_open(action, games)
         own = own | stone
         won = self._won(own)
         over = won | ((own | other) == self.full)
         self.own[games], self.other[games] = other, own
         self.mover[games] ^= 1
-        return won, over
+        return won.astype(np.float32), over
 
     def observe(self, games: Games = slice(None)) -> np.ndarray:
-        """What who is to move sees: his stones and the other's, `[n, rows, columns, 2]` int8 of 0 and 1."""
+        """The own stones and the other's, `[n, rows, columns, 2]` int8 of 0 and 1."""
         stones = np.stack([self.own[games], self.other[games]], 1)[:, None]          # [n, 1, 2]
         seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [n, squares, 2]
-        return seen.astype(np.int8).reshape(-1, self.rows, self.columns, 2)
+        return seen.astype(np.int8).reshape(-1, *self.shape)
+
+    def save(self) -> dict[str, Any]:
+        return {name: getattr(self, name).copy() for name in ("own", "other", "mover")}
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            getattr(self, name)[:] = value
 
     def _open(self, taken: np.ndarray) -> np.ndarray:
         """The open moves `[n, num_actions]` where these squares `[n]` are taken."""
@@ -126,3 +122,4 @@ class ConnectFour(Board):
 
 
 BOARDS: dict[str, type[Board]] = {"tictactoe": TicTacToe, "connect_four": ConnectFour}
+DUELS = {"TicTacToe-v0": partial(Duels, TicTacToe), "ConnectFour-v0": partial(Duels, ConnectFour)}

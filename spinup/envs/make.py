@@ -10,9 +10,9 @@ import gymnasium
 from gymnasium import Env
 
 from spinup.envs.atari import AtariVector, protocol
+from spinup.envs.boards import DUELS
 from spinup.envs.chain import CHAINS
 from spinup.envs.classic import CLASSIC
-from spinup.envs.duels import DUELS
 from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import TASKS, Memory

@@ -21,23 +21,23 @@ def test_a_thousand_random_games_are_the_same_in_pettingzoo(name):
     while running.any():
         seen, legal, mover = board.observe(), board.legal(), board.mover.copy()
         action = random_moves(legal, rng)
-        won, over = board.play(action)
+        worth, over = board.play(action)
         for i in np.flatnonzero(running):
-            games[i].append((seen[i], legal[i], mover[i], action[i], won[i], over[i]))
+            games[i].append((seen[i], legal[i], mover[i], action[i], worth[i], over[i]))
         running &= ~over
         board.reset(~running)
 
     theirs = pettingzoo.make("aec", THEIRS[name]).unwrapped
     for game in games:
         theirs.reset()
-        for seen, legal, mover, action, won, over in game:
+        for seen, legal, mover, action, worth, over in game:
             agent = theirs.agent_selection
             expected = theirs.observe(agent)
             assert theirs.possible_agents.index(agent) == mover
             np.testing.assert_array_equal(seen, expected["observation"])
             np.testing.assert_array_equal(legal, expected["action_mask"])
             theirs.step(int(action))
-            assert over == theirs.terminations[agent] and won == (theirs.rewards[agent] == 1)
+            assert over == theirs.terminations[agent] and worth == (theirs.rewards[agent] == 1)
     lengths = [len(game) for game in games]
     assert any(game[-1][4] and game[-1][2] == seat for seat in (0, 1) for game in games) and min(lengths) < max(lengths)
 
@@ -46,8 +46,8 @@ def test_a_thousand_random_games_are_the_same_in_pettingzoo(name):
 def test_draws_are_over_without_a_winner(name):
     board, rng, draws = BOARDS[name](4000), np.random.default_rng(1), 0
     for _ in range(60):
-        won, over = board.play(random_moves(board.legal(), rng))
-        draws += (over & ~won).sum()
+        worth, over = board.play(random_moves(board.legal(), rng))
+        draws += (over & (worth == 0)).sum()
         board.reset(over)
     assert draws > 0
 
@@ -76,9 +76,9 @@ def test_some_of_the_games_move_and_the_others_wait():
     board.play(np.array([0, 1, 2, 3, 4]))
     alone.play(np.array([1, 3]))
     before = board.observe()
-    won, over = board.play(np.array([6, 3]), some)
+    worth, over = board.play(np.array([6, 3]), some)
     alone.play(np.array([6, 3]))
-    assert won.tolist() == over.tolist() == [False, False] and board.mover.tolist() == [1, 0, 1, 0, 1]
+    assert worth.tolist() == over.tolist() == [0, 0] and board.mover.tolist() == [1, 0, 1, 0, 1]
     np.testing.assert_array_equal(board.observe(some), alone.observe())
     np.testing.assert_array_equal(board.legal(some), alone.legal())
     np.testing.assert_array_equal(board.observe()[::2], before[::2])

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from spinup.envs.boards import ConnectFour, TicTacToe
-from spinup.envs.duels import Duels, random_move
+from spinup.envs.games import Duels, random_move
 
 
 def lowest(obs, opponent, noise):
@@ -24,8 +24,8 @@ def test_games_are_those_that_two_play_on_a_board(game):
     boards, seats, outcomes = [game(1) for _ in range(8)], np.arange(8) % 2, set()
 
     def opponent_moves(i):
-        won, over = boards[i].play(boards[i].legal().argmax(1))
-        return bool(won[0]), bool(over[0])
+        worth, over = boards[i].play(boards[i].legal().argmax(1))
+        return -float(worth[0]), bool(over[0])
 
     def begin(i):
         boards[i].reset()
@@ -37,16 +37,14 @@ def test_games_are_those_that_two_play_on_a_board(game):
         begin(i)
     for _ in range(300):
         for i, board in enumerate(boards):
-            expected = np.concatenate([np.moveaxis(board.observe()[0], -1, 0).ravel(), board.legal()[0]])
+            expected = np.concatenate([board.observe()[0].ravel(), board.legal()[0]])
             np.testing.assert_array_equal(obs[i], expected)
         action = random_actions(obs, game.num_actions, rng)
         step = env.step(action)
         for i, board in enumerate(boards):
-            won, over = (bool(x[0]) for x in board.play(action[i:i + 1]))
-            reward = float(won)
+            reward, over = (x[0] for x in board.play(action[i:i + 1]))
             if not over:
-                lost, over = opponent_moves(i)
-                reward = -float(lost)
+                reward, over = opponent_moves(i)
             assert (step.reward[i], step.terminated[i]) == (reward, over)
             if over:
                 outcomes.add((reward, int(seats[i])))

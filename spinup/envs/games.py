@@ -1,0 +1,143 @@
+"""Games of two who move by turns, and such a game as an environment of one: what the other does is part of a step."""
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from spinup.envs.vector import Step, VectorEnv
+
+Games = np.ndarray | slice                               # which of the games: indices, a mask, or a slice
+# From what opponents see `[n, d]`, which opponents they are `[n]`, and uniform noise `[n, A]` to their moves `[n]`.
+Reply = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+
+class Game:
+    """N games side by side. Those that are over wait for `reset`. A game of your own is a subclass of this.
+
+    Attributes:
+        num_games: N.
+        num_actions: A; moves are numbers from 0 to A - 1.
+        shape: of what `observe` shows of one game.
+        mover: `[N]`, 0 where the player who began is to move, else 1.
+    """
+
+    num_actions: int
+    shape: tuple[int, ...]
+
+    def __init__(self, num_games: int, seed: int = 0):
+        self.num_games, self.mover = num_games, np.zeros(num_games, np.int64)
+
+    def reset(self, games: Games = slice(None)) -> None:
+        """Begin these games anew; without, all."""
+        raise NotImplementedError
+
+    def legal(self, games: Games = slice(None)) -> np.ndarray:
+        """Which moves are open to who is to move, `[n, A]` bool, in these of the games; without, in all."""
+        raise NotImplementedError
+
+    def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        """Make the moves `[n]`. Returns what it was worth to who moved, `[n]`: 1 where the game is won by it, -1 where
+        it is lost, 0 in a draw and while it goes on; and where the game is over, `[n]` bool.
+
+        ValueError: a move is not open; nothing was moved then.
+        """
+        raise NotImplementedError
+
+    def observe(self, games: Games = slice(None)) -> np.ndarray:
+        """What who is to move sees, `[n, *shape]`."""
+        raise NotImplementedError
+
+    def save(self) -> dict[str, Any]:
+        """All that the rest of the games depends on, as plain arrays and numbers."""
+        raise NotImplementedError
+
+    def load(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def numbers(self, games: Games) -> np.ndarray:
+        """Which games are meant, as numbers `[n]`."""
+        return np.arange(self.num_games)[games]
+
+    def check_open(self, action: np.ndarray, games: Games) -> None:
+        """ValueError where a move `[n]` is not open."""
+        if len(closed := np.flatnonzero(~self.legal(games)[np.arange(len(action)), action])):
+            i = int(closed[0])
+            raise ValueError(f"move {int(action[i])} is not open in game {self.numbers(games)[i]}; legal() says which "
+                             "are")
+
+
+def see(game: Game, games: Games = slice(None)) -> np.ndarray:
+    """What a player is given, `[n, d + A]` float32: what `observe` shows, flat, and which of the A moves are open."""
+    shown = game.observe(games)
+    return np.concatenate([shown.reshape(len(shown), -1), game.legal(games)], 1, dtype=np.float32)
+
+
+def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Any open move, as likely as any other: a `Reply`."""
+    return (noise * obs[:, -noise.shape[1]:]).argmax(1)
+
+
+class Duels(VectorEnv):
+    """N copies of a `Game`, each against an opponent, in one seat and the other by turns.
+
+    Observations `[N, d + A]` are those of `see`. The reward is 1 for a win, -1 for a loss, 0 for a draw, at the end.
+    A move that is not open loses.
+
+    Attributes:
+        reply: makes the opponents' moves; at first `random_move`.
+        draw: from a number of games that begin to the numbers of their opponents; at first all 0.
+        opponent: of each game `[N]`, by its number. seat: `[N]`, 0 where the learner begins.
+    """
+
+    def __init__(self, make_game: Callable[[int, int], Game], num_envs: int, seed: int):
+        super().__init__(num_envs)
+        self.game, self.rng = make_game(num_envs, seed), np.random.default_rng(seed)
+        self.observation_space = Box(0, 1, (int(np.prod(self.game.shape)) + self.game.num_actions,))
+        self.action_space = Discrete(self.game.num_actions)
+        self.reply: Reply = random_move
+        self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)
+
+    def _reset(self) -> np.ndarray:
+        self.game.reset()
+        self.seat, self.opponent = np.arange(self.num_envs) % 2, self.draw(self.num_envs)
+        self._answer(np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool))
+        return see(self.game)
+
+    def _step(self, action: np.ndarray) -> Step:
+        reward, over = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
+        action, last = np.asarray(action), self.obs
+        open_ = self.game.legal()[np.arange(self.num_envs), action]
+        self._end(np.flatnonzero(~open_), -1, reward, over)
+        moving = np.flatnonzero(open_)
+        worth, ended = self.game.play(action[moving], moving)
+        self._end(moving[ended], worth[ended], reward, over)
+        self._answer(reward, over)
+        # Nothing follows the end of a game, so that what it shows there is never looked at.
+        return Step(see(self.game), reward, over, np.zeros(self.num_envs, bool), last.copy() if over.any() else None)
+
+    def _answer(self, reward: np.ndarray, over: np.ndarray) -> None:
+        """Let opponents move wherever it is their turn; where that ends a game and they begin the next one, again."""
+        while len(turn := np.flatnonzero(self.game.mover != self.seat)):
+            noise = self.rng.random((len(turn), self.game.num_actions), np.float32)
+            move = self.reply(see(self.game, turn), self.opponent[turn], noise)
+            worth, ended = self.game.play(move, turn)
+            self._end(turn[ended], -worth[ended], reward, over)
+
+    def _end(self, games: np.ndarray, result: np.ndarray | float, reward: np.ndarray, over: np.ndarray) -> None:
+        """These games ended so; the next begins, from the other seat."""
+        if len(games):
+            reward[games], over[games] = result, True
+            self.game.reset(games)
+            self.seat[games] ^= 1
+            self.opponent[games] = self.draw(len(games))
+
+    def _save(self) -> dict[str, Any]:
+        return {"game": self.game.save(), "seat": self.seat.copy(), "opponent": self.opponent.copy(),
+                "rng": self.rng.bit_generator.state}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.game.load(state["game"])
+        self.seat, self.opponent = np.asarray(state["seat"]).copy(), np.asarray(state["opponent"]).copy()
+        self.rng.bit_generator.state = state["rng"]
