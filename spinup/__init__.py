@@ -9,10 +9,10 @@ The functions named in `__all__` are made when first used, so that `import spinu
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spinup.api import curiosity, ddpg, dqn, es, load, param_noise, ppo, rl2, sac, td3, vpg
+    from spinup.api import curiosity, ddpg, dqn, es, load, param_noise, ppo, rl2, sac, self_play, td3, vpg
 
 __version__ = "0.1.0"
-__all__ = ["curiosity", "ddpg", "dqn", "es", "load", "param_noise", "ppo", "rl2", "sac", "td3", "vpg"]
+__all__ = ["curiosity", "ddpg", "dqn", "es", "load", "param_noise", "ppo", "rl2", "sac", "self_play", "td3", "vpg"]
 
 
 def __getattr__(name: str) -> Any:

@@ -52,6 +52,7 @@ param_noise = public("param_noise")
 ppo = public("ppo")
 rl2 = public("rl2")
 sac = public("sac")
+self_play = public("self_play")
 td3 = public("td3")
 vpg = public("vpg")
 

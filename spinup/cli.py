@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PAPERS = {"chain": "parameter noise", "bandits": "RL²", "noisy-tv": "curiosity", "doorkey": "curiosity",
           "es-scaling": "evolution strategies"}
 ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es",
-                                                          "param_noise", "curiosity", "rl2")}
+                                                          "param_noise", "curiosity", "rl2", "self_play")}
 METHODS = {             # of language models; several may be in one file
     "sft": "llm.algos.sft", "reinforce": "llm.algos.reinforce", "rloo": "llm.algos.reinforce",
     "remax": "llm.algos.reinforce", "reinforce_pp": "llm.algos.reinforce", "grpo": "llm.algos.grpo",

@@ -89,6 +89,14 @@ class NumpyMLPs:
                 x = function(x)
         return x[:, 0]
 
+    def one(self, i: int, x: np.ndarray) -> np.ndarray:
+        """Outputs `[..., k]` of network i alone for inputs `[..., d]`."""
+        for weights, biases, functions in zip(self.weights, self.biases, self.functions, strict=True):
+            x = x.dot(weights[i]) + biases[i]
+            for function in functions:
+                x = function(x)
+        return x
+
     def state_dict(self) -> dict[str, list[Tensor]]:
         return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],
                 "biases": [torch.from_numpy(x.copy()) for x in self.biases]}

@@ -13,13 +13,15 @@ from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.boards import DUELS
 from spinup.envs.chain import CHAINS
 from spinup.envs.classic import CLASSIC
+from spinup.envs.games import Duels, Game
 from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import TASKS, Memory
 from spinup.envs.vector import VectorEnv
+from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, zoo_ids
 from spinup.errors import UserError, nearest
 
-EnvSource = str | Callable[[], Env]
+EnvSource = str | Callable[[], Env] | type[Game]
 
 # Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
@@ -31,9 +33,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
     """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
 
     Args:
-        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), or a
-            function that makes a Gymnasium environment; it is given `kwargs`.
-        num_envs: number of copies.
+        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), an id
+            of PettingZoo's ("classic/chess-v6"; see `spinup.envs.zoo`), a function that makes a Gymnasium environment
+            and is given `kwargs`, or a subclass of `spinup.envs.games.Game`.
+        num_envs: number of copies; where several agents act at once, of agents.
         seed: decides every random number in them.
         episodes: of a trial, where the learner remembers (`spinup.envs.memory.Memory`); 0: as it is.
         kwargs: settings of the environment itself, as for `gymnasium.make`; of an Atari game those of
@@ -45,6 +48,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
     """
     if episodes:
         return Memory(make(env, num_envs, seed, **kwargs), episodes)
+    if isinstance(env, type) and issubclass(env, Game):
+        return Duels(env, num_envs, seed)
+    if is_zoo(env):
+        return make_zoo(find_zoo_id(env), num_envs, seed, **kwargs)
     if env in OURS and not kwargs:
         return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
@@ -61,6 +68,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
                             "return a gymnasium.Env")
         return made
     env = find_id(env)
+    if is_zoo(env):
+        raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
     if env not in gymnasium.registry:
         raise UserError(f"{env} is of this library alone, and nothing draws it; `spinup eval` plays it")
     try:
@@ -83,6 +92,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
 
 def find_id(env: str) -> str:
     """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
+    if is_zoo(env):
+        return find_zoo_id(env)
     package, _, name = env.rpartition(":")
     for prefix, (module, extra) in PLUGINS.items():
         if name.startswith(prefix) or (module == "ale_py" and protocol(name)):
@@ -136,4 +147,5 @@ def registered() -> list[str]:
     for module, _ in PLUGINS.values():
         if find_spec(module) is not None:
             importlib.import_module(module)
-    return sorted(i for i in {*gymnasium.registry, *OURS} if not i.startswith(("phys2d/", "tabular/", "GymV")))
+    ids = {*gymnasium.registry, *OURS, *zoo_ids()}
+    return sorted(i for i in ids if not i.startswith(("phys2d/", "tabular/", "GymV")))

@@ -26,6 +26,9 @@ METRICS = {
     "value_loss": "half the squared error of the value function",
     "explained_variance": "share of the variance of the returns that the value function knows; 1 all, 0 as a constant",
     "epochs": "passes over the batch in the last update; fewer than --epochs where --target-kl ended it",
+    # Self-play.
+    "rating": "Elo rating of the learner, from its games against its past selves; who began with it had 1200",
+    "versions": "past selves in the pool",
     # Curiosity.
     "bonus": "mean surprise of the steps of the last batch, before it is scaled",
     "bonus_loss": "what the networks that are surprised last minimised",

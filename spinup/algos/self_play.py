@@ -1,0 +1,203 @@
+"""Self-play: PPO against a pool of its own past selves, in games of two.
+
+An agent alone in the world can only be as good as the world is hard. In self-play the other player is a copy of the
+agent, so that it always meets one of its own strength. Against its newest copy alone it can run in circles, as of
+paper, scissors, stone: each new habit beats the last one and forgets the first. So opponents are drawn from the past,
+
+    opponent ~ uniform over versions ceil(delta v), ..., v  of the v + 1 taken so far,
+
+delta = 1 is the newest only, delta = 0 all that ever was  (Bansal et al. 2018, arXiv:1710.03748, sec. 4.2). Each has
+an Elo rating, from the games of the training itself; `spinup arena` plays them against each other once more.
+
+For games of two who move by turns, where one's win is the other's loss. It finds no habits of players unlike itself:
+what it never met it may lose to. Differs from ppo.py by: the pool; moves that are not open are never drawn.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import Space
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from spinup.algos.ppo import clipped_surrogate, value_loss
+from spinup.core.acting import NumpyMLPs
+from spinup.core.distributions import Categorical
+from spinup.core.masked import aggregate, whiten
+from spinup.core.networks import ActorCritic
+from spinup.core.optim import FlatAdam
+from spinup.core.ratings import MEAN, elo
+from spinup.core.returns import gae
+from spinup.envs import make
+from spinup.envs.games import Duels
+from spinup.envs.make import env_name
+from spinup.envs.spaces import number_of_actions, vector_size
+from spinup.errors import UserError
+from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit, Widths, check_minibatches
+from spinup.runs.run import Result, Run
+
+ACTIONS = ("Discrete",)
+OBSERVATIONS = ("vectors",)
+FORBIDDEN = 1e9          # taken off the logit of a move that is not open; an infinite one would make the entropy NaN
+
+
+@dataclass(kw_only=True)
+class Config(BaseConfig):
+    env: str | Callable = "TicTacToe-v0"         # a game of two, or in Python a subclass of spinup.envs.games.Game
+    delta: Unit = 0.0                  # opponents: 1 = the newest past self, 0 = all there were, .5 = the newer half
+    versions: Count = 40               # past selves taken in the whole run, the untrained one first
+    num_envs: Count = 64               # games side by side, half of them in each seat
+    rollout_steps: Count = 64          # moves per game between updates; longer than a game
+    epochs: Count = 4                  # passes over a batch (3-10)
+    minibatches: Count = 4             # pieces of a batch; each is one gradient step (2-64)
+    gamma: Unit = 1.0                  # discount: below 1 a win soon is worth more than a win late
+    lam: Unit = 0.95                   # 1 = unbiased and noisy, 0 = trusts the value function (0.8-0.99)
+    clip_ratio: Positive = 0.2         # beyond 1 +- this, a step that already improved gets no more gradient (0.1-0.3)
+    lr: Positive = 1e-3                # step size at the start (3e-4 to 3e-3)
+    anneal: bool = True                # lr falls linearly to 0, without which late updates undo good policies
+    entropy_coef: NonNegative = 0.01   # a reward for staying random: who always plays the same meets the same
+    value_coef: NonNegative = 0.5      # weight of the value error
+    max_grad_norm: Positive = 0.5      # longer gradients are scaled down to this
+    rating_step: Positive = 2.0        # Elo's K: points that a game moves at most; smaller is steadier and slower
+    hidden: Widths = (128, 128)        # hidden layers of policy and value function
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_minibatches(self)
+
+
+class Player(ActorCritic):
+    """An `ActorCritic` that draws only moves that are open, which the last numbers of an observation say."""
+
+    def params(self, features: Tensor) -> Tensor:
+        return only_open(self.pi(features), features)
+
+    def actor(self) -> Callable[[np.ndarray], np.ndarray]:
+        outputs = super().actor()
+        return lambda obs: only_open(outputs(obs), obs)
+
+
+def only_open(logits: Any, obs: Any) -> Any:
+    """The logits `[..., A]` of the moves, those that `obs` `[..., d + A]` says are not open far below all others."""
+    return logits - FORBIDDEN * (1 - obs[..., -logits.shape[-1]:])
+
+
+def opponents(rng: np.random.Generator, n: int, versions: int, delta: float) -> np.ndarray:
+    """Numbers `[n]` of opponents, drawn from the newest of so many versions: ceil(delta v), ..., v = versions - 1."""
+    return rng.integers(int(np.ceil(delta * (versions - 1))), versions, n)
+
+
+class Pool:
+    """Past selves: what they would play, when they were taken, and what they are rated.
+
+    Attributes:
+        steps, ratings: of each version taken so far.
+        own: rating of the learner, from which a new version's begins.
+    """
+
+    def __init__(self, player: Player, size: int, rating_step: float):
+        self.nets, self.rating_step = NumpyMLPs(player.pi, size), rating_step
+        self.steps: list[int] = []
+        self.ratings: list[float] = []
+        self.own = MEAN
+
+    def add(self, player: Player, steps: int) -> None:
+        self.nets.put(len(self.steps), parameters_to_vector(player.pi.parameters()).detach().cpu().numpy())
+        self.steps.append(steps)
+        self.ratings.append(self.own)
+
+    def reply(self, obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Moves `[n]` of these versions, each drawn as in training: a `spinup.envs.games.Reply`."""
+        logits = np.empty(noise.shape, np.float32)
+        for version in np.unique(opponent):
+            of = opponent == version
+            logits[of] = self.nets.one(version, obs[of])
+        gumbel = -np.log(-np.log(np.maximum(noise, np.finfo(np.float32).tiny)))
+        return (only_open(logits, obs) + gumbel).argmax(1)
+
+    def rate(self, opponent: np.ndarray, result: np.ndarray) -> None:
+        """Elo after the learner's games against these versions `[n]`, which ended so `[n]`: 1, 0 or -1."""
+        for version, score in zip(opponent.tolist(), (result + 1) / 2, strict=True):
+            self.own, self.ratings[version] = elo(self.own, self.ratings[version], float(score), self.rating_step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"nets": self.nets.state_dict(), "steps": list(self.steps), "ratings": list(self.ratings),
+                "own": self.own}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.nets.load_state_dict(state["nets"])
+        self.steps, self.ratings, self.own = list(state["steps"]), list(state["ratings"]), state["own"]
+
+
+def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
+    """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
+    moves = number_of_actions(action_space, "self_play")
+    return Player((vector_size(observation_space, "self_play"),), Categorical((moves,)), cfg.hidden)
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a player against its past selves. `resume`: the folder of a run of the same settings to go on with."""
+    # Set up.
+    env = make(cfg.env, cfg.num_envs, cfg.seed)
+    player = make_policy(cfg, env.observation_space, env.action_space)
+    if not isinstance(env, Duels):
+        raise UserError(f"self_play plays games of two who move by turns, and {env_name(cfg.env)} is none; choose "
+                        "--env TicTacToe-v0, ConnectFour-v0 or one of PettingZoo's, such as classic/chess-v6")
+    run = Run("self_play", cfg, env, resume)
+    player.to(run.device)
+    optimizer = FlatAdam(player.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
+    pool = Pool(player, cfg.versions, cfg.rating_step)
+    dist, N, T = player.dist, cfg.num_envs, cfg.rollout_steps
+    env.reply, env.draw = pool.reply, lambda n: opponents(run.rng, n, len(pool.steps), cfg.delta)
+
+    def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor,
+             target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        logp, entropy, value = player.evaluate(obs, act)
+        surrogate, stats = clipped_surrogate(logp, logp_old, whiten(adv), (cfg.clip_ratio, cfg.clip_ratio))
+        error = value_loss(value, value, target)
+        stats["entropy"], stats["value_loss"] = entropy.detach().mean(), error.detach().mean()
+        return aggregate(surrogate + cfg.value_coef * error - cfg.entropy_coef * entropy), stats
+
+    minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
+    taken = [k * updates // cfg.versions for k in range(cfg.versions)]    # the updates before which one is taken
+    with run:
+        pool.add(player, 0)
+        env.reset()
+        run.keep(policy=player, optimizer=optimizer, pool=pool)
+        for update in run.updates(updates, N * T):
+            if update in taken[1:]:
+                pool.add(player, run.steps)
+            # Collect: a step is a move of the learner's and what the opponent answers.
+            obs, actor, noise = env.obs, player.actor(), dist.noise(run.rng, (T, N))
+            observations, actions = np.empty((N, T + 1, obs.shape[1]), np.float32), np.empty((N, T), np.int64)
+            rewards, over = np.empty((N, T), np.float32), np.empty((N, T), bool)
+            for t in range(T):
+                act, opponent = dist.sample(actor(obs), noise[t]), env.opponent.copy()       # [N]
+                observations[:, t], actions[:, t] = obs, act
+                obs, rewards[:, t], over[:, t], _, _ = env.step(act)
+                pool.rate(opponent[over[:, t]], rewards[over[:, t], t])
+            observations[:, T] = obs
+
+            # Evaluate the batch.
+            o, a, r, term = (torch.from_numpy(x).to(run.device) for x in (observations, actions, rewards, over))
+            with torch.no_grad():
+                logp_old, _, values = player.evaluate(o[:, :T], a)                           # [N, T]
+                next_values = torch.cat([values[:, 1:], player.value(o[:, T])[:, None]], 1)
+                adv, targets = gae(r, values, next_values, term, torch.zeros_like(term), gamma=cfg.gamma, lam=cfg.lam)
+
+            # Update: several epochs of shuffled minibatches.
+            lr = cfg.lr * (1 - update / updates) if cfg.anneal else cfg.lr
+            batch = [x.reshape(N * T, *x.shape[2:]) for x in (o[:, :T], a, logp_old, adv, targets)]
+            for _ in range(cfg.epochs):
+                order = torch.randperm(N * T).to(run.device)
+                for rows in order.chunk(cfg.minibatches):
+                    stats = minimize(*(x[rows] for x in batch), lr=lr)
+            run.check_finite(rewards=r, values=values, advantages=adv, **stats)
+            if run.row_due:
+                explained = 1 - (targets - values).var() / targets.var()
+                run.log(**stats, learning_rate=lr, explained_variance=explained, rating=pool.own,
+                        versions=len(pool.steps))
+        return run.result(player)

@@ -1,0 +1,240 @@
+"""PettingZoo's environments: games of two by turns as a `Game`; where all act at once, a row for each of the agents.
+
+An id is PettingZoo's own: classic/connect_four-v3, mpe/simple_spread-v3, atari/pong-v3, sisl/..., butterfly/...
+"""
+import importlib
+import os
+import pkgutil
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Discrete
+
+from spinup.envs.games import Duels, Game, Games
+from spinup.envs.spaces import observation_view, to_native
+from spinup.envs.vector import Step, VectorEnv
+from spinup.errors import UserError, nearest
+
+FAMILIES = ("atari/", "butterfly/", "classic/", "mpe/", "sisl/")
+
+
+def is_zoo(env: object) -> bool:
+    """Whether this is an id of PettingZoo's."""
+    return isinstance(env, str) and env.startswith(FAMILIES)
+
+
+@cache
+def zoo_ids() -> list[str]:
+    """All ids, sorted; none where PettingZoo is not installed."""
+    if find_spec("pettingzoo") is None:
+        return []
+    import pettingzoo
+    ids = [*pettingzoo.aec_registry]
+    if find_spec("mpe2") is not None:
+        import mpe2
+        names = (module.name.rpartition("_v") for module in pkgutil.iter_modules(mpe2.__path__))
+        ids += [f"mpe/{name}-v{version}" for name, _, version in names if version.isdigit()]
+    return sorted(ids)
+
+
+def find_zoo_id(env: str) -> str:
+    """The full id; UserError where PettingZoo is missing, or with the nearest name."""
+    if find_spec("pettingzoo") is None or (env.startswith("mpe/") and find_spec("mpe2") is None):
+        raise UserError(f"{env} needs PettingZoo; type: pip install 'spinup-rl[multi]'")
+    for known in zoo_ids():
+        if env in (known, known.rpartition("-v")[0]):
+            return known
+    raise UserError(f"there is no environment {env!r}.{nearest(env, zoo_ids())} `spinup envs` lists them all")
+
+
+def make_zoo(env: str, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
+    """Classic games as `Duels`, all else as `Agents`; `kwargs` are settings of PettingZoo's environment."""
+    if env.startswith("classic/"):
+        return Duels(partial(ZooGame, env, **kwargs), num_envs, seed)
+    return Agents(env, num_envs, seed, **kwargs)
+
+
+def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
+    """One of PettingZoo's environments as it is, of the kind "aec" or "parallel". UserError: it cannot be made."""
+    import pettingzoo
+    try:
+        if env.startswith("mpe/"):
+            module = importlib.import_module("mpe2." + env.removeprefix("mpe/").replace("-v", "_v"))
+            return (module.parallel_env if kind == "parallel" else module.env)(**kwargs)
+        if env.startswith("atari/"):
+            import ale_py
+
+            kwargs.setdefault("auto_rom_install_path", os.path.join(os.path.dirname(ale_py.__file__), "roms"))
+        return pettingzoo.make(kind, env, **kwargs)
+    except ImportError as error:
+        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}; type: pip install "
+                        "'spinup-rl[multi]'") from None
+    except TypeError as error:
+        raise UserError(f"{env} does not take these settings: {error}") from None
+
+
+class ZooGame(Game):
+    """N games of one of PettingZoo's for two, each in an environment of its own.
+
+    What a game was worth is the sum of the rewards of its moves. Saved as its moves, which are made again when loaded.
+    UserError: not of two who choose among as many actions; on its way, a game in which one's gain is not the other's
+    loss.
+    """
+
+    def __init__(self, env: str, num_games: int, seed: int = 0, **kwargs: Any):
+        super().__init__(num_games)
+        self.name, self.rng = env, np.random.default_rng(seed)
+        self.games = [make_one_zoo(env, "aec", **kwargs) for _ in range(num_games)]
+        one = self.games[0]
+        spaces = [one.action_space(agent) for agent in one.possible_agents]
+        if len(spaces) != 2 or spaces[0] != spaces[1] or not isinstance(spaces[0], Discrete):
+            raise UserError(f"{env} is not a game of two who choose among the same actions; choose another, such as "
+                            "classic/connect_four-v3")
+        self.num_actions = int(spaces[0].n)
+        self.seeds, self.moves = [0] * num_games, [[]] * num_games        # what each game follows from
+        self.openers, self.totals = [""] * num_games, [{}] * num_games    # who began, and the rewards of either
+        self.reset()
+        self.shape = self._see(0)[0].shape
+
+    def reset(self, games: Games = slice(None)) -> None:
+        for i in self.numbers(games):
+            self._begin(i, int(self.rng.integers(2**31)))
+
+    def _begin(self, i: int, seed: int) -> None:
+        self.games[i].reset(seed=seed)
+        self.seeds[i], self.moves[i], self.mover[i] = seed, [], 0
+        self.openers[i] = self.games[i].agent_selection
+        self.totals[i] = dict.fromkeys(self.games[i].possible_agents, 0.0)
+
+    def legal(self, games: Games = slice(None)) -> np.ndarray:
+        return np.stack([self._see(i)[1] for i in self.numbers(games)])
+
+    def observe(self, games: Games = slice(None)) -> np.ndarray:
+        return np.stack([self._see(i)[0] for i in self.numbers(games)])
+
+    def _see(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """What who is to move in game i sees, and the moves open to it."""
+        game = self.games[i]
+        seen = game.observe(game.agent_selection)
+        if isinstance(seen, dict):
+            return np.asarray(seen["observation"]), np.asarray(seen["action_mask"], bool)
+        space = game.observation_space(game.agent_selection)
+        return observation_view(space)[2](seen), np.ones(self.num_actions, bool)
+
+    def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
+        numbers = self.numbers(games)
+        worth, over = np.zeros(len(numbers), np.float32), np.zeros(len(numbers), bool)
+        if len(numbers):
+            self.check_open(action, games)
+        for k, i in enumerate(numbers):
+            worth[k], over[k] = self._move(i, int(action[k]))
+        return worth, over
+
+    def _move(self, i: int, action: int) -> tuple[float, bool]:
+        game, totals = self.games[i], self.totals[i]
+        mover = game.agent_selection
+        game.step(action)
+        self.moves[i].append(action)
+        for agent, reward in game.rewards.items():
+            totals[agent] += reward
+        if abs(sum(game.rewards.values())) > 1e-6:
+            raise UserError(f"{self.name} is not a game of one against the other: its rewards do not add up to 0; "
+                            "choose another, such as classic/connect_four-v3")
+        if any(game.terminations.values()) or any(game.truncations.values()):
+            return totals[mover], True
+        self.mover[i] = game.agent_selection != self.openers[i]
+        return 0.0, False
+
+    def save(self) -> dict[str, Any]:
+        return {"rng": self.rng.bit_generator.state, "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.rng.bit_generator.state = state["rng"]
+        for i, (seed, moves) in enumerate(zip(state["seeds"], state["moves"], strict=True)):
+            self._begin(i, seed)
+            for action in moves:
+                self._move(i, action)
+
+
+class Agents(VectorEnv):
+    """Copies of an environment in which all agents act at once: each agent of each copy is a row.
+
+    One policy plays them all, which is what is meant by shared parameters. Where they see vectors of different lengths,
+    these are filled up with zeros and followed by which agent it is, one-hot  (Terry et al. 2020, arXiv:2005.13625).
+    Atari games as everywhere here: 4 frames of 84 x 84 grey pixels, each the brighter of two, an action for 4 frames.
+
+    Args:
+        num_envs: rows: a multiple of the number of agents.
+    UserError: it is not; agents that act differently; on its way, an agent that leaves before the others.
+    """
+
+    can_save = False
+    why_not_saved = "what PettingZoo's environments hold cannot be read"
+
+    def __init__(self, env: str, num_envs: int, seed: int, **kwargs: Any):
+        super().__init__(num_envs)
+        self.name = env
+        first = self._make(**kwargs)
+        self.agents = list(first.possible_agents)
+        k = len(self.agents)
+        if num_envs % k:
+            raise UserError(f"--num-envs {num_envs} is not a multiple of {k}, the agents of {env}, each of which is a "
+                            f"row; choose {k * max(1, round(num_envs / k))}")
+        self.envs = [first, *(self._make(**kwargs) for _ in range(num_envs // k - 1))]
+        actions = [first.action_space(agent) for agent in self.agents]
+        if any(space != actions[0] for space in actions):
+            raise UserError(f"the agents of {env} do not share their actions, so that one policy cannot play them all; "
+                            "choose another, such as mpe/simple_spread-v3")
+        self.observation_space, self.action_space = first.observation_space(self.agents[0]), actions[0]
+        self.shape, self.dtype, self.view = observation_view(self.observation_space)
+        self.seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs // k)]
+
+    def _make(self, **kwargs: Any) -> Any:
+        import supersuit
+        env = make_one_zoo(self.name, "parallel", **kwargs)
+        if self.name.startswith("atari/"):
+            env = supersuit.frame_skip_v0(supersuit.max_observation_v0(env, 2), 4)
+            return supersuit.frame_stack_v1(supersuit.resize_v1(supersuit.color_reduction_v0(env, "full"), 84, 84), 4)
+        spaces: list[Space] = [env.observation_space(agent) for agent in env.possible_agents]
+        if any(space != spaces[0] for space in spaces):
+            env = supersuit.agent_indicator_v0(supersuit.pad_observations_v0(env))
+        return env
+
+    def _rows(self, seen: dict[str, Any]) -> np.ndarray:
+        return np.stack([np.asarray(self.view(seen[agent]), self.dtype) for agent in self.agents])
+
+    def _reset(self) -> np.ndarray:
+        return np.concatenate([self._rows(env.reset(seed=seed)[0])
+                               for env, seed in zip(self.envs, self.seeds, strict=True)])
+
+    def _step(self, action: np.ndarray) -> Step:
+        k, ends = len(self.agents), []
+        obs = np.empty((self.num_envs, *self.shape), self.dtype)
+        reward = np.empty(self.num_envs, np.float32)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        for i, env in enumerate(self.envs):
+            rows = slice(i * k, (i + 1) * k)
+            acts = {agent: to_native(self.action_space, a) for agent, a in zip(self.agents, action[rows], strict=True)}
+            seen, rewards, ended, cut, _ = env.step(acts)
+            obs[rows] = self._rows(seen)
+            for values, given in ((reward, rewards), (terminated, ended), (truncated, cut)):
+                values[rows] = [given[agent] for agent in self.agents]
+            if (over := terminated[rows] | truncated[rows]).any():
+                if not over.all():
+                    raise UserError(f"in {self.name} agents leave before the others, which cannot be played here; "
+                                    "choose another, such as mpe/simple_spread-v3")
+                ends.append((rows, obs[rows].copy()))
+                obs[rows] = self._rows(env.reset()[0])
+        final_obs = None
+        if ends:
+            final_obs = obs.copy()
+            for rows, last in ends:
+                final_obs[rows] = last
+        return Step(obs, reward, terminated, truncated, final_obs)
+
+    def close(self) -> None:
+        for env in self.envs:
+            env.close()

@@ -1,0 +1,114 @@
+"""PettingZoo's environments, against PettingZoo itself and against our own boards."""
+import numpy as np
+import pytest
+from mpe2 import simple_spread_v3
+
+from spinup.envs import make
+from spinup.envs.games import random_move
+from spinup.envs.make import find_id
+from spinup.errors import UserError
+
+
+def random_actions(env, rng):
+    return random_move(env.obs, None, rng.random((env.num_envs, env.action_space.n)))
+
+
+# Turned red by: who is to move, what it sees, which moves are open or what a game was worth, told wrong; a game that is
+# not begun anew.
+@pytest.mark.parametrize("ours, theirs", [("TicTacToe-v0", "classic/tictactoe-v3"),
+                                          ("ConnectFour-v0", "classic/connect_four")])
+def test_a_duel_in_pettingzoo_is_the_same_as_on_our_board(ours, theirs):
+    one, other, rng = make(ours, 4, 5), make(theirs, 4, 5), np.random.default_rng(0)
+    np.testing.assert_array_equal(one.reset(), other.reset())
+    for _ in range(120):
+        action = random_actions(one, rng)
+        for a, b in zip(one.step(action), other.step(action), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert len(one.take_finished()) > 8
+
+
+# Turned red by: a seed that is not kept, a move that is lost. (The cards of Leduc hold'em are drawn.)
+def test_games_of_cards_are_saved_in_the_middle():
+    one, other = (make("classic/leduc_holdem-v4", 3, seed) for seed in (1, 2))
+    rng = np.random.default_rng(0)
+    one.reset()
+    other.reset()
+    for _ in range(7):
+        one.step(random_actions(one, rng))
+    other.load_state_dict(one.state_dict())
+    results = set()
+    for _ in range(30):
+        action = random_actions(one, rng)
+        for a, b in zip(step := one.step(action), other.step(action), strict=True):
+            np.testing.assert_array_equal(a, b)
+        results |= set(step.reward[step.terminated].tolist())
+    assert len(results) > 2
+
+
+@pytest.mark.parametrize("env", ["classic/chess-v6", "classic/rps-v2", "classic/go-v5"])
+def test_other_games_of_two_can_be_played(env):
+    duels, rng = make(env, 2, 0), np.random.default_rng(0)
+    obs = duels.reset()
+    for _ in range(20):
+        obs = duels.step(random_actions(duels, rng)).obs
+    assert obs.shape == (2, duels.observation_space.shape[0]) and np.isfinite(obs).all()
+
+
+# Turned red by: rows of another agent, another copy or another time; a seed that does not reach a copy.
+def test_agents_are_rows_and_see_and_earn_what_they_do_in_pettingzoo():
+    envs, rng = make("mpe/simple_spread-v3", 6, 3), np.random.default_rng(0)
+    theirs = [simple_spread_v3.parallel_env() for _ in range(2)]
+    expected = [env.reset(seed=seed)[0] for env, seed in zip(theirs, envs.seeds, strict=True)]
+    obs = envs.reset()
+    for t in range(60):
+        np.testing.assert_array_equal(obs, np.concatenate([list(seen.values()) for seen in expected]))
+        action = rng.integers(0, 5, 6)
+        step, rewards = envs.step(action), []
+        for i, env in enumerate(theirs):
+            acts = {agent: int(a) for agent, a in zip(env.agents, action[3 * i:3 * i + 3], strict=True)}
+            expected[i], reward, _, cut, _ = env.step(acts)
+            rewards += reward.values()
+            if any(cut.values()):
+                np.testing.assert_array_equal(step.final_obs[3 * i:3 * i + 3], list(expected[i].values()))
+                expected[i] = env.reset()[0]
+        np.testing.assert_allclose(step.reward, rewards, rtol=1e-6)
+        assert step.truncated.all() == (t % 25 == 24) and not step.terminated.any()
+        obs = step.obs
+    assert len(envs.take_finished()) == 12
+
+
+def test_agents_who_see_more_than_others_are_told_apart():
+    envs = make("mpe/simple_tag-v3", 8, 0)
+    envs.reset()
+    obs = envs.step(np.arange(8) % 5).obs                                 # three see 16 numbers, their prey sees 14
+    np.testing.assert_array_equal(obs[:4, -4:], np.eye(4))
+    assert obs.shape == (8, 20) and (obs[[3, 7], 14:16] == 0).all() and (obs[[0, 1, 2], 14:16] != 0).any()
+
+
+def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
+    envs = make("atari/pong-v3", 2, 0)
+    obs = envs.reset()
+    for _ in range(4):
+        obs = envs.step(np.array([2, 3])).obs
+    assert obs.shape == (2, 4, 84, 84) and obs.dtype == np.uint8 and (obs[:, 0] != obs[:, 3]).any()
+
+
+@pytest.mark.parametrize("env, num_envs, words", [
+    ("mpe/simple_spread-v3", 8, "--num-envs 8 is not a multiple of 3, .*; choose 9"),
+    ("mpe/simple_speaker_listener-v4", 2, "do not share their actions"),
+    ("classic/tictactoe-v9", 1, "Did you mean 'classic/tictactoe-v3'")])
+def test_what_cannot_be_played_is_said(env, num_envs, words):
+    with pytest.raises(UserError, match=words):
+        make(env, num_envs, 0)
+
+
+def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
+    envs, rng = make("classic/hanabi-v5", 4, 0), np.random.default_rng(0)
+    envs.reset()
+    with pytest.raises(UserError, match="hanabi-v5 is not a game of one against the other"):
+        for _ in range(100):
+            envs.step(random_actions(envs, rng))
+
+
+def test_an_id_may_leave_out_its_version():
+    assert find_id("classic/chess") == "classic/chess-v6" and find_id("mpe/simple_spread") == "mpe/simple_spread-v3"
