@@ -44,6 +44,10 @@ Look:
   spinup watch DIR [--episodes N] [--gif FILE]    see a trained policy act
   spinup eval DIR [--episodes 100] [--json]       its return in fresh episodes
 
+Compete, in games of two:
+  spinup arena DIR|FILE... --game connect_four    a tournament of trained, scripted and people's own players; ratings
+  spinup play DIR --game tictactoe                a person against a policy
+
 Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
@@ -266,6 +270,11 @@ def directories(paths: list[str]) -> list[Path]:
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
     from spinup.runs.config import Range, parse
     return partial(parse, name, Annotated[int, Range(at_least)])
+
+
+def positive(name: str) -> Callable[[str], float]:
+    from spinup.runs.config import Positive, parse
+    return partial(parse, name, Positive)
 
 
 def plot(argv: list[str]) -> int:
@@ -658,6 +667,47 @@ def bench_language(name: str, argv: list[str]) -> int:
             "roofline": roofline.roofline}[name](**given)
 
 
+def arena(argv: list[str]) -> int:
+    parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 %% intervals as a table, a picture "
+                                    "and a page. Scripted players take part. The same line again goes on.")
+    parser.add_argument("entries", type=Path, nargs="*", default=[], metavar="DIR|FILE",
+                        help="runs, those against past selves with these; Python files with act(observation, mask)")
+    parser.add_argument("--game", default="", metavar="NAME",
+                        help="tictactoe, connect_four, or PettingZoo's, as classic/chess-v6. [that of the first DIR]")
+    parser.add_argument("--games", type=whole("games"), default=200, metavar="N",
+                        help="of each player, at least. [200]")
+    parser.add_argument("--batch", type=whole("batch"), default=10, metavar="N",
+                        help="games of a match, which one player begins. [10]")
+    parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
+                        help="past selves of a run that take part. [8]")
+    parser.add_argument("--seconds", type=positive("seconds"), default=1.0, metavar="S",
+                        help="that a FILE's player has for a move. [1]")
+    parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
+                        help="that a FILE's player has. [2048]")
+    parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="of the games. [1]")
+    parser.add_argument("--out", type=Path, default=Path("arena"), metavar="DIR", help="for the results. [arena]")
+    args = parser.parse(argv)
+    from spinup.api import load
+    from spinup.arena.command import arena as hold
+    return hold(args.entries, game=args.game, games_each=args.games, batch=args.batch, versions=args.versions,
+                seconds=args.seconds, memory_mb=args.memory, seed=args.seed, out=args.out, load=load)
+
+
+def play(argv: list[str]) -> int:
+    parser = Parser("spinup play", "A game against a policy, in the terminal.")
+    parser.add_argument("player", metavar="DIR", help="a run, or a scripted player: random, minimax, one-ply")
+    parser.add_argument("--game", default="", metavar="NAME", help="tictactoe or connect_four. [that of the run]")
+    parser.add_argument("--second", action="store_true", default=False, help="let the other begin the first game")
+    parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="of its moves. [1]")
+    args = parser.parse(argv)
+    from spinup.api import load
+    from spinup.arena.command import game_meant, opponent
+    from spinup.arena.games import find_game
+    from spinup.arena.play import against
+    game = game_meant([Path(args.player)], args.game)
+    return against(opponent(args.player, game, find_game(game)[1], load), game, begin=not args.second, seed=args.seed)
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "grid": grid, "resume": resume, "plot": plot, "watch": watch, "eval": evaluate, "algos": algos, "envs": envs,
-    "metrics": metrics, "doctor": doctor, "bench": bench}
+    "metrics": metrics, "doctor": doctor, "bench": bench, "arena": arena, "play": play}

@@ -29,6 +29,7 @@ ARROWS = {
     "core": {"core"},
     "envs": {"core", "envs", "errors"},
     "runs": {"core", "envs", "runs", "errors"},
+    "arena": {"core", "envs", "runs", "arena", "errors"},
     "algos": {"core", "envs", "runs", "algos", "errors"},
     "llm": {"core", "envs", "runs", "algos", "llm", "errors"},
     "errors": set()}

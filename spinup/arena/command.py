@@ -1,0 +1,94 @@
+"""`spinup arena`: from what is typed to players, and from their games to files."""
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from spinup.arena.games import find_game, game_of
+from spinup.arena.players import Player, own, scripted, trained
+from spinup.arena.show import print_table, write
+from spinup.arena.tournament import Record, hold
+from spinup.errors import UserError, nearest
+from spinup.runs.folders import check_writable, find_run, read_run
+
+Load = Callable[[Path], Any]
+
+
+def runs_in(directory: Path) -> list[Path]:
+    """The run that a folder is, or those in it."""
+    inside = sorted(p.parent for p in directory.glob("*/config.json"))
+    return [directory] if (directory / "config.json").exists() or not inside else inside
+
+
+def game_meant(entries: list[Path], game: str) -> str:
+    """The game that was named, or that in which the first run was trained. UserError: neither."""
+    folders = [entry for entry in entries if entry.is_dir()]
+    if game or not folders:
+        if not game:
+            raise UserError("say which game with --game tictactoe or --game connect_four")
+        return game
+    return game_of(read_run(find_run(runs_in(folders[0])[0]))["config"]["env"])
+
+
+def gather(entries: list[Path], game: str, env: str, versions: int, seconds: float, memory_mb: int,
+           load: Load) -> list[Player]:
+    """The scripted players, and those of folders and files, no two of one name."""
+    players = [Player(name, moves) for name, moves in scripted(game).items()]
+    for entry in entries:
+        if entry.is_dir():
+            for run in runs_in(entry):
+                players += trained(run, env, versions, load)
+        else:
+            players.append(own(entry, seconds, memory_mb))
+    names: set[str] = set()
+    for player in players:
+        name, again = player.name, 2
+        while player.name in names:
+            player.name, again = f"{name} ({again})", again + 1
+        if player.family:
+            player.family = player.family if player.name == name else f"{player.family} ({again - 1})"
+        names.add(player.name)
+    return players
+
+
+def opponent(word: str, game: str, env: str, load: Load) -> Player:
+    """Whom a person meets: a scripted player by name, or the policy of a run."""
+    known = scripted(game)
+    if word in known:
+        return Player(word, known[word])
+    if not Path(word).is_dir():
+        raise UserError(f"there is no folder {word!r}, nor a player of {game} of that name.{nearest(word, known)} Give "
+                        f"the folder of a run, or one of: {', '.join(known)}")
+    return trained(Path(word), env, 0, load)[-1]
+
+
+def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versions: int, seconds: float, memory_mb: int,
+          seed: int, out: Path, load: Load) -> int:
+    """Hold a tournament, or go on with the one in `out`; 0. UserError for what cannot play."""
+    game = game_meant(entries, game)
+    make_game, env = find_game(game)
+    check_writable(out)
+    players = gather(entries, game, env, versions, seconds, memory_mb, load)
+    console = Console()
+    try:
+        bar = Progress(TextColumn("{task.completed:,.0f} of {task.total:,.0f} games"), BarColumn(),
+                       TimeRemainingColumn(), console=console, transient=True, disable=not console.is_terminal)
+        with bar:
+            task = bar.add_task("", total=len(players) * games_each // 2)
+
+            def after(record: Record) -> None:
+                bar.update(task, completed=min(int(record.begun.sum()), len(players) * games_each // 2))
+
+            out.mkdir(parents=True, exist_ok=True)
+            file = out / f"{game.replace('/', '_')}.json"
+            record = hold(make_game, players, games_each, batch, seed, file, console.print, after)
+        rows = write(record, players, game, out)
+    finally:
+        for player in players:
+            player.close()
+    print_table(rows, console)
+    for name in ("arena.html", "arena.png", "ratings.json"):
+        console.print(str(out / name), highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,83 @@
+"""A person against a player, in the terminal."""
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from spinup.arena.players import Player
+from spinup.envs.boards import BOARDS, Board
+from spinup.errors import UserError
+
+STONES, COLOURS = "XO", ("bold cyan", "bold yellow")                      # of who began, and of the other
+
+
+def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
+    """Play games until the person has enough; 0. UserError: a game that has no board to show."""
+    if game not in BOARDS:
+        raise UserError(f"{game} cannot be shown in a terminal; choose {' or '.join(BOARDS)}")
+    console, rng, results = Console(highlight=False), np.random.default_rng(seed), []
+    console.print(f"You play {game} against {player.name}. Type the number of a move, or q to leave.")
+    while (result := one_game(player, BOARDS[game](1), 0 if begin else 1, console, rng)) is not None:
+        results.append(result)
+        begin = not begin                                                 # the other seat next
+        console.print({1: "You win.", 0: "A draw.", -1: f"{player.name} wins."}[result])
+        counts = [results.count(r) for r in (1, 0, -1)]
+        console.print(f"{counts[0]} won, {counts[1]} drawn, {counts[2]} lost. Enter plays again, q leaves.")
+        if ask(console) in ("q", None):
+            break
+    return 0
+
+
+def one_game(player: Player, board: Board, person: int, console: Console, rng: np.random.Generator) -> int | None:
+    """What the person in this seat got, 1, 0 or -1; None where it left."""
+    while True:
+        mover = int(board.mover[0])
+        if mover == person:
+            show(board, console)
+            move = choose(board, console)
+            if move is None:
+                return None
+        else:
+            move = int(player.moves(board.observe(), board.legal(), rng)[0])
+        worth, over = board.play(np.array([move]))
+        if over[0]:
+            show(board, console)
+            return int(worth[0]) if mover == person else -int(worth[0])
+
+
+def choose(board: Board, console: Console) -> int | None:
+    """An open move, asked for until it is one; None: the person leaves."""
+    open_ = (1 + np.flatnonzero(board.legal()[0])).tolist()
+    while True:
+        console.print("Your move: ", end="")
+        word = ask(console)
+        if word in ("q", None):
+            return None
+        if word.isdecimal() and int(word) in open_:
+            return int(word) - 1
+        console.print(f"Type one of {' '.join(map(str, open_))}, or q to leave.")
+
+
+def ask(console: Console) -> str | None:
+    """What is typed; None at the end of the input."""
+    try:
+        return console.input().strip().lower()
+    except EOFError:
+        console.print()
+        return None
+
+
+def show(board: Board, console: Console) -> None:
+    """The board; open squares by the numbers of their moves where each has its own, columns by theirs above."""
+    own, other = np.moveaxis(board.observe()[0], -1, 0)                   # of who is to move
+    first, second = (own, other) if board.mover[0] == 0 else (other, own)
+    columns = board.num_actions == board.columns
+    if columns:
+        console.print(Text(" " + " ".join(map(str, range(1, board.columns + 1))), "dim"))
+    for row in range(board.rows):
+        line = Text(" ")
+        for column in range(board.columns):
+            empty = "·" if columns else str(row * board.columns + column + 1)
+            seat = 0 if first[row, column] else 1 if second[row, column] else None
+            line.append(empty if seat is None else STONES[seat], "dim" if seat is None else COLOURS[seat])
+            line.append(" ")
+        console.print(line)

@@ -1,0 +1,160 @@
+"""A tournament: who plays whom next, what came of it, and what everyone is worth by it."""
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spinup.arena.players import CLOSED, FORFEIT, Player
+from spinup.core.ratings import MEAN, Strengths, bradley_terry, elo, next_match
+from spinup.envs.games import Game
+from spinup.errors import UserError
+from spinup.runs.files import read_json, write_json
+
+# So many games that the first begins against the second: what the first got in each, 0, 0.5 or 1.
+Match = Callable[[int, int, int, np.random.Generator], list[float]]
+
+
+def play(game: Game, first: Player, second: Player, rng: np.random.Generator) -> list[float]:
+    """Play all games of `game` to their ends; what `first`, who begins, got in each: 1, 0.5 for a draw, or 0.
+
+    Who forfeits or chooses a move that is not open loses the game.
+    """
+    game.reset()
+    scores, running = np.zeros(game.num_games), np.ones(game.num_games, bool)
+    while running.any():
+        for seat, player in enumerate((first, second)):
+            turn = np.flatnonzero(running & (game.mover == seat))
+            if not len(turn):
+                continue
+            legal = game.legal(turn)
+            move = np.asarray(player.moves(game.observe(turn), legal, rng))
+            given = move != FORFEIT
+            open_ = given & legal[np.arange(len(turn)), np.where(given, move, 0)]
+            if closed := int((given & ~open_).sum()):
+                player.faults[CLOSED] += closed
+            worth, over = np.full(len(turn), -1.0), np.ones(len(turn), bool)
+            worth[open_], over[open_] = game.play(move[open_], turn[open_])
+            for i, result in zip(turn[over], worth[over], strict=True):
+                scores[i] = (1 + (1 if seat == 0 else -1) * np.sign(result)) / 2
+            running[turn[over]] = False
+    return scores.tolist()
+
+
+@dataclass
+class Record:
+    """What has been played.
+
+    Attributes:
+        names, versions: of the players `[P]`.
+        scores: `[P, P]`, what i got in all its games against j, a draw being one half.
+        begun: `[P, P]`, games against j that i has begun.
+        elo: `[P]`, game by game.
+        faults: of each player, why it forfeited and how often.
+    """
+
+    names: list[str]
+    versions: list[str]
+    scores: np.ndarray
+    begun: np.ndarray
+    elo: np.ndarray
+    faults: list[dict[str, int]] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, names: list[str], versions: list[str]) -> "Record":
+        n = len(names)
+        return cls(names, versions, np.zeros((n, n)), np.zeros((n, n), np.int64), np.full(n, MEAN), [{}] * n)
+
+    @property
+    def games(self) -> np.ndarray:
+        """Of each player, `[P]`."""
+        return self.begun.sum(0) + self.begun.sum(1)
+
+    def add(self, first: int, second: int, scores: list[float]) -> None:
+        """Games that `first` began."""
+        self.begun[first, second] += len(scores)
+        self.scores[first, second] += sum(scores)
+        self.scores[second, first] += len(scores) - sum(scores)
+        for score in scores:
+            self.elo[first], self.elo[second] = elo(self.elo[first], self.elo[second], score)
+
+    def strengths(self) -> Strengths:
+        return bradley_terry(self.scores)
+
+    def for_players(self, names: list[str], versions: list[str]) -> tuple["Record", list[str]]:
+        """The record of these players, in this order: new ones have played nothing, nor have those that have changed,
+        who are named."""
+        known = {key: i for i, key in enumerate(zip(self.names, self.versions, strict=True))}
+        new = Record.empty(names, versions)
+        old = [known.get(key) for key in zip(names, versions, strict=True)]
+        kept = [k for k, i in enumerate(old) if i is not None]
+        at = [old[k] for k in kept]
+        new.scores[np.ix_(kept, kept)] = self.scores[np.ix_(at, at)]
+        new.begun[np.ix_(kept, kept)] = self.begun[np.ix_(at, at)]
+        new.elo[kept] = self.elo[at]
+        new.elo += MEAN - new.elo.mean()                                  # of those who are here now
+        new.faults = [self.faults[i] if i is not None else {} for i in old]
+        return new, [name for name, i in zip(names, old, strict=True) if i is None and name in self.names]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
+
+
+def tournament(record: Record, match: Match, games_each: int, batch: int, rng: np.random.Generator, *,
+               out: Callable[[int], bool] = lambda player: False, after: Callable[[Record], None] | None = None,
+               ) -> Record:
+    """Play, in matches of `batch` games, until each player has played `games_each`.
+
+    out: whether a player is asked no more. after: called after each match.
+    """
+    while True:
+        playing = np.flatnonzero([not out(i) for i in range(len(record.names))])
+        if len(playing) < 2 or record.games[playing].min() >= games_each:
+            return record
+        among = np.ix_(playing, playing)
+        first, second = (int(playing[i]) for i in next_match(record.elo[playing], record.begun[among], rng))
+        record.add(first, second, match(first, second, batch, rng))
+        if after is not None:
+            after(record)
+
+
+def hold(make_game: Callable[[int, int], Game], players: list[Player], games_each: int, batch: int, seed: int,
+         file: Path, say: Callable[[str], None], after: Callable[[Record], None]) -> Record:
+    """A tournament of these players, whose results are in `file`, whole after every match, and are gone on with.
+
+    say: shows a line. after: called after each match. UserError: `file` is of something else.
+    """
+    names, versions = [p.name for p in players], [p.version for p in players]
+    record = Record.empty(names, versions)
+    if file.exists():
+        record, changed = read(file).for_players(names, versions)
+        if record.begun.any():
+            say(f"going on with {record.begun.sum():,} games of {file}")
+        for name in changed:
+            say(f"{name} has changed since then, and begins anew")
+    for player, faults in zip(players, record.faults, strict=True):
+        player.faults = Counter(faults)
+    rng = np.random.default_rng([seed, int(record.begun.sum())])          # other games than those already played
+
+    def match(first: int, second: int, n: int, rng: np.random.Generator) -> list[float]:
+        return play(make_game(n, int(rng.integers(2**31))), players[first], players[second], rng)
+
+    def keep(record: Record) -> None:
+        record.faults = [dict(p.faults) for p in players]
+        write_json(file, record.as_dict())
+        after(record)
+
+    return tournament(record, match, games_each, batch, rng, out=lambda i: players[i].out, after=keep)
+
+
+def read(file: Path) -> Record:
+    """The results in `file`; UserError where it holds none."""
+    data = read_json(file)
+    try:
+        arrays = {name: np.array(data[name], kind) for name, kind in (
+            ("scores", float), ("begun", np.int64), ("elo", float))}
+        return Record(list(data["names"]), list(data["versions"]), **arrays, faults=list(data["faults"]))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{file} does not hold the results of an arena; remove it, or choose another --out") from None

@@ -1,0 +1,180 @@
+"""Players that are not trained: scripted ones against brute force, and people's own in processes of their own."""
+import time
+from functools import cache
+
+import numpy as np
+import pytest
+
+from spinup.arena.players import CLOSED, FORFEIT, Player, minimax, one_ply, own, random_moves
+from spinup.arena.tournament import play
+from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.errors import UserError
+
+RNG = np.random.default_rng(0)
+HONEST = "def act(observation, mask):\n    return int(mask.argmax())\n"
+
+
+@cache
+def best(board: str, mover: str) -> int:
+    """What `mover` gets in the position, by trying everything; squares as text, X, O or space."""
+    lines = [board[0:3], board[3:6], board[6:9], board[0::3], board[1::3], board[2::3], board[0::4], board[2:7:2]]
+    other = "O" if mover == "X" else "X"
+    if other * 3 in lines:
+        return -1
+    if " " not in board:
+        return 0
+    return max(-best(board[:i] + mover + board[i + 1:], other) for i in range(9) if board[i] == " ")
+
+
+# Turned red by: a line, the side to move or the sign wrong in minimax; a best move that is never drawn.
+def test_minimax_makes_each_of_the_best_moves_and_no_other():
+    board = TicTacToe(300)
+    for _ in range(6):
+        observation, legal, worths = board.observe(), board.legal(), []
+        text = ["".join("X" if own else "O" if other else " " for own, other in stones.reshape(9, 2))
+                for stones in observation]
+        for position in text:
+            worths.append([-best(position[:i] + "X" + position[i + 1:], "O") if position[i] == " " else -9
+                           for i in range(9)])
+        drawn = {}
+        for k, move in enumerate(minimax(observation, legal, RNG)):
+            assert worths[k][move] == max(worths[k])
+            drawn.setdefault(text[k], set()).add(int(move))
+        if len(drawn) == 1:                                               # the empty board: all nine draw
+            assert drawn[text[0]] == set(range(9))
+        _, over = board.play(random_moves(observation, legal, RNG))
+        board.reset(over)
+
+
+# Turned red by: a win not taken, a loss not kept off, another move than those where it must.
+def test_one_ply_wins_where_it_can_and_keeps_off_what_it_must():
+    board, checked = ConnectFour(400), {"win": 0, "block": 0}
+
+    def wins(observation, own, move):
+        stones = observation[..., own].copy()
+        row = 5 - int(observation[..., 0][:, move].sum() + observation[..., 1][:, move].sum())
+        if row < 0:
+            return False
+        stones[row, move] = 1
+        for dy, dx in (0, 1), (1, 0), (1, 1), (1, -1):
+            count = 1
+            for sign in 1, -1:
+                y, x = row + sign * dy, move + sign * dx
+                while 0 <= y < 6 and 0 <= x < 7 and stones[y, x]:
+                    count, y, x = count + 1, y + sign * dy, x + sign * dx
+            if count >= 4:
+                return True
+        return False
+
+    for _ in range(25):
+        observation, legal = board.observe(), board.legal()
+        for seen, move in zip(observation, one_ply(observation, legal, RNG), strict=True):
+            for kind, own_ in ("win", 0), ("block", 1):
+                if winning := [m for m in range(7) if wins(seen, own_, m)]:
+                    assert move in winning
+                    checked[kind] += 1
+                    break
+        _, over = board.play(random_moves(observation, legal, RNG))
+        board.reset(over)
+    assert min(checked.values()) > 100
+
+
+def test_minimax_never_loses_and_random_does():
+    first, second = Player("minimax", minimax), Player("random", random_moves)
+    for one, other, losses in (first, second, 0), (second, first, 1):
+        scores = play(TicTacToe(300), one, other, RNG)
+        assert (1.0 if losses else 0.0) not in scores and (0.0 if losses else 1.0) in scores
+    assert set(play(TicTacToe(50), first, first, RNG)) == {0.5}
+
+
+@pytest.fixture
+def person(tmp_path):
+    """Makes a player of a file's text, and ends its process afterwards."""
+    made = []
+
+    def make(text, seconds=1.0, memory=2048):
+        file = tmp_path / f"p{len(made)}.py"
+        file.write_text(text)
+        made.append(own(file, seconds, memory))
+        return made[-1]
+
+    yield make
+    for player in made:
+        player.close()
+
+
+# Turned red by: stones or mask of the other side, another type or shape than PettingZoo's.
+def test_a_persons_player_sees_what_pettingzoo_shows(person):
+    player = person("def act(observation, mask):\n"
+                    "    assert observation.shape == (6, 7, 2) and observation.dtype == mask.dtype == 'int8'\n"
+                    "    return int(observation[5, :, 0].argmax()) + int(mask[3] == 0)\n")
+    board = ConnectFour(1)
+    for move in 2, 3, 2, 3, 4, 3, 4, 3, 5, 3, 6, 3:                       # column 3 is full then
+        board.play(np.array([move]))
+    assert player.moves(board.observe(), board.legal(), RNG).tolist() == [3] and not player.faults
+
+
+# Turned red by: whatever else a file does taking the tournament along, or not being said.
+@pytest.mark.parametrize("text, fault, times", [
+    ("def act(observation, mask):\n    return int(mask.argmin())", CLOSED, 4),
+    ("def act(observation, mask):\n    return 1 / 0", "raised ZeroDivisionError: division by zero", 3),
+    ("import os\ndef act(observation, mask):\n    os._exit(7)", "ended its process (exit code 7)", 3),
+    ("def act(observation, mask):\n    while True: pass", "gave no move within 0.3 s", 3),
+    ("def act(observation, mask):\n    return [b'x' * 2**33]", "raised MemoryError", 3),
+    ("def act(observation, mask):\n    return 'e4'", "returned 'e4', not the number of a move", 3),
+    ("def act(observation, mask):\n    return True", "returned True, not the number of a move", 3),
+    ("def act(observation, mask):\n    return 99", "returned 99, of 9 moves from 0 on", 3),
+    ("def act(observation, mask):\n    while True: print('x' * 9999)", "printed more than 1 MB", 3),
+    ("import nosuch", "cannot be loaded (ModuleNotFoundError: No module named 'nosuch')", 3),
+    ("def move(observation, mask):\n    return 0", "cannot be loaded (AttributeError: module 'player' has no attribute "
+     "'act')", 3)])
+def test_who_fails_forfeits_and_is_named(person, text, fault, times):
+    player, other = person(text, seconds=5 if "while True: print" in text else 0.3), Player("random", random_moves)
+    start = time.monotonic()
+    scores = play(TicTacToe(4), other, player, RNG)
+    assert scores == [1.0] * 4 and time.monotonic() - start < 20
+    if fault == CLOSED:
+        assert player.faults == {CLOSED: 4} and not player.out
+    else:
+        assert player.faults[fault] == times and player.out and player.faults["was not asked any more"] == 1
+
+
+def test_a_player_that_prints_goes_on_and_what_it_printed_is_kept(person):
+    player = person("print('hello')\n" + HONEST.replace("return", "print('thinking'); return"))
+    assert play(TicTacToe(5), player, Player("random", random_moves), RNG) and not player.faults
+    assert player.note().startswith("printed ") and "hello thinking" in player.note()
+
+
+def test_a_player_that_fails_once_goes_on(person, tmp_path):
+    flag = tmp_path / "fell"
+    player = person("import os, pathlib\nflag = pathlib.Path(" + repr(str(flag)) + ")\n"
+                    "def act(observation, mask):\n    if not flag.exists():\n        flag.touch()\n"
+                    "        os._exit(1)\n    return int(mask.argmax())\n")
+    scores = play(TicTacToe(20), Player("random", random_moves), player, RNG)
+    assert player.faults == {"ended its process (exit code 1)": 1} and 0.0 in scores
+
+
+def test_the_processes_that_a_player_started_end_with_it(person, tmp_path):
+    import os
+    pid = tmp_path / "pid"
+    player = person("import subprocess\nchild = subprocess.Popen(['sleep', '100'])\n"
+                    f"open({str(pid)!r}, 'w').write(str(child.pid))\n" + HONEST)
+    play(TicTacToe(1), player, Player("random", random_moves), RNG)
+    player.close()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            os.kill(int(pid.read_text()), 0)
+        except ProcessLookupError:
+            return
+        with open(f"/proc/{pid.read_text()}/stat") as file:
+            if file.read().rpartition(")")[2].split()[0] == "Z":          # dead, and nobody has asked how
+                return
+        time.sleep(0.05)
+    pytest.fail("it still runs")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match="nobody.py cannot be read"):
+        own(tmp_path / "nobody.py", 1, 512)
+    assert FORFEIT < 0
