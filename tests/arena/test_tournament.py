@@ -1,7 +1,6 @@
 """Tournaments: of players whose strength is known, gone on with, and as the command that people type."""
+import io
 import json
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -142,10 +141,6 @@ def test_the_page_is_alone_and_says_what_a_name_is_not_what_it_does(tmp_path):
     assert sum(row["rating"] for row in rows) == pytest.approx(2 * MEAN)
 
 
-def spinup(*words, **more):
-    return subprocess.run([sys.executable, "-m", "spinup", *words], capture_output=True, text=True, timeout=120, **more)
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A short self-play, with three past selves."""
@@ -169,7 +164,7 @@ def test_past_selves_play_as_they_did(trained):
     assert np.abs(shares[2] - shares[0]).max() > 0.03
 
 
-def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, tmp_path):
+def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def act(observation, mask):\n    print('hm')\n    return int(mask.argmax())\n")
     bad = tmp_path / "bad.py"
@@ -177,26 +172,26 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, tmp_pat
     out = tmp_path / "out"
     line = ["arena", str(trained.directory.parent), str(file), str(bad), "--games", "20", "--versions", "2", "--out",
             str(out)]
-    found = spinup(*line)
-    assert found.returncode == 0, found.stderr
-    assert "mine" in found.stdout and "printed" in found.stdout and "raised ValueError: no idea" in found.stdout
+    found = cli(*line)
+    assert found.code == 0 and "bad: out: raised ValueError: no idea (3 games)" in found.out
+    assert "mine: printed " in found.out
     rows = {row["name"]: row for row in json.loads((out / "ratings.json").read_text())["players"]}
     name = trained.directory.name
     assert set(rows) == {"random", "minimax", "mine", "bad", f"{name} @0", f"{name} @5.12k", name}
     assert rows["minimax"]["rating"] > rows["random"]["rating"] > rows["bad"]["rating"]
     assert all(row["games"] >= 20 for row in rows.values() if row["name"] != "bad")
     assert rows["bad"]["notes"].startswith("out: raised ValueError") and rows["bad"]["score"] == 0
-    again = spinup(*line)
-    assert "going on with" in again.stdout and json.loads((out / "ratings.json").read_text())["players"]
+    assert "going on with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
 
 
-def test_a_person_plays_in_the_terminal(trained):
-    found = spinup("play", "minimax", "--game", "tictactoe", input="5\n5\nhello\nq\n")
-    assert found.returncode == 0 and "Type one of" in found.stdout and "X" in found.stdout and "O" in found.stdout
-    assert found.stdout.count("Your move") == 4                           # once, and three times after the answer
-    words = "\n".join("123456789") + "\n"
-    found = spinup("play", str(trained.directory), input=words * 4 + "q\nq\n")
-    assert found.returncode == 0 and " won, " in found.stdout
+def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("5\n5\nhello\nq\n"))
+    found = cli("play", "minimax", "--game", "tictactoe")
+    assert found.code == 0 and found.out.count("Type one of") == 2 and "X" in found.out and "O" in found.out
+    assert found.out.count("Your move") == 4                              # once, and three times after the answer
+    monkeypatch.setattr("sys.stdin", io.StringIO(("\n".join("123456789") + "\n") * 4 + "q\nq\n"))
+    found = cli("play", trained.directory)
+    assert found.code == 0 and " won, " in found.out
 
 
 @pytest.mark.parametrize("line, words", [
@@ -206,9 +201,9 @@ def test_a_person_plays_in_the_terminal(trained):
     (["arena", "--game", "tictactoe", "--seconds", "0"], "--seconds must be above 0"),
     (["play", "minmax", "--game", "tictactoe"], "Did you mean 'minimax'"),
     (["play", "random", "--game", "classic/chess-v6"], "cannot be shown in a terminal")])
-def test_wrong_words_are_answered_with_what_to_type(line, words, tmp_path):
-    found = spinup(*line, cwd=tmp_path)
-    assert found.returncode == 2 and words in found.stderr and len(found.stderr.splitlines()) == 1
+def test_wrong_words_are_answered_with_what_to_type(line, words, cli, tmp_path):
+    found = cli(*line)
+    assert found.code == 2 and words in found.err and len(found.err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
