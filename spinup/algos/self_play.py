@@ -142,12 +142,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a player against its past selves. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    player = make_policy(cfg, env.observation_space, env.action_space)
+    run = Run("self_play", cfg, env, resume)
+    run.measure = "rating"                                                # whoever plays itself wins half its games
+    player = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     if not isinstance(env, Duels):
         raise UserError(f"self_play plays games of two who move by turns, and {env_name(cfg.env)} is none; choose "
                         "--env TicTacToe-v0, ConnectFour-v0 or one of PettingZoo's, such as classic/chess-v6")
-    run = Run("self_play", cfg, env, resume)
-    player.to(run.device)
     optimizer = FlatAdam(player.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     pool = Pool(player, cfg.versions, cfg.rating_step)
     dist, N, T = player.dist, cfg.num_envs, cfg.rollout_steps

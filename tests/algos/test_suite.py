@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 import spinup
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.envs.games import Game
 from spinup.envs.make import find_id
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Range, comments
@@ -46,12 +47,13 @@ LEARNS = {
     "es": {"discrete": ES, "multidiscrete": ES, "box far": {**ES, "hidden": (8,), "normalise_obs": True}},
     "param_noise": {"discrete": {**SHAKEN, "epsilon": 0.02}, "box": {**SHAKEN, "action_noise": 0.1}},
     "curiosity": {"discrete": CURIOUS},
-    "rl2": {"discrete": RECURRENT, "multidiscrete": RECURRENT, "box": RECURRENT}}
+    "rl2": {"discrete": RECURRENT, "multidiscrete": RECURRENT, "box": RECURRENT},
+    "self_play": {"game": {**PPO, "num_envs": 16, "versions": 4, "hidden": (32,), "total_steps": 16_384}}}
 # The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
 ONCE = {"epochs": 1, "minibatches": 1}
-ACTS = {"vpg": ("policy_gradient", {}), "ppo": ("clipped_surrogate", ONCE),
-        "curiosity": ("clipped_surrogate", ONCE), "rl2": ("clipped_surrogate", ONCE)}
-ANNEALED = ("vpg", "ppo", "rl2")        # those that draw, and whose step size can fall
+ACTS = {"vpg": ("policy_gradient", {}), **dict.fromkeys(("ppo", "curiosity", "rl2", "self_play"),
+                                                        ("clipped_surrogate", ONCE))}
+ANNEALED = ("vpg", "ppo", "rl2", "self_play")        # those that draw, and whose step size can fall
 # What the deterministic policy must reach with the settings of its preset, of 500. Both reach 500 with seeds 1 and 2.
 CARTPOLE = {"vpg": 400, "ppo": 475}
 each = pytest.mark.parametrize("name", LEARNS)
@@ -138,8 +140,53 @@ class TellImage(Tell):
         return action == self.wanted
 
 
+class TellGame(Game):
+    """Tells who is to move what to do; who does not loses, and a game of eight moves is a draw. One of the five moves
+    is not open."""
+
+    num_actions, shape, action_space = 5, (4,), Discrete(5)
+
+    def __init__(self, num_games: int = 1, seed: int = 0):
+        super().__init__(num_games)
+        self.rng, self.t = np.random.default_rng(seed), np.zeros(num_games, np.int64)
+        self.wanted, self.closed = self.t.copy(), self.t.copy()
+
+    def tell(self, games):
+        n = len(self.numbers(games))
+        self.wanted[games] = self.rng.integers(0, 4, n)
+        self.closed[games] = (self.wanted[games] + self.rng.integers(1, 5, n)) % 5
+
+    def reset(self, games=slice(None)):
+        self.t[games] = self.mover[games] = 0
+        self.tell(games)
+
+    def legal(self, games=slice(None)):
+        return self.closed[games, None] != np.arange(5)
+
+    def observe(self, games=slice(None)):
+        return np.eye(4)[self.wanted[games]]
+
+    def play(self, action, games=slice(None)):
+        self.check_open(action, games)
+        wrong = action != self.wanted[games]
+        self.t[games] += 1
+        self.mover[games] ^= 1
+        over = wrong | (self.t[games] == 8)
+        self.tell(games)
+        return np.where(wrong, -1.0, 0.0), over
+
+    def save(self):
+        arrays = {k: v.copy() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return {"arrays": arrays, "rng": self.rng.bit_generator.state}
+
+    def load(self, state):
+        for name, value in state["arrays"].items():
+            getattr(self, name)[:] = value
+        self.rng.bit_generator.state = state["rng"]
+
+
 TASKS = {"discrete": TellDiscrete, "multidiscrete": TellMultiDiscrete, "box": TellBox, "box far": TellBoxFar,
-         "image": TellImage}
+         "image": TellImage, "game": TellGame}
 SERVED = [(name, task) for name, tasks in LEARNS.items() for task in tasks]
 each_served = pytest.mark.parametrize("name, task", SERVED)
 
@@ -161,6 +208,9 @@ def state(policy: Policy) -> torch.Tensor:
 @each_served
 def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path):
     result, env = train(name, tmp_path, task), TASKS[task]
+    if task == "game":                                                    # against itself it draws; others do worse
+        assert evaluate(spinup.load(result.directory), env, episodes=100).mean > 0.95
+        return
     assert np.mean(result.returns[-20:]) > 6.5                            # drawing
     assert evaluate(spinup.load(result.directory), env, episodes=20).mean > 7.8
     if name == "rl2":                                                     # it sees more than the environment shows
@@ -176,13 +226,19 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path
 # Turned red by: a seed that does not reach the environments, the network, the draws or the shuffling.
 @each
 def test_the_seed_decides_everything(name, tmp_path):
-    runs, seeds = [], []
+    runs, seeds, task = [], [], TASKS[next(iter(LEARNS[name]))]
 
-    class Noted(TASKS[next(iter(LEARNS[name]))]):
+    class NotedEnv(task):
         def reset(self, *, seed=None, options=None):
             seeds[-1] |= {seed} - {None}
             return super().reset(seed=seed)
 
+    class NotedGame(task):
+        def __init__(self, num_games=1, seed=0):
+            seeds[-1] |= {(seed, i) for i in range(num_games)}
+            super().__init__(num_games, seed)
+
+    Noted = NotedGame if issubclass(task, Game) else NotedEnv
     for seed in 1, 1, 2:
         seeds.append(set())
         torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
@@ -281,7 +337,7 @@ def test_cartpole_with_its_preset(name, tmp_path):
 def test_presets_are_settings_of_environments_that_exist(name):
     algorithm = import_module(f"spinup.algos.{name}")
     presets = read_presets(algorithm)
-    assert {"CartPole-v1", "Pendulum-v1"} & set(presets)
+    assert {"CartPole-v1", "Pendulum-v1", "TicTacToe-v0"} & set(presets)
     for env in presets:
         chosen, settings = choose_preset(algorithm, env)
         assert chosen == env and find_id(settings.get("env", env))

@@ -1,0 +1,105 @@
+"""Self-play: whom it meets, how they move, what they are rated; and that it learns a game."""
+import numpy as np
+import pytest
+import torch
+
+import spinup
+from spinup.algos.self_play import Player, Pool, only_open, opponents
+from spinup.core.distributions import Categorical
+from spinup.core.ratings import MEAN, expected_score
+from spinup.envs import make
+from spinup.errors import UserError
+from spinup.runs.evaluate import evaluate
+
+
+# Turned red by: an end of the range that is left out, delta that counts from the wrong side.
+@pytest.mark.parametrize("delta, versions, drawn", [
+    (0.0, 5, {0, 1, 2, 3, 4}), (1.0, 5, {4}), (0.5, 5, {2, 3, 4}), (0.5, 6, {3, 4, 5}), (0.3, 1, {0}), (0.9, 2, {1})])
+def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, versions, drawn):
+    counts = np.bincount(opponents(np.random.default_rng(0), 3000, versions, delta), minlength=versions)
+    assert {int(v) for v in np.flatnonzero(counts)} == drawn
+    np.testing.assert_allclose(counts[sorted(drawn)], 3000 / len(drawn), rtol=0.15)
+
+
+# Turned red by: a closed move that can be drawn, an entropy that is not that of the open moves, logits that differ
+# between acting and learning.
+def test_moves_that_are_not_open_do_not_exist():
+    torch.manual_seed(0)
+    player, rng = Player((12,), Categorical((5,)), (16,)), np.random.default_rng(0)
+    obs = rng.normal(size=(500, 12)).astype(np.float32)
+    obs[:, -5:] = rng.random((500, 5)) < 0.5
+    obs[:, -1] = 1
+    logits = player.actor()(obs)
+    act = player.dist.sample(logits, player.dist.noise(rng, (500,)))
+    assert obs[np.arange(500), 7 + act].all()
+    logp, entropy, _ = player.evaluate(torch.from_numpy(obs), torch.from_numpy(act))
+    for i in range(500):
+        open_ = np.flatnonzero(obs[i, -5:])
+        expected = torch.distributions.Categorical(logits=torch.from_numpy(logits[i, open_]))
+        drawn = torch.tensor(open_.tolist().index(act[i]))
+        assert logp[i].item() == pytest.approx(expected.log_prob(drawn).item(), abs=1e-5)
+        assert entropy[i].item() == pytest.approx(expected.entropy().item(), abs=1e-5)
+    entropy.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in player.pi.parameters())
+
+
+# Turned red by: a version that answers for another, a draw that is not one, a past self that goes on to learn.
+def test_each_past_self_answers_as_it_was():
+    torch.manual_seed(0)
+    player = Player((7,), Categorical((3,)), (8,))
+    pool, obs, expected = Pool(player, 3, 2.0), np.zeros((6000, 7), np.float32), []
+    obs[:, -3:] = 1, 0, 1
+    for k in range(3):
+        with torch.no_grad():
+            player.pi[-1].bias.copy_(torch.tensor([k - 1.0, 5.0, 0.0]))
+        expected.append(player.params(torch.from_numpy(obs[:1]))[0].softmax(-1).detach().numpy())
+        pool.add(player, k)
+    opponent = np.arange(6000) % 3
+    moves = pool.reply(obs, opponent, np.random.default_rng(0).random((6000, 3), np.float32))
+    for k in range(3):
+        share = np.bincount(moves[opponent == k], minlength=3) / 2000
+        np.testing.assert_allclose(share, expected[k], atol=0.04)
+    assert expected[0][0] < 0.3 < 0.7 < expected[2][0]
+    assert pool.reply(obs[:1], opponent[:1], np.zeros((1, 3), np.float32))[0] in (0, 2)      # a noise of 0 too
+
+
+def test_ratings_follow_the_games():
+    player = Player((7,), Categorical((3,)), (8,))
+    pool = Pool(player, 2, 4.0)
+    pool.add(player, 0)
+    pool.rate(np.array([0, 0]), np.array([1.0, 0.0]))
+    first = MEAN + 2
+    gain = 4 * (0.5 - expected_score(first, MEAN - 2))
+    assert pool.own == pytest.approx(first + gain) and pool.ratings == [pytest.approx(MEAN - 2 - gain)]
+    pool.add(player, 10)
+    assert pool.ratings[1] == pool.own and pool.steps == [0, 10]
+    pool.rate(np.array([1]), np.array([-1.0]))
+    assert pool.own == pytest.approx(pool.ratings[1] - 4)
+
+
+def test_only_open_serves_arrays_and_tensors():
+    logits, obs = np.float32([[1, 2, 3]]), np.float32([[9, 1, 0, 1]])
+    np.testing.assert_array_equal(only_open(logits, obs), only_open(torch.tensor(logits), torch.tensor(obs)))
+    assert only_open(logits, obs)[0, 1] < -1e8 and only_open(logits, obs)[0, 2] == 3
+
+
+# Turned red by: opponents that only move at random, seats that do not change, versions taken at the wrong times.
+def test_it_learns_tic_tac_toe(tmp_path):
+    result = spinup.self_play("TicTacToe-v0", preset="none", total_steps=100_000, num_envs=64, rollout_steps=32,
+                              versions=8, hidden=(64,), lr=3e-3, log_dir=tmp_path.as_posix(), quiet=True,
+                              tensorboard=False)
+    untrained = Player((27,), Categorical((9,)), (64,))
+    assert evaluate(result.policy, "TicTacToe-v0", episodes=400).mean > 0.75
+    random = make("TicTacToe-v0", 1, 0)                                   # an untrained one gets nothing
+    before = evaluate(spinup.runs.policy.Policy(untrained, random.observation_space, random.action_space),
+                      "TicTacToe-v0", episodes=400, deterministic=False).mean
+    assert abs(before) < 0.2
+    assert result.progress["rating"][-1] > MEAN + 50 and result.progress["versions"][-1] == 8
+    assert all(b >= a for a, b in zip(result.progress["versions"], result.progress["versions"][1:], strict=False))
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "mpe/simple_spread-v3"])
+def test_what_is_no_game_of_two_is_refused(env, tmp_path):
+    with pytest.raises(UserError, match="plays games of two who move by turns.* choose --env TicTacToe-v0"):
+        spinup.self_play(env, num_envs=3, rollout_steps=64, minibatches=4, log_dir=tmp_path.as_posix(), quiet=True)
+    assert not list(tmp_path.iterdir())
