@@ -124,7 +124,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     if (learned_in := read_run(directory)["config"]["env"]) != env:
         raise UserError(f"{directory} was trained in {env_name(learned_in)}, not in {env}; name its game with --game")
     policy, checkpoint = load(directory), load_checkpoint(directory / "checkpoint.pt")
-    name = directory.name
+    name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # what they play is known
     digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:

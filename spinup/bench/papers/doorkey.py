@@ -44,13 +44,15 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
              float(np.mean(cells)) >= TIMES * by_chance)]
 
     def draw(figure: Any) -> None:
+        figure.set_size_inches(10, 4.2)
         for axes, grid, name in zip(figure.subplots(1, 2), (DOOR, ROOMS), ("door", "rooms"), strict=True):
             for kind, colour, words in ((name, "#0072B2", "PPO + RND"), (f"{name}_alone", "#D55E00", "PPO alone")):
                 for k, folder in enumerate(of[kind]):
                     progress = read_progress(folder)
-                    axes.plot(progress["steps"], progress["return_mean_100"], color=colour, linewidth=1.2, alpha=0.7,
-                              label=None if k else words)
-            axes.set(title=grid, xlabel="environment steps", ylabel="mean return of the last 100 episodes", ylim=(0, 1))
+                    axes.plot(np.array(progress["steps"]) / 1e6, progress["return_mean_100"], color=colour,
+                              linewidth=1.2, alpha=0.7, label=None if k else words)
+            axes.set(title=grid, xlabel="million environment steps", ylabel="mean return of the last 100 episodes",
+                     ylim=(-0.02, 1))
             axes.legend()
 
     raw = {"success": success, "cells": cells, "random_success": [luck, luck_in_rooms], "random_cells": by_chance}
