@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
 
 PAPERS = {"chain": "parameter noise", "bandits": "RL²", "noisy-tv": "curiosity", "doorkey": "curiosity",
-          "es-scaling": "evolution strategies"}
+          "es-scaling": "evolution strategies", "self-play": "self-play"}
 ALGORITHMS = {name: f"spinup.algos.{name}" for name in ("vpg", "ppo", "dqn", "ddpg", "td3", "sac", "es",
                                                           "param_noise", "curiosity", "rl2", "self_play")}
 METHODS = {             # of language models; several may be in one file

@@ -36,7 +36,7 @@ from spinup.envs.games import Duels
 from spinup.envs.make import env_name
 from spinup.envs.spaces import number_of_actions, vector_size
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit, Widths, check_minibatches
+from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Unit, Widths, check_minibatches
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete",)
@@ -47,18 +47,19 @@ FORBIDDEN = 1e9          # taken off the logit of a move that is not open; an in
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     env: str | Callable = "TicTacToe-v0"         # a game of two, or in Python a subclass of spinup.envs.games.Game
-    delta: Unit = 0.0                  # opponents: 1 = the newest past self, 0 = all there were, .5 = the newer half
+    delta: Unit = 0.5                  # opponents: 1 = the newest past self, 0 = all there were, .5 = the newer half
     versions: Count = 40               # past selves taken in the whole run, the untrained one first
-    num_envs: Count = 64               # games side by side, half of them in each seat
-    rollout_steps: Count = 64          # moves per game between updates; longer than a game
+    opening: Natural = 3               # a game begins with up to so many random moves, or only habits are ever met
+    num_envs: Count = 256              # games side by side, half of them in each seat
+    rollout_steps: Count = 32          # moves per game between updates; longer than a game
     epochs: Count = 4                  # passes over a batch (3-10)
     minibatches: Count = 4             # pieces of a batch; each is one gradient step (2-64)
     gamma: Unit = 1.0                  # discount: below 1 a win soon is worth more than a win late
     lam: Unit = 0.95                   # 1 = unbiased and noisy, 0 = trusts the value function (0.8-0.99)
     clip_ratio: Positive = 0.2         # beyond 1 +- this, a step that already improved gets no more gradient (0.1-0.3)
     lr: Positive = 1e-3                # step size at the start (3e-4 to 3e-3)
-    anneal: bool = True                # lr falls linearly to 0, without which late updates undo good policies
-    entropy_coef: NonNegative = 0.01   # a reward for staying random: who always plays the same meets the same
+    anneal: bool = True                # lr and entropy_coef fall linearly to 0
+    entropy_coef: NonNegative = 0.05   # a reward for staying random: who always plays the same meets the same
     value_coef: NonNegative = 0.5      # weight of the value error
     max_grad_norm: Positive = 0.5      # longer gradients are scaled down to this
     rating_step: Positive = 2.0        # Elo's K: points that a game moves at most; smaller is steadier and slower
@@ -151,15 +152,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = FlatAdam(player.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     pool = Pool(player, cfg.versions, cfg.rating_step)
     dist, N, T = player.dist, cfg.num_envs, cfg.rollout_steps
-    env.reply, env.draw = pool.reply, lambda n: opponents(run.rng, n, len(pool.steps), cfg.delta)
+    env.opening, env.reply = cfg.opening, pool.reply
+    env.draw = lambda n: opponents(run.rng, n, len(pool.steps), cfg.delta)
 
-    def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor,
-             target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor,
+             entropy_coef: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         logp, entropy, value = player.evaluate(obs, act)
         surrogate, stats = clipped_surrogate(logp, logp_old, whiten(adv), (cfg.clip_ratio, cfg.clip_ratio))
         error = value_loss(value, value, target)
         stats["entropy"], stats["value_loss"] = entropy.detach().mean(), error.detach().mean()
-        return aggregate(surrogate + cfg.value_coef * error - cfg.entropy_coef * entropy), stats
+        return aggregate(surrogate + cfg.value_coef * error - entropy_coef * entropy), stats
 
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
     taken = [k * updates // cfg.versions for k in range(cfg.versions)]    # the updates before which one is taken
@@ -189,15 +191,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 adv, targets = gae(r, values, next_values, term, torch.zeros_like(term), gamma=cfg.gamma, lam=cfg.lam)
 
             # Update: several epochs of shuffled minibatches.
-            lr = cfg.lr * (1 - update / updates) if cfg.anneal else cfg.lr
+            share = 1 - update / updates if cfg.anneal else 1.0
+            coef = torch.tensor(cfg.entropy_coef * share, device=run.device)
             batch = [x.reshape(N * T, *x.shape[2:]) for x in (o[:, :T], a, logp_old, adv, targets)]
             for _ in range(cfg.epochs):
                 order = torch.randperm(N * T).to(run.device)
                 for rows in order.chunk(cfg.minibatches):
-                    stats = minimize(*(x[rows] for x in batch), lr=lr)
+                    stats = minimize(*(x[rows] for x in batch), coef, lr=cfg.lr * share)
             run.check_finite(rewards=r, values=values, advantages=adv, **stats)
             if run.row_due:
                 explained = 1 - (targets - values).var() / targets.var()
-                run.log(**stats, learning_rate=lr, explained_variance=explained, rating=pool.own,
+                run.log(**stats, learning_rate=cfg.lr * share, explained_variance=explained, rating=pool.own,
                         versions=len(pool.steps))
         return run.result(player)

@@ -88,6 +88,7 @@ class Duels(VectorEnv):
     Attributes:
         reply: makes the opponents' moves; at first `random_move`.
         draw: from a number of games that begin to the numbers of their opponents; at first all 0.
+        opening: a game begins with up to so many random moves, each number as likely as another; at first 0.
         opponent: of each game `[N]`, by its number. seat: `[N]`, 0 where the learner begins.
     """
 
@@ -98,10 +99,11 @@ class Duels(VectorEnv):
         self.action_space = Discrete(self.game.num_actions)
         self.reply: Reply = random_move
         self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)
+        self.opening = 0
 
     def _reset(self) -> np.ndarray:
-        self.game.reset()
         self.seat, self.opponent = np.arange(self.num_envs) % 2, self.draw(self.num_envs)
+        self._begin(np.arange(self.num_envs))
         self._answer(np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool))
         return see(self.game)
 
@@ -129,9 +131,19 @@ class Duels(VectorEnv):
         """These games ended so; the next begins, from the other seat."""
         if len(games):
             reward[games], over[games] = result, True
-            self.game.reset(games)
             self.seat[games] ^= 1
             self.opponent[games] = self.draw(len(games))
+            self._begin(games)
+
+    def _begin(self, games: np.ndarray) -> None:
+        """Clear the boards of these games, and open them."""
+        self.game.reset(games)
+        moves = self.rng.integers(0, self.opening + 1, len(games)) if self.opening else np.zeros(len(games))
+        for k in range(self.opening):
+            turn = games[moves > k]
+            legal = self.game.legal(turn)
+            _, ended = self.game.play((self.rng.random(legal.shape) * legal).argmax(1), turn)
+            self.game.reset(turn[ended])
 
     def _save(self) -> dict[str, Any]:
         return {"game": self.game.save(), "seat": self.seat.copy(), "opponent": self.opponent.copy(),

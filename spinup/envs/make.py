@@ -71,7 +71,8 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
     if is_zoo(env):
         raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
     if env not in gymnasium.registry:
-        raise UserError(f"{env} is of this library alone, and nothing draws it; `spinup eval` plays it")
+        instead = "`spinup play` plays against it" if env in DUELS else "`spinup eval` plays it"
+        raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()

@@ -9,6 +9,7 @@ from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
+from spinup.envs.games import Duels
 from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
@@ -60,6 +61,8 @@ class Run(Training):
         super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.told, self.whole_episodes = env, False, whole_episodes
+        if isinstance(env, Duels):                                        # who has no picture has a board
+            self.next_words = ("plot", "play", "arena", "eval", "resume")
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
         self.replay: Replay | None = None

@@ -96,3 +96,21 @@ def test_it_is_saved_in_the_middle_of_games():
         for a, b in zip(one.step(action), other.step(action), strict=True):
             np.testing.assert_array_equal(a, b)
     assert one.take_finished() == other.take_finished()
+
+
+# Turned red by: openings that are always as long, are not random, or leave a game that is over.
+def test_games_may_begin_with_some_random_moves():
+    env = Duels(TicTacToe, 4000, 0)
+    env.opening, env.reply = 6, lowest
+    obs = env.reset()
+    stones = obs[:, :18].sum(1).astype(int)
+    assert (env.game.mover == env.seat).all() and obs[:, -9:].any(1).all()
+    # 0 to 6 moves, each number in a seventh of the games, and one of the opponent's wherever it is its turn then;
+    # after five or six some of the games were over, and began anew.
+    share = np.bincount(stones, minlength=8) / 4000
+    assert share[0] + share[1] > 1.5 / 7 and (share[:7] > 0.02).all()
+    squares = obs[stones == 2, :18].reshape(-1, 9, 2).sum((0, 2))
+    assert squares.min() > 0.5 * squares[1:].mean()
+    for _ in range(20):
+        obs = env.step(random_actions(obs, 9, np.random.default_rng(1))).obs
+    assert obs[:, -9:].any(1).all()

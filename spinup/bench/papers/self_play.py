@@ -1,0 +1,110 @@
+"""Self-play (Bansal et al. 2018): what it learns of two games, and whether the past is worth meeting."""
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr, t
+
+from spinup import load
+from spinup.arena.games import LEARNED_IN, find_game
+from spinup.arena.players import Moves, Player, flat, scripted, trained
+from spinup.arena.tournament import Record, play, tournament
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.runs.files import read_json
+
+SEEDS = (1, 2, 3)
+GAMES = 500                                                              # against each, half of them in each seat
+MINUTES = {"tictactoe": 3, "connect_four": 10}
+DRAWS, RANDOM, ONE_PLY, RANKS = 0.9, 0.95, 0.7, 0.9
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train on both games, and on Connect Four against the newest version alone and the newer half; let them meet."""
+    jobs = [(game, label, flags, seed) for game, label, flags in (
+        ("tictactoe", "", ()), ("connect_four", "", ()), ("connect_four", "half", ("--delta", "0.5")),
+        ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]
+    folders = in_turn(lambda job: run("self_play", LEARNED_IN[job[0]], job[3], log_dir, "--threads", "1", *job[2],
+                                      label=job[1]), jobs, workers)
+    of = {(game, label): [f for (g, x, _, _), f in zip(jobs, folders, strict=True) if (g, x) == (game, label)]
+          for game, label, _, _ in jobs}
+    slowest = {game: max(read_json(f / "result.json")["seconds"] for f in of[game, ""]) / 60 for game in MINUTES}
+    results = {game: [against_scripted(game, folder) for folder in of[game, ""]] for game in MINUTES}
+    lost = max(float(np.sum([seat["random"][2] for seat in found])) for found in results["tictactoe"])
+    drawn = [min(found[seat]["minimax"][1] / sum(found[seat]["minimax"]) for found in results["tictactoe"])
+             for seat in (0, 1)]
+    won = {name: float(np.mean([sum(seat[name][0] for seat in found) / GAMES for found in results["connect_four"]]))
+           for name in ("random", "one-ply")}
+    ranked = [rating_over_training("connect_four", folder) for folder in of["connect_four", ""]]
+    ranks = min(float(spearmanr(steps, ratings)[0]) for steps, ratings in ranked)
+    pairs = [meet("connect_four", one, other) for one, other in zip(of["connect_four", "half"],
+                                                                   of["connect_four", "newest"], strict=True)]
+    share, error = float(np.mean([np.mean(p) for p in pairs])), interval(pairs)
+    lines = [
+        Line("tic-tac-toe: minutes of training, the slowest", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
+             slowest["tictactoe"] <= MINUTES["tictactoe"]),
+        Line(f"games lost to random play, of {GAMES}, the worst seed", "", lost, "0", lost == 0),
+        *(Line(f"games drawn against minimax, {where}, the worst seed", "", share_, f">= {DRAWS}", share_ >= DRAWS)
+          for where, share_ in zip(("beginning", "second"), drawn, strict=True)),
+        Line("Connect Four: minutes of training, the slowest", "", slowest["connect_four"],
+             f"<= {MINUTES['connect_four']}", slowest["connect_four"] <= MINUTES["connect_four"]),
+        Line("games won against random play", "", won["random"], f">= {RANDOM}", won["random"] >= RANDOM),
+        Line("games won against one-ply", "", won["one-ply"], f">= {ONE_PLY}", won["one-ply"] >= ONE_PLY),
+        Line("rank correlation of rating and steps of training, the worst seed", "", ranks, f">= {RANKS}",
+             ranks >= RANKS),
+        Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", share),
+        Line("its 95 % interval, from", "", share - error), Line("to", "", share + error)]
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for (steps, ratings), seed in zip(ranked, seeds, strict=True):
+            axes.plot(np.array(steps) / 1e6, ratings, marker="o", markersize=3, linewidth=1.3, label=f"seed {seed}")
+        axes.set(title="Connect Four: past selves in a tournament", xlabel="million moves of training",
+                 ylabel="rating, mean 1200")
+        axes.legend()
+
+    raw = {"results": results, "ranked": ranked, "pairs": pairs}
+    return Paper("Self-play (Bansal et al. 2018)", lines, draw, raw), folders
+
+
+def greedy(folder: Path) -> Moves:
+    """The likeliest moves of a run's policy."""
+    policy = load(folder)
+    return lambda observation, legal, rng: policy.act_batch(flat(observation, legal), deterministic=True)
+
+
+def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
+    """Games won, drawn and lost against each scripted player: beginning, and second."""
+    make_game, rng, found = find_game(game)[0], np.random.default_rng(0), [{}, {}]
+    me = Player("policy", greedy(folder))
+    for name, moves in scripted(game).items():
+        other = Player(name, moves)
+        for seat, scores in enumerate((play(make_game(GAMES // 2, 1), me, other, rng),
+                                       play(make_game(GAMES // 2, 2), other, me, rng))):
+            got = np.array(scores) if seat == 0 else 1 - np.array(scores)
+            found[seat][name] = [int((got == result).sum()) for result in (1, 0.5, 0)]
+    return found
+
+
+def rating_over_training(game: str, folder: Path) -> tuple[list[int], list[float]]:
+    """Steps and ratings of ten versions of a run, from a tournament between them."""
+    make_game, env = find_game(game)
+    players = trained(folder, env, 9, load)
+    record = Record.empty([p.name for p in players], [p.version for p in players])
+    tournament(record, lambda i, j, n, rng: play(make_game(n, 0), players[i], players[j], rng), 400, 20,
+               np.random.default_rng(0))
+    return [p.steps or 0 for p in players], record.strengths().rating.tolist()
+
+
+def meet(game: str, one: Path, other: Path) -> list[float]:
+    """What the policy of one run got against that of another, game by game, actions drawn as in training."""
+    make_game, env = find_game(game)
+    first, second = (trained(folder, env, 0, load)[-1] for folder in (one, other))
+    rng = np.random.default_rng(0)
+    return [*play(make_game(GAMES // 2, 1), first, second, rng),
+            *(1 - score for score in play(make_game(GAMES // 2, 2), second, first, rng))]
+
+
+def interval(pairs: list[list[float]]) -> float:
+    """Half the width of the 95 % interval of the mean over pairs of seeds, by Student's t."""
+    means = [np.mean(p) for p in pairs]
+    return float(t.ppf(0.975, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else np.nan
