@@ -57,6 +57,16 @@ def make_zoo(env: str, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
     return Agents(env, num_envs, seed, **kwargs)
 
 
+def num_agents(env: object) -> int:
+    """How many rows of a `VectorEnv` one copy of the environment fills: 1 but where several agents act at once."""
+    if not is_zoo(env) or env.startswith("classic/"):
+        return 1
+    one = make_one_zoo(find_zoo_id(env), "parallel")
+    agents = len(one.possible_agents)
+    one.close()
+    return agents
+
+
 def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
     """One of PettingZoo's environments as it is, of the kind "aec" or "parallel". UserError: it cannot be made."""
     import pettingzoo

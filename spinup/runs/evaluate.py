@@ -9,6 +9,7 @@ from spinup.envs import make
 from spinup.envs.atari import protocol
 from spinup.envs.make import OURS, EnvSource, env_name
 from spinup.envs.spaces import observation_view
+from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.runs.policy import Policy
 from spinup.runs.statistics import bootstrap_interval
@@ -65,7 +66,8 @@ def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, determinist
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
-    copies = min(episodes, 100 if env in OURS else 10)
+    agents = num_agents(env)
+    copies = agents * max(1, min(episodes, 100 if env in OURS else 10) // agents)
     envs = make(env, copies, UNSEEN + seed, **settings_in(policy, env))
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)

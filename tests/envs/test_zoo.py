@@ -3,10 +3,12 @@ import numpy as np
 import pytest
 from mpe2 import simple_spread_v3
 
+import spinup
 from spinup.envs import make
 from spinup.envs.games import random_move
 from spinup.envs.make import find_id
 from spinup.errors import UserError
+from spinup.runs.evaluate import evaluate
 
 
 def random_actions(env, rng):
@@ -112,3 +114,13 @@ def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
 
 def test_an_id_may_leave_out_its_version():
     assert find_id("classic/chess") == "classic/chess-v6" and find_id("mpe/simple_spread") == "mpe/simple_spread-v3"
+
+
+# Turned red by: an episode of a few agents counted for more than it was, rows that fit no copy.
+@pytest.mark.parametrize("episodes", [1, 7])
+def test_one_policy_plays_all_agents_and_is_evaluated_so(episodes, tmp_path):
+    result = spinup.ppo("mpe/simple_spread", num_envs=6, rollout_steps=32, total_steps=384, test_episodes=2, quiet=True,
+                        log_dir=tmp_path.as_posix(), tensorboard=False)
+    found = evaluate(result.policy, "mpe/simple_spread-v3", episodes=episodes)
+    assert len(found.returns) == episodes and set(found.lengths) == {25} and found.mean < 0
+    assert len(result.progress["test_return"]) > 0
