@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from spinup.bench.papers import bandits, chain, doorkey, noisy_tv
+import spinup
+from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, self_play
 from spinup.bench.papers.paper import Line, Paper, check_picture, in_turn, run, show
 from spinup.cli import PAPERS
 from spinup.errors import UserError
@@ -133,3 +134,22 @@ def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):
     paper = Paper("T", [Line("known", "5", 4.5), Line("promised", "", 7, ">= 6", True)], lambda figure: None)
     assert show("t", paper, [folder], tmp_path / "t.png", None) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
+
+
+# Turned red by: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named
+# first.
+def test_players_are_counted_by_seat_and_by_version(tmp_path):
+    quick = {"num_envs": 32, "hidden": (32,), "log_dir": tmp_path.as_posix(), "quiet": True, "tensorboard": False}
+    one = spinup.self_play("TicTacToe-v0", total_steps=20 * 1024, versions=12, lr=3e-3, **quick)
+    found = self_play.against_scripted("tictactoe", one.directory)
+    assert [sum(seat[name]) for seat in found for name in ("random", "minimax")] == [self_play.GAMES // 2] * 4
+    assert found[0]["random"][0] > found[1]["random"][0] and found[1]["minimax"][0] == found[0]["minimax"][0] == 0
+    steps, ratings = self_play.rating_over_training("tictactoe", one.directory)
+    assert steps[0] == 0 and steps[-1] == 20 * 1024 and steps == sorted(steps) and len(ratings) == 10
+    assert max(ratings[-3:]) > ratings[0]
+    other = spinup.self_play("TicTacToe-v0", total_steps=1024, seed=2, **quick)
+    ours, theirs = (np.mean(self_play.meet("tictactoe", *pair)) for pair in (
+        (one.directory, other.directory), (other.directory, one.directory)))
+    assert ours > 0.55 and ours + theirs == pytest.approx(1, abs=0.08)
+    width = self_play.interval([[1.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
+    assert width == pytest.approx(4.302653 * 0.288675 / 3**0.5, rel=1e-4)              # t of two degrees of freedom

@@ -1,4 +1,5 @@
 """Self-play (Bansal et al. 2018): what it learns of two games, and whether the past is worth meeting."""
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,17 @@ from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import Moves, Player, flat, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.core.ratings import MEAN, expected_score
+from spinup.envs.boards import BOARDS
+from spinup.envs.zoo import make_one_zoo
 from spinup.runs.files import read_json
 
 SEEDS = (1, 2, 3)
 GAMES = 500                                                              # against each, half of them in each seat
 MINUTES = {"tictactoe": 3, "connect_four": 10}
-DRAWS, RANDOM, ONE_PLY, RANKS = 0.9, 0.95, 0.7, 0.9
+DRAWS, RANDOM, ONE_PLY, RANKS, FASTER = 0.9, 0.95, 0.7, 0.9, 100
+SIMULATIONS, TRUTH = 200, np.linspace(900, 1500, 12)
+TURN = 2.0                                                               # seconds of games, ours and theirs in turn
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -52,7 +58,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("rank correlation of rating and steps of training, the worst seed", "", ranks, f">= {RANKS}",
              ranks >= RANKS),
         Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", share),
-        Line("its 95 % interval, from", "", share - error), Line("to", "", share + error)]
+        Line("its 95 % interval, from", "", share - error), Line("to", "", share + error),
+        *arena_lines(), *speed_lines()]
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -64,6 +71,61 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     raw = {"results": results, "ranked": ranked, "pairs": pairs}
     return Paper("Self-play (Bansal et al. 2018)", lines, draw, raw), folders
+
+
+def arena_lines() -> list[Line]:
+    """How well a tournament ranks players whose strength is known."""
+    records = [simulate(seed) for seed in range(SIMULATIONS)]
+    found = [record.strengths() for record in records]
+    ranks = float(np.mean([spearmanr(TRUTH, strengths.rating)[0] for strengths in found]))
+    drift = max(float(abs(record.elo.mean() - MEAN)) for record in records)
+    covered = float(np.mean([(s.low <= TRUTH) & (s.high >= TRUTH) for s in found]))
+    return [Line(f"arena, {len(TRUTH)} simulated players: rank correlation with their strength, mean", "", ranks,
+                 f">= {RANKS}", ranks >= RANKS),
+            Line("how far the mean of Elo moved, at most", "", drift, "<= 1e-6", drift <= 1e-6),
+            Line(f"strengths within their 95 % intervals, {SIMULATIONS} tournaments", "", covered, ">= 0.9, <= 0.98",
+                 0.9 <= covered <= 0.98)]
+
+
+def simulate(seed: int, games_each: int = 200) -> Record:
+    """A tournament of twelve players of known strength, `TRUTH`, whose games have no draws."""
+    def match(first: int, second: int, n: int, rng: np.random.Generator) -> list[float]:
+        return (rng.random(n) < expected_score(TRUTH[first], TRUTH[second])).astype(float).tolist()
+
+    record = Record.empty([str(i) for i in range(len(TRUTH))], [""] * len(TRUTH))
+    return tournament(record, match, games_each, 4, np.random.default_rng(seed))
+
+
+def speed_lines() -> list[Line]:
+    """Random games a second on our boards, as a multiple of those in PettingZoo; the median of three turns."""
+    lines = []
+    for game, theirs in (("tictactoe", "classic/tictactoe-v3"), ("connect_four", "classic/connect_four-v3")):
+        ratio = float(np.median([ours_per_second(game) / theirs_per_second(theirs) for _ in range(3)]))
+        lines.append(Line(f"{game}: random games a second, of PettingZoo's", "", ratio, f">= {FASTER}",
+                          ratio >= FASTER))
+    return lines
+
+
+def ours_per_second(game: str, copies: int = 8192) -> float:
+    board, rng, games, start = BOARDS[game](copies), np.random.default_rng(0), 0, time.perf_counter()
+    while time.perf_counter() - start < TURN:
+        noise = rng.random((copies, board.num_actions), np.float32)
+        _, over = board.play((board.legal() * noise).argmax(1))
+        board.reset(over)
+        games += int(over.sum())
+    return games / (time.perf_counter() - start)
+
+
+def theirs_per_second(env: str) -> float:
+    game, rng, games, start = make_one_zoo(env, "aec"), np.random.default_rng(0), 0, time.perf_counter()
+    while time.perf_counter() - start < TURN:
+        game.reset()
+        for _ in game.agent_iter():
+            seen, _, terminated, truncated, _ = game.last()
+            over = terminated or truncated
+            game.step(None if over else int(rng.choice(np.flatnonzero(seen["action_mask"]))))
+        games += 1
+    return games / (time.perf_counter() - start)
 
 
 def greedy(folder: Path) -> Moves:
