@@ -9,6 +9,7 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1, 2, 3)
 ENV, KINDS = "NoisyTV-v0", ("pixels", "random", "rnd", "inverse")
+ROWS = 15                               # of progress.csv that a point of the picture averages
 BORED, TIMES = ("rnd", "inverse"), 2    # those that must leave the set, and how many times less they watch
 WORDS = {"pixels": "prediction of pixels", "random": "prediction of random features", "rnd": "random distillation",
          "inverse": "prediction of inverse features"}
@@ -38,9 +39,11 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes = figure.add_subplot()
         for kind, colour in zip(KINDS, ("#D55E00", "#CC79A7", "#0072B2", "#009E73"), strict=True):
             for k, (steps, watching, _) in enumerate(curves[kind]):
-                axes.plot(steps, watching, color=colour, linewidth=1.2, alpha=0.7, label=None if k else WORDS[kind])
-        axes.set(title="Time with a noisy television in sight", xlabel="environment steps", ylabel="share of steps",
-                 ylim=(0, 1))
-        axes.legend()
+                smooth = np.convolve(watching, np.ones(ROWS) / ROWS, "valid")
+                axes.plot(np.array(steps)[ROWS - 1:] / 1e6, smooth, color=colour, linewidth=1.4, alpha=0.8,
+                          label=None if k else WORDS[kind])
+        axes.set(title="Time with a noisy television in sight", xlabel="million environment steps",
+                 ylabel=f"share of steps, of {ROWS} rows", ylim=(0, 1))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
 
     return Paper("The noisy television (Burda et al. 2018)", lines, draw, {"watching": share}), folders
