@@ -73,6 +73,9 @@ class Config(BaseConfig):
 class Player(ActorCritic):
     """An `ActorCritic` that draws only moves that are open, which the last numbers of an observation say."""
 
+    def __init__(self, obs_size: int, moves: int, hidden: tuple[int, ...]):
+        super().__init__((obs_size,), Categorical((moves,)), hidden, activation="relu")
+
     def params(self, features: Tensor) -> Tensor:
         return only_open(self.pi(features), features)
 
@@ -136,7 +139,7 @@ class Pool:
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
     """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
     moves = number_of_actions(action_space, "self_play")
-    return Player((vector_size(observation_space, "self_play"),), Categorical((moves,)), cfg.hidden)
+    return Player(vector_size(observation_space, "self_play"), moves, cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:

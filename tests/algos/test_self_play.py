@@ -5,7 +5,6 @@ import torch
 
 import spinup
 from spinup.algos.self_play import Player, Pool, only_open, opponents
-from spinup.core.distributions import Categorical
 from spinup.core.ratings import MEAN, expected_score
 from spinup.envs import make
 from spinup.errors import UserError
@@ -25,7 +24,7 @@ def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, vers
 # between acting and learning.
 def test_moves_that_are_not_open_do_not_exist():
     torch.manual_seed(0)
-    player, rng = Player((12,), Categorical((5,)), (16,)), np.random.default_rng(0)
+    player, rng = Player(12, 5, (16,)), np.random.default_rng(0)
     obs = rng.normal(size=(500, 12)).astype(np.float32)
     obs[:, -5:] = rng.random((500, 5)) < 0.5
     obs[:, -1] = 1
@@ -46,7 +45,7 @@ def test_moves_that_are_not_open_do_not_exist():
 # Turned red by: a version that answers for another, a draw that is not one, a past self that goes on to learn.
 def test_each_past_self_answers_as_it_was():
     torch.manual_seed(0)
-    player = Player((7,), Categorical((3,)), (8,))
+    player = Player(7, 3, (8,))
     pool, obs, expected = Pool(player, 3, 2.0), np.zeros((6000, 7), np.float32), []
     obs[:, -3:] = 1, 0, 1
     for k in range(3):
@@ -64,7 +63,7 @@ def test_each_past_self_answers_as_it_was():
 
 
 def test_ratings_follow_the_games():
-    player = Player((7,), Categorical((3,)), (8,))
+    player = Player(7, 3, (8,))
     pool = Pool(player, 2, 4.0)
     pool.add(player, 0)
     pool.rate(np.array([0, 0]), np.array([1.0, 0.0]))
@@ -88,7 +87,7 @@ def test_it_learns_tic_tac_toe(tmp_path):
     quick = {"total_steps": 100_000, "num_envs": 64, "versions": 8, "hidden": (64,), "lr": 3e-3, "entropy_coef": 0.02}
     result = spinup.self_play("TicTacToe-v0", preset="none", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,
                               **quick)
-    untrained = Player((27,), Categorical((9,)), (64,))
+    untrained = Player(27, 9, (64,))
     assert evaluate(result.policy, "TicTacToe-v0", episodes=400).mean > 0.45          # .6 to .7 with other seeds
     random = make("TicTacToe-v0", 1, 0)                                   # an untrained one gets nothing
     before = evaluate(spinup.runs.policy.Policy(untrained, random.observation_space, random.action_space),

@@ -48,7 +48,7 @@ LEARNS = {
     "param_noise": {"discrete": {**SHAKEN, "epsilon": 0.02}, "box": {**SHAKEN, "action_noise": 0.1}},
     "curiosity": {"discrete": CURIOUS},
     "rl2": {"discrete": RECURRENT, "multidiscrete": RECURRENT, "box": RECURRENT},
-    "self_play": {"game": {**PPO, "num_envs": 16, "versions": 4, "hidden": (32,), "total_steps": 16_384}}}
+    "self_play": {"game": {**PPO, "num_envs": 16, "lr": 0.005, "versions": 4, "hidden": (32,), "total_steps": 16_384}}}
 # The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
 ONCE = {"epochs": 1, "minibatches": 1}
 ACTS = {"vpg": ("policy_gradient", {}), **dict.fromkeys(("ppo", "curiosity", "rl2", "self_play"),
