@@ -11,7 +11,8 @@ from spinup.runs.log import read_progress
 SEEDS = (1, 2, 3, 4, 5)
 SWIMMER, CARTPOLE = "Swimmer-v5", "CartPole-v1"
 REACH, MINUTES, QUICK, FASTER = 300.0, 6, 30, 1.7
-BRIEF = ("--total-steps", "640000", "--tensorboard", "false")             # for the clock
+PAIRS = (1, 2, 3)                                                         # seeds of the runs for the clock
+BRIEF = ("--total-steps", "640000", "--pairs", "32", "--tensorboard", "false")             # for the clock
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -20,10 +21,11 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each has two
     jobs = [(gamma, seed) for gamma in ("0.99", "0.9999") for seed in seeds]
     ppo = in_turn(lambda job: run("ppo", SWIMMER, job[1], log_dir, "--gamma", job[0], label=job[0]), jobs, workers)
-    one, two = (run("es", SWIMMER, 1, log_dir, "--workers", str(n), *BRIEF, label=f"{n}_process") for n in (1, 2))
-    seconds = {n: read_json(folder / "result.json")["seconds"] for n, folder in ((1, one), (2, two))}
-    theta = [load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"] for folder in (one, two)]
-    alike = all(a.equal(b) for a, b in zip(*(part.values() for part in theta), strict=True))
+    timed = [(run("es", SWIMMER, seed, log_dir, "--workers", "1", *BRIEF, label="1_process"),
+              run("es", SWIMMER, seed, log_dir, "--workers", "2", *BRIEF, label="2_process")) for seed in PAIRS]
+    seconds = [[read_json(folder / "result.json")["seconds"] for folder in pair] for pair in timed]
+    ratios = [one / two for one, two in seconds]
+    faster, alike = float(np.median(ratios)), all(same_policy(*pair) for pair in timed)
     balanced, reached = e100(cartpole), [e100(folder) for folder in swimmer]
     slowest = max(read_json(folder / "result.json")["seconds"] for folder in swimmer)
     quick = read_json(cartpole / "result.json")["seconds"]
@@ -38,8 +40,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
              slowest <= 60 * MINUTES),
         Line(f"{SWIMMER}: PPO with gamma .99", "", float(np.mean(others["0.99"]))),
         Line(f"{SWIMMER}: PPO with gamma .9999", "", float(np.mean(others["0.9999"]))),
-        Line("two processes against one, times as fast", "", seconds[1] / seconds[2], f">= {FASTER}",
-             seconds[1] / seconds[2] >= FASTER),
+        Line(f"two processes against one, times as fast, median of {len(PAIRS)} pairs in turn", "", faster,
+             f">= {FASTER}", faster >= FASTER),
         Line("their parameters are alike to the last bit", "", float(alike), "1", alike)]
 
     def draw(figure: Any) -> None:
@@ -56,4 +58,11 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.legend()
 
     raw = {"swimmer": reached, "ppo": others, "seconds": seconds}
-    return Paper("Evolution strategies (Salimans et al. 2017)", lines, draw, raw), [cartpole, *swimmer, *ppo, one, two]
+    folders = [cartpole, *swimmer, *ppo, *(folder for pair in timed for folder in pair)]
+    return Paper("Evolution strategies (Salimans et al. 2017)", lines, draw, raw), folders
+
+
+def same_policy(one: Path, other: Path) -> bool:
+    """Whether two runs ended with the same parameters, to the last bit."""
+    parts = [load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"] for folder in (one, other)]
+    return all(a.equal(b) for a, b in zip(*(part.values() for part in parts), strict=True))
