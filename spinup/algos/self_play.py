@@ -167,13 +167,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return aggregate(surrogate + cfg.value_coef * error - entropy_coef * entropy), stats
 
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
-    taken = [k * updates // cfg.versions for k in range(cfg.versions)]    # the updates before which one is taken
+    taken = {k * updates // cfg.versions for k in range(cfg.versions)} - {0}     # before these a version is taken
     with run:
         pool.add(player, 0)
         env.reset()
         run.keep(policy=player, optimizer=optimizer, pool=pool)
         for update in run.updates(updates, N * T):
-            if update in taken[1:]:
+            if update in taken:
                 pool.add(player, run.steps)
             # Collect: a step is a move of the learner's and what the opponent answers.
             obs, actor, noise = env.obs, player.actor(), dist.noise(run.rng, (T, N))
