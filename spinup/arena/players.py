@@ -12,6 +12,7 @@ import numpy as np
 from spinup.arena.process import Process
 from spinup.core.acting import NumpyMLPs
 from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.envs.games import flat
 from spinup.envs.make import env_name
 from spinup.errors import UserError
 from spinup.runs.files import load_checkpoint
@@ -108,11 +109,6 @@ SCRIPTED: dict[str, dict[str, Moves]] = {"tictactoe": {"random": random_moves, "
 def scripted(game: str) -> dict[str, Moves]:
     """The scripted players of a game, by name."""
     return SCRIPTED.get(game, {"random": random_moves})
-
-
-def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """What a trained policy sees, as `spinup.envs.games.see` shows it."""
-    return np.concatenate([observation.reshape(len(observation), -1), legal], 1, dtype=np.float32)
 
 
 def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any]) -> list[Player]:

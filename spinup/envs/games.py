@@ -70,8 +70,12 @@ class Game:
 
 def see(game: Game, games: Games = slice(None)) -> np.ndarray:
     """What a player is given, `[n, d + A]` float32: what `observe` shows, flat, and which of the A moves are open."""
-    shown = game.observe(games)
-    return np.concatenate([shown.reshape(len(shown), -1), game.legal(games)], 1, dtype=np.float32)
+    return flat(game.observe(games), game.legal(games))
+
+
+def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
+    """The same of what is shown `[n, *shape]` and the open moves `[n, A]`."""
+    return np.concatenate([observation.reshape(len(observation), -1), legal], 1, dtype=np.float32)
 
 
 def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
