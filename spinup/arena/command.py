@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -79,7 +80,7 @@ def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versio
             task = bar.add_task("", total=len(players) * games_each // 2)
 
             def after(record: Record) -> None:
-                bar.update(task, completed=min(int(record.begun.sum()), len(players) * games_each // 2))
+                bar.update(task, completed=np.minimum(record.games[:len(players)], games_each).sum() // 2)
 
             out.mkdir(parents=True, exist_ok=True)
             file = out / f"{game.replace('/', '_')}.json"

@@ -22,13 +22,16 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
     for i in np.argsort(-found.rating):
         against = record.scores[i] + record.scores[:, i]
         games = float(against.sum())
-        faults = "; ".join(f"{fault} ({n} game{'s' * (n != 1)})" for fault, n in players[i].faults.items())
-        out = "out: " if players[i].out else ""
-        notes = "; ".join(text for text in (out + faults, players[i].note()) if text)
+        faults = "; ".join(f"{fault} ({n} game{'s' * (n != 1)})" for fault, n in record.faults[i].items())
+        if i < len(players):
+            texts = ("out: " * players[i].out + faults, players[i].note())
+        else:
+            texts = (faults, "not here this time")
+        notes = "; ".join(text for text in texts if text)
         rows.append({"name": record.names[i], "rating": float(found.rating[i]), "low": float(found.low[i]),
                      "high": float(found.high[i]), "elo": float(record.elo[i]), "games": int(games),
                      "score": float(record.scores[i].sum() / games) if games else None,
-                     "forfeited": sum(players[i].faults.values()), "notes": notes})
+                     "forfeited": sum(record.faults[i].values()), "notes": notes})
     return rows
 
 

@@ -84,9 +84,13 @@ class Record:
         return bradley_terry(self.scores)
 
     def for_players(self, names: list[str], versions: list[str]) -> tuple["Record", list[str]]:
-        """The record of these players, in this order: new ones have played nothing, nor have those that have changed,
-        who are named."""
+        """The record of these players, in this order, then of all others that are in it, and the changed among these.
+
+        Who is new has played nothing, nor has who has changed since then, whose name alone is known.
+        """
         known = {key: i for i, key in enumerate(zip(self.names, self.versions, strict=True))}
+        absent = [(name, version) for name, version in known if name not in names]
+        names, versions = names + [name for name, _ in absent], versions + [version for _, version in absent]
         new = Record.empty(names, versions)
         old = [known.get(key) for key in zip(names, versions, strict=True)]
         kept = [k for k, i in enumerate(old) if i is not None]
@@ -94,7 +98,7 @@ class Record:
         new.scores[np.ix_(kept, kept)] = self.scores[np.ix_(at, at)]
         new.begun[np.ix_(kept, kept)] = self.begun[np.ix_(at, at)]
         new.elo[kept] = self.elo[at]
-        new.elo += MEAN - new.elo.mean()                                  # of those who are here now
+        new.elo += MEAN - new.elo.mean()                                  # where one has changed
         new.faults = [self.faults[i] if i is not None else {} for i in old]
         return new, [name for name, i in zip(names, old, strict=True) if i is None and name in self.names]
 
@@ -124,6 +128,8 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
          file: Path, say: Callable[[str], None], after: Callable[[Record], None]) -> Record:
     """A tournament of these players, whose results are in `file`, whole after every match, and are gone on with.
 
+    Who is in `file` and not among them stays in the record, after them, and plays no more.
+
     say: shows a line. after: called after each match. UserError: `file` is of something else.
     """
     names, versions = [p.name for p in players], [p.version for p in players]
@@ -134,7 +140,7 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
             say(f"going on with {record.begun.sum():,} games of {file}")
         for name in changed:
             say(f"{name} has changed since then, and begins anew")
-    for player, faults in zip(players, record.faults, strict=True):
+    for player, faults in zip(players, record.faults, strict=False):
         player.faults = Counter(faults)
     rng = np.random.default_rng([seed, int(record.begun.sum())])          # other games than those already played
 
@@ -142,11 +148,12 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
         return play(make_game(n, int(rng.integers(2**31))), players[first], players[second], rng)
 
     def keep(record: Record) -> None:
-        record.faults = [dict(p.faults) for p in players]
+        record.faults[:len(players)] = [dict(p.faults) for p in players]
         write_json(file, record.as_dict())
         after(record)
 
-    return tournament(record, match, games_each, batch, rng, out=lambda i: players[i].out, after=keep)
+    return tournament(record, match, games_each, batch, rng, out=lambda i: i >= len(players) or players[i].out,
+                      after=keep)
 
 
 def read(file: Path) -> Record:

@@ -56,6 +56,21 @@ def test_a_tournament_goes_on_where_it_was_and_a_changed_player_begins_anew(tmp_
     assert (four.begun[np.ix_([0, 2], [0, 2])] >= kept).all()
 
 
+def test_who_is_not_here_this_time_keeps_its_games_and_its_place(tmp_path):
+    file, players = tmp_path / "games.json", [Player(name, random_moves, name) for name in "abc"]
+    before = hold(TicTacToe, players, 20, 5, 0, file, print,
+                  lambda record: players[1].faults.update({"did not answer": 1}))    # the last one after the file
+    here = [players[2], players[0]]
+    record = hold(TicTacToe, here, 40, 5, 0, file, print, lambda record: None)
+    assert record.names == ["c", "a", "b"] and record.begun[:2, :2].sum() > before.begun[::2, ::2].sum()
+    np.testing.assert_array_equal(record.scores[2], before.scores[1, [2, 0, 1]])
+    row = next(row for row in write(record, here, "tictactoe", tmp_path) if row["name"] == "b")
+    assert row["games"] == before.games[1] and row["forfeited"] == players[1].faults.total() - 1
+    assert row["notes"] == f"did not answer ({row['forfeited']} games); not here this time"
+    again = hold(TicTacToe, players, 40, 5, 0, file, print, lambda record: None)
+    assert again.games[1] >= 40 and again.scores[1, 2] >= before.scores[1, 2]
+
+
 def test_results_are_whole_after_every_match(tmp_path, monkeypatch):
     file, players = tmp_path / "games.json", [Player(name, random_moves) for name in "ab"]
     seen = []
