@@ -13,34 +13,35 @@ For games of two who move by turns, where one's win is the other's loss. It find
 what it never met it may lose to. Differs from ppo.py by: the pool; moves that are not open are never drawn.
 """
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import Space
-from torch import Tensor
-from torch.nn.utils import parameters_to_vector
+from gymnasium import Space, spaces
+from torch import Tensor, nn
 
 from spinup.algos.ppo import clipped_surrogate, value_loss
-from spinup.core.acting import NumpyMLPs
+from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical
 from spinup.core.masked import aggregate, whiten
-from spinup.core.networks import ActorCritic
+from spinup.core.networks import ActorCritic, BoardConvolution, mlp
 from spinup.core.optim import FlatAdam
 from spinup.core.ratings import MEAN, elo
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.games import Duels
-from spinup.envs.make import env_name
-from spinup.envs.spaces import number_of_actions, vector_size
+from spinup.envs.spaces import vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Unit, Widths, check_minibatches
 from spinup.runs.run import Result, Run
 
 ACTIONS = ("Discrete",)
 OBSERVATIONS = ("vectors",)
+NO_GAME = ("self_play plays games of two who move by turns, and this environment is none; choose --env TicTacToe-v0, "
+           "ConnectFour-v0 or one of PettingZoo's, such as classic/chess-v6")
 FORBIDDEN = 1e9          # taken off the logit of a move that is not open; an infinite one would make the entropy NaN
 
 
@@ -63,7 +64,9 @@ class Config(BaseConfig):
     value_coef: NonNegative = 0.5      # weight of the value error
     max_grad_norm: Positive = 0.5      # longer gradients are scaled down to this
     rating_step: Positive = 2.0        # Elo's K: points that a game moves at most; smaller is steadier and slower
-    hidden: Widths = (128, 128)        # hidden layers of policy and value function
+    kernel: Natural = 0                # side of a convolution's windows on the board; 0 = no convolution (0, 3, 4)
+    channels: Count = 64               # features of such a window
+    hidden: Widths = (128, 128)        # hidden layers of policy and value function, behind the convolution if there is
 
     def __post_init__(self):
         super().__post_init__()
@@ -71,10 +74,22 @@ class Config(BaseConfig):
 
 
 class Player(ActorCritic):
-    """An `ActorCritic` that draws only moves that are open, which the last numbers of an observation say."""
+    """An `ActorCritic` that draws only moves that are open, which the last numbers of an observation say.
 
-    def __init__(self, obs_size: int, moves: int, hidden: tuple[int, ...]):
-        super().__init__((obs_size,), Categorical((moves,)), hidden, activation="relu")
+    Args:
+        space: what a `spinup.envs.games.Duels` shows.
+        kernel, channels, hidden: see `Config`.
+    """
+
+    def __init__(self, space: spaces.Dict, kernel: int, channels: int, hidden: tuple[int, ...]):
+        board, (moves,) = space["observation"].shape, space["action_mask"].shape
+        size = vector_size(space, "self_play")
+        super().__init__((size,), Categorical((moves,)), hidden, activation="relu")
+        if kernel:
+            for name, outputs, gain in (("pi", moves, 0.01), ("v", 1, 1.0)):
+                convolution = BoardConvolution(board, kernel, channels)
+                layers = mlp([convolution.width, *hidden, outputs], activation="relu", output_gain=gain)
+                setattr(self, name, nn.Sequential(convolution, *layers))
 
     def params(self, features: Tensor) -> Tensor:
         return only_open(self.pi(features), features)
@@ -102,14 +117,16 @@ class Pool:
         own: rating of the learner, from which a new version's begins.
     """
 
-    def __init__(self, player: Player, size: int, rating_step: float):
-        self.nets, self.rating_step = NumpyMLPs(player.pi, size), rating_step
+    def __init__(self, player: Player, rating_step: float):
+        self.player, self.rating_step = player, rating_step
+        self.nets: list[nn.Sequential] = []
         self.steps: list[int] = []
         self.ratings: list[float] = []
         self.own = MEAN
 
-    def add(self, player: Player, steps: int) -> None:
-        self.nets.put(len(self.steps), parameters_to_vector(player.pi.parameters()).detach().cpu().numpy())
+    def add(self, steps: int) -> None:
+        """The learner as it is after so many steps."""
+        self.nets.append(deepcopy(self.player.pi).cpu())
         self.steps.append(steps)
         self.ratings.append(self.own)
 
@@ -118,7 +135,7 @@ class Pool:
         logits = np.empty(noise.shape, np.float32)
         for version in np.unique(opponent):
             of = opponent == version
-            logits[of] = self.nets.one(version, obs[of])
+            logits[of] = NumpyMLP(self.nets[version])(obs[of])
         gumbel = -np.log(-np.log(np.maximum(noise, np.finfo(np.float32).tiny)))
         return (only_open(logits, obs) + gumbel).argmax(1)
 
@@ -128,18 +145,24 @@ class Pool:
             self.own, self.ratings[version] = elo(self.own, self.ratings[version], float(score), self.rating_step)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"nets": self.nets.state_dict(), "steps": list(self.steps), "ratings": list(self.ratings),
-                "own": self.own}
+        return {"nets": [net.state_dict() for net in self.nets], "steps": list(self.steps),
+                "ratings": list(self.ratings), "own": self.own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.nets.load_state_dict(state["nets"])
+        self.nets = [deepcopy(self.player.pi).cpu() for _ in state["nets"]]
+        for net, weights in zip(self.nets, state["nets"], strict=True):
+            net.load_state_dict(weights)
         self.steps, self.ratings, self.own = list(state["steps"]), list(state["ratings"]), state["own"]
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
     """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
-    moves = number_of_actions(action_space, "self_play")
-    return Player(vector_size(observation_space, "self_play"), moves, cfg.hidden)
+    if not isinstance(observation_space, spaces.Dict) or set(observation_space) != {"observation", "action_mask"}:
+        raise UserError(NO_GAME)
+    if cfg.kernel and len(board := observation_space["observation"].shape) != 3:
+        raise UserError(f"--kernel {cfg.kernel} is for a board of rows, columns and planes, and what this game shows "
+                        f"has the shape {board}; leave it out")
+    return Player(observation_space, cfg.kernel, cfg.channels, cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -150,10 +173,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run.measure = "rating"                                                # whoever plays itself wins half its games
     player = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     if not isinstance(env, Duels):
-        raise UserError(f"self_play plays games of two who move by turns, and {env_name(cfg.env)} is none; choose "
-                        "--env TicTacToe-v0, ConnectFour-v0 or one of PettingZoo's, such as classic/chess-v6")
+        raise UserError(NO_GAME)
     optimizer = FlatAdam(player.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
-    pool = Pool(player, cfg.versions, cfg.rating_step)
+    pool = Pool(player, cfg.rating_step)
     dist, N, T = player.dist, cfg.num_envs, cfg.rollout_steps
     env.opening, env.reply = cfg.opening, pool.reply
     env.draw = lambda n: opponents(run.rng, n, len(pool.steps), cfg.delta)
@@ -169,12 +191,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
     taken = {k * updates // cfg.versions for k in range(cfg.versions)} - {0}     # before these a version is taken
     with run:
-        pool.add(player, 0)
+        pool.add(0)
         env.reset()
         run.keep(policy=player, optimizer=optimizer, pool=pool)
         for update in run.updates(updates, N * T):
             if update in taken:
-                pool.add(player, run.steps)
+                pool.add(run.steps)
             # Collect: a step is a move of the learner's and what the opponent answers.
             obs, actor, noise = env.obs, player.actor(), dist.noise(run.rng, (T, N))
             observations, actions = np.empty((N, T + 1, obs.shape[1]), np.float32), np.empty((N, T), np.int64)

@@ -2,15 +2,17 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor, nn
 
 from spinup.arena.process import Process
-from spinup.core.acting import NumpyMLPs
+from spinup.core.acting import NumpyMLP
 from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.envs.games import flat
 from spinup.envs.make import env_name
@@ -129,19 +131,23 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
     players = [Player(name, moves, digest, int(checkpoint["steps"]), name)]
     if pool := checkpoint["parts"].get("pool"):
-        nets = NumpyMLPs(policy.module.pi, len(pool["nets"]["weights"][0]))
-        nets.load_state_dict(pool["nets"])
         taken = sorted(set(np.linspace(0, len(pool["steps"]) - 1, versions).round().astype(int).tolist()))
-        players[:0] = [Player(f"{name} @{short(pool['steps'][k])}", partial(version_moves, nets, k), digest,
-                              int(pool["steps"][k]), name) for k in taken if versions]
+        players[:0] = [Player(f"{name} @{short(pool['steps'][k])}", past_self(policy.module.pi, pool["nets"][k]),
+                              digest, int(pool["steps"][k]), name) for k in taken if versions]
     return players
 
 
-def version_moves(nets: NumpyMLPs, version: int, observation: np.ndarray, legal: np.ndarray,
-                  rng: np.random.Generator) -> np.ndarray:
-    """What a past self drew."""
-    logits = nets.one(version, flat(observation, legal)) + rng.gumbel(size=legal.shape)
-    return np.where(legal, logits, -np.inf).argmax(1)
+def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
+    """What a network like `net` drew when it had these weights."""
+    net = deepcopy(net)
+    net.load_state_dict(weights)
+    outputs = NumpyMLP(net)
+
+    def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        logits = outputs(flat(observation, legal)) + rng.gumbel(size=legal.shape)
+        return np.where(legal, logits, -np.inf).argmax(1)
+
+    return moves
 
 
 def short(steps: int) -> str:

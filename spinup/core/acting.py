@@ -38,12 +38,15 @@ def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
 class NumpyMLP:
     """The forward pass of `mlp` in numpy, on the very memory of its parameters: 5 µs a call instead of 18.
 
+    A `BoardConvolution` may come before it.
+
     For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the
     optimiser, which may move them. TypeError for layers that it does not know.
     """
 
     def __init__(self, net: nn.Sequential):
-        *hidden, (last, _) = _layers(net)
+        self.before = net[0].in_numpy() if hasattr(net[0], "in_numpy") else None
+        *hidden, (last, _) = _layers(net if self.before is None else net[1:])
         self.hidden = [(*self._weights(layer), functions) for layer, functions in hidden]
         self.weight, self.bias = self._weights(last)
 
@@ -52,6 +55,8 @@ class NumpyMLP:
         return layer.weight.detach().numpy().T, layer.bias.detach().numpy()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        if self.before is not None:
+            x = self.before(x)
         for weight, bias, functions in self.hidden:
             x = x.dot(weight) + bias                                      # .3 µs less than x @ weight
             for function in functions:
@@ -88,14 +93,6 @@ class NumpyMLPs:
             for function in functions:
                 x = function(x)
         return x[:, 0]
-
-    def one(self, i: int, x: np.ndarray) -> np.ndarray:
-        """Outputs `[..., k]` of network i alone for inputs `[..., d]`."""
-        for weights, biases, functions in zip(self.weights, self.biases, self.functions, strict=True):
-            x = x.dot(weights[i]) + biases[i]
-            for function in functions:
-                x = function(x)
-        return x
 
     def state_dict(self) -> dict[str, list[Tensor]]:
         return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from spinup.envs.vector import Step, VectorEnv
 
@@ -99,7 +99,8 @@ class Duels(VectorEnv):
     def __init__(self, make_game: Callable[[int, int], Game], num_envs: int, seed: int):
         super().__init__(num_envs)
         self.game, self.rng = make_game(num_envs, seed), np.random.default_rng(seed)
-        self.observation_space = Box(-np.inf, np.inf, (int(np.prod(self.game.shape)) + self.game.num_actions,))
+        self.observation_space = Dict(observation=Box(-np.inf, np.inf, self.game.shape),
+                                      action_mask=MultiBinary(self.game.num_actions))
         self.action_space = Discrete(self.game.num_actions)
         self.reply: Reply = random_move
         self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, MultiBinary
 
 import spinup
 from spinup.algos.self_play import Player, Pool, only_open, opponents
@@ -9,6 +10,10 @@ from spinup.core.ratings import MEAN, expected_score
 from spinup.envs import make
 from spinup.errors import UserError
 from spinup.runs.evaluate import evaluate
+
+
+def player_of(board, moves, hidden, kernel=0, channels=1):
+    return Player(Dict(observation=Box(0, 1, board), action_mask=MultiBinary(moves)), kernel, channels, hidden)
 
 
 # Turned red by: an end of the range that is left out, delta that counts from the wrong side.
@@ -24,7 +29,7 @@ def test_opponents_come_from_the_newer_part_each_as_often_as_another(delta, vers
 # between acting and learning.
 def test_moves_that_are_not_open_do_not_exist():
     torch.manual_seed(0)
-    player, rng = Player(12, 5, (16,)), np.random.default_rng(0)
+    player, rng = player_of((7,), 5, (16,)), np.random.default_rng(0)
     obs = rng.normal(size=(500, 12)).astype(np.float32)
     obs[:, -5:] = rng.random((500, 5)) < 0.5
     obs[:, -1] = 1
@@ -45,14 +50,14 @@ def test_moves_that_are_not_open_do_not_exist():
 # Turned red by: a version that answers for another, a draw that is not one, a past self that goes on to learn.
 def test_each_past_self_answers_as_it_was():
     torch.manual_seed(0)
-    player = Player(7, 3, (8,))
-    pool, obs, expected = Pool(player, 3, 2.0), np.zeros((6000, 7), np.float32), []
+    player = player_of((4,), 3, (8,))
+    pool, obs, expected = Pool(player, 2.0), np.zeros((6000, 7), np.float32), []
     obs[:, -3:] = 1, 0, 1
     for k in range(3):
         with torch.no_grad():
             player.pi[-1].bias.copy_(torch.tensor([k - 1.0, 5.0, 0.0]))
         expected.append(player.params(torch.from_numpy(obs[:1]))[0].softmax(-1).detach().numpy())
-        pool.add(player, k)
+        pool.add(k)
     opponent = np.arange(6000) % 3
     moves = pool.reply(obs, opponent, np.random.default_rng(0).random((6000, 3), np.float32))
     for k in range(3):
@@ -63,14 +68,13 @@ def test_each_past_self_answers_as_it_was():
 
 
 def test_ratings_follow_the_games():
-    player = Player(7, 3, (8,))
-    pool = Pool(player, 2, 4.0)
-    pool.add(player, 0)
+    pool = Pool(player_of((4,), 3, (8,)), 4.0)
+    pool.add(0)
     pool.rate(np.array([0, 0]), np.array([1.0, 0.0]))
     first = MEAN + 2
     gain = 4 * (0.5 - expected_score(first, MEAN - 2))
     assert pool.own == pytest.approx(first + gain) and pool.ratings == [pytest.approx(MEAN - 2 - gain)]
-    pool.add(player, 10)
+    pool.add(10)
     assert pool.ratings[1] == pool.own and pool.steps == [0, 10]
     pool.rate(np.array([1]), np.array([-1.0]))
     assert pool.own == pytest.approx(pool.ratings[1] - 4)
@@ -87,7 +91,7 @@ def test_it_learns_tic_tac_toe(tmp_path):
     quick = {"total_steps": 100_000, "num_envs": 64, "versions": 8, "hidden": (64,), "lr": 3e-3, "entropy_coef": 0.02}
     result = spinup.self_play("TicTacToe-v0", preset="none", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False,
                               **quick)
-    untrained = Player(27, 9, (64,))
+    untrained = player_of((3, 3, 2), 9, (64,))
     assert evaluate(result.policy, "TicTacToe-v0", episodes=400).mean > 0.45          # .6 to .7 with other seeds
     random = make("TicTacToe-v0", 1, 0)                                   # an untrained one gets nothing
     before = evaluate(spinup.runs.policy.Policy(untrained, random.observation_space, random.action_space),
@@ -95,6 +99,30 @@ def test_it_learns_tic_tac_toe(tmp_path):
     assert abs(before) < 0.2
     assert result.progress["rating"][-1] > MEAN + 150 and result.progress["versions"][-1] == 8
     assert all(b >= a for a, b in zip(result.progress["versions"], result.progress["versions"][1:], strict=False))
+
+
+# Turned red by: past selves that are saved as the learner, weights that come back to another layer.
+@pytest.mark.parametrize("kernel", [0, 2])
+def test_a_pool_is_saved(kernel):
+    torch.manual_seed(0)
+    one, other = (Pool(player_of((3, 3, 2), 9, (8,), kernel, 4), 2.0) for _ in range(2))
+    for step in range(3):
+        one.add(step)
+        torch.nn.init.normal_(one.player.pi[-1].weight)
+    state = one.state_dict()
+    one.add(3)
+    assert len(state["nets"]) == 3
+    other.load_state_dict(state)
+    rng = np.random.default_rng(0)
+    obs, noise = rng.random((60, 27), np.float32), rng.random((60, 9), np.float32)
+    moves = [pool.reply(obs, np.arange(60) % 3, noise) for pool in (one, other)]
+    np.testing.assert_array_equal(*moves)
+    assert other.steps == [0, 1, 2]
+
+
+def test_a_convolution_asks_for_a_board(tmp_path):
+    with pytest.raises(UserError, match=r"--kernel 4 is for a board .* leave it out"):
+        spinup.self_play("classic/rps-v2", kernel=4, log_dir=tmp_path.as_posix(), quiet=True)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "mpe/simple_spread-v3"])

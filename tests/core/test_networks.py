@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical, DiagGaussian
-from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, NatureCNN, mlp
+from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, BoardConvolution, NatureCNN, mlp
 from spinup.core.optim import FlatAdam
 
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
@@ -144,3 +145,22 @@ def test_first_weights_do_not_depend_on_the_number_of_threads():
         assert torch.get_num_threads() == threads
     torch.set_num_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+# Turned red by: windows of other squares, planes before columns, a side that is not cut to the board, what follows the
+# board seen.
+@pytest.mark.parametrize("shape, kernel", [((6, 7, 2), 4), ((3, 3, 2), 4), ((5, 2, 3), 2)])
+def test_a_board_is_convolved_as_torch_does_it_and_in_numpy_too(shape, kernel):
+    torch.manual_seed(0)
+    rows, columns, planes = shape
+    sides, k = (min(kernel, rows), min(kernel, columns)), 5
+    board = torch.randn(4, 2, *shape)
+    theirs, ours = nn.Conv2d(planes, k, sides), BoardConvolution(shape, kernel, k)
+    with torch.no_grad():
+        ours.linear.weight.copy_(theirs.weight.flatten(1))
+        ours.linear.bias.copy_(theirs.bias)
+    x = torch.cat([board.flatten(2), torch.full((4, 2, 7), torch.nan)], 2)
+    expected = theirs(board.flatten(0, 1).permute(0, 3, 1, 2)).relu().permute(0, 2, 3, 1).reshape(4, 2, -1)
+    torch.testing.assert_close(ours(x), expected)
+    net = nn.Sequential(ours, *mlp([ours.width, 8, 3], activation="relu"))
+    np.testing.assert_allclose(NumpyMLP(net)(x.numpy()), net(x).detach().numpy(), rtol=0, atol=1e-5)

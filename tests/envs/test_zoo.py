@@ -1,11 +1,13 @@
 """PettingZoo's environments, against PettingZoo itself and against our own boards."""
 import numpy as np
 import pytest
+from gymnasium.spaces import flatdim
 from mpe2 import simple_spread_v3
+from pettingzoo.classic import connect_four_v3
 
 import spinup
 from spinup.envs import make
-from spinup.envs.games import random_move
+from spinup.envs.games import random_move, see
 from spinup.envs.make import find_id
 from spinup.errors import UserError
 from spinup.runs.evaluate import evaluate
@@ -47,13 +49,28 @@ def test_games_of_cards_are_saved_in_the_middle():
     assert len(results) > 2
 
 
+# Turned red by: another order of the board and the open moves than the policy learned with.
+def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
+    result = spinup.self_play("ConnectFour-v0", total_steps=2048, num_envs=32, rollout_steps=32, versions=2,
+                              log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False)
+    policy, game, rng = spinup.load(result.directory), connect_four_v3.env(), np.random.default_rng(0)
+    duel = make("classic/connect_four-v3", 1, 0).game
+    game.reset()
+    for _ in range(7):
+        seen = game.last()[0]
+        assert policy.act(seen) == policy.act_batch(see(duel), deterministic=True)[0]
+        move = int(rng.choice(np.flatnonzero(seen["action_mask"])))
+        game.step(move)
+        duel.play(np.array([move]), np.array([0]))
+
+
 @pytest.mark.parametrize("env", ["classic/chess-v6", "classic/rps-v2", "classic/go-v5"])
 def test_other_games_of_two_can_be_played(env):
     duels, rng = make(env, 2, 0), np.random.default_rng(0)
     obs = duels.reset()
     for _ in range(20):
         obs = duels.step(random_actions(duels, rng)).obs
-    assert obs.shape == (2, duels.observation_space.shape[0]) and np.isfinite(obs).all()
+    assert obs.shape == (2, flatdim(duels.observation_space)) and np.isfinite(obs).all()
 
 
 # Turned red by: rows of another agent, another copy or another time; a seed that does not reach a copy.
