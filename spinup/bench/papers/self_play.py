@@ -26,9 +26,9 @@ TURN = 2.0                                                               # secon
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both games, and on Connect Four against the newest version alone and the newer half; let them meet."""
+    """Train on both games, on Connect Four against the newest version alone too; let these meet."""
     jobs = [(game, label, flags, seed) for game, label, flags in (
-        ("tictactoe", "", ()), ("connect_four", "", ()), ("connect_four", "half", ("--delta", "0.5")),
+        ("tictactoe", "", ()), ("connect_four", "", ("--delta", "0.5")),
         ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]
     folders = in_turn(lambda job: run("self_play", LEARNED_IN[job[0]], job[3], log_dir, "--threads", "1", *job[2],
                                       label=job[1]), jobs, workers)
@@ -43,8 +43,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
            for name in ("random", "one-ply")}
     ranked = [rating_over_training("connect_four", folder) for folder in of["connect_four", ""]]
     ranks = min(float(spearmanr(steps, ratings)[0]) for steps, ratings in ranked)
-    pairs = [meet("connect_four", one, other) for one, other in zip(of["connect_four", "half"],
-                                                                   of["connect_four", "newest"], strict=True)]
+    pairs = [meet("connect_four", *both) for both in zip(of["connect_four", ""], of["connect_four", "newest"],
+                                                         strict=True)]
     share, error = float(np.mean([np.mean(p) for p in pairs])), interval(pairs)
     lines = [
         Line("tic-tac-toe: minutes of training, the slowest", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
