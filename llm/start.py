@@ -21,7 +21,8 @@ from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task
 from spinup.errors import UserError
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 from spinup.runs.folders import check_writable, config_to_json, find_run, finished, free_directory, read_run
 from spinup.runs.policy import describe
 from spinup.runs.training import find_device

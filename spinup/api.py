@@ -9,7 +9,7 @@ from typing import Any
 from spinup.cli import ALGORITHMS, METHODS
 from spinup.envs.spaces import space_from_json
 from spinup.errors import ActionsError, UserError, nearest
-from spinup.runs.files import load_checkpoint
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import config_from_json, find_run, read_run
 from spinup.runs.policy import Policy, describe
 from spinup.runs.presets import trainer

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
 from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
+from spinup.parser import Parser
 
 if TYPE_CHECKING:
     from spinup.runs.config import BaseConfig
@@ -48,6 +49,9 @@ Compete, in games of two:
   spinup arena DIR|FILE... --game connect_four    a tournament of trained, scripted and people's own players; ratings
   spinup play DIR --game tictactoe                a person against a policy
 
+Learn:
+  spinup exercise [init|start|check|hint ...]     exercises whose checks name the mistake
+
 Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
@@ -75,34 +79,6 @@ one of comparisons, whose lines have "prompt", "chosen" and "rejected". --reward
 Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
 `spinup plot`, `watch`, `eval` and `resume` take these runs too, and `spinup grid llm grpo ...` too.
 """
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors in one sentence; a misspelt flag is answered with the nearest."""
-
-    def __init__(self, prog: str, description: str):
-        super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120))
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `{self.prog} --help` explains")
-
-    def parse(self, argv: list[str]) -> argparse.Namespace:
-        args, unknown = self.parse_known_args([dashed(word) if word.startswith("--") else word for word in argv])
-        if unknown:
-            if unknown[0].startswith("--"):
-                name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
-                meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # of one stage alone
-                raise UserError(f"{self.prog} has no flag {name}.{nearest(meant, flags)} "
-                                f"`{self.prog} --help` lists them")
-            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r}; `{self.prog} --help` explains")
-        return args
-
-
-def dashed(word: str) -> str:
-    """--clip_ratio=0.1 as --clip-ratio=0.1."""
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -708,6 +684,11 @@ def play(argv: list[str]) -> int:
     return against(opponent(args.player, game, find_game(game)[1], load), game, begin=not args.second, seed=args.seed)
 
 
+def exercise(argv: list[str]) -> int:
+    from spinup.exercises.command import exercise as run_exercise
+    return run_exercise(argv)
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "grid": grid, "resume": resume, "plot": plot, "watch": watch, "eval": evaluate, "algos": algos, "envs": envs,
-    "metrics": metrics, "doctor": doctor, "bench": bench, "arena": arena, "play": play}
+    "metrics": metrics, "doctor": doctor, "bench": bench, "arena": arena, "play": play, "exercise": exercise}

@@ -125,7 +125,7 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
 
     directory: of the run, below `tmp_path`. length: the lines that its progress.csv will have. seed: of the moments.
     """
-    from spinup.runs.files import load_checkpoint
+    from spinup.runs.checkpoint import load_checkpoint
 
     def run(words: list[object], directory: Path, length: int, kills: int, seed: str) -> Done:
         where, chance = tmp_path / directory, random.Random(seed)

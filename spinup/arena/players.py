@@ -17,7 +17,7 @@ from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.envs.games import flat
 from spinup.envs.make import env_name
 from spinup.errors import UserError
-from spinup.runs.files import load_checkpoint
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run, read_run
 
 FORFEIT = -1            # the move of a player that has none: it loses the game

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.display import Display, duration
 from spinup.runs.doctor import find_compiler
-from spinup.runs.files import load_checkpoint, save_checkpoint, write_json
+from spinup.runs.files import write_json
 from spinup.runs.folders import check_writable, config_to_json, find_run, free_directory, git_revision, versions
 from spinup.runs.log import Log, check_wandb
 from spinup.runs.policy import describe

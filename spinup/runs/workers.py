@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from spinup.errors import UserError, WorkerError
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
-from spinup.runs.files import load_checkpoint
 from spinup.runs.folders import find_run
 
 JOIN_SECONDS = 120      # to import and join in

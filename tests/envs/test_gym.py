@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs import make
-from spinup.runs.files import load_checkpoint, save_checkpoint
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 
 Place = namedtuple("Place", "x y")
 

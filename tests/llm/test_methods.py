@@ -22,7 +22,7 @@ from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
 from spinup.core.masked import whiten
 from spinup.core.returns import gae
-from spinup.runs.files import load_checkpoint
+from spinup.runs.checkpoint import load_checkpoint
 
 MODULES = {method: module for module in (reinforce, grpo, best_of_n) for method in module.METHODS}
 LIMIT = 3                               # tokens of a response to the task below

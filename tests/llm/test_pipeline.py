@@ -12,7 +12,8 @@ from llm import preferences
 from llm.run import Run
 from spinup.cli import STAGES
 from spinup.errors import UserError
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SHARED = {"task": "taste:letters=6,length=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "threads": 1,

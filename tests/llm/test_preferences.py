@@ -21,7 +21,7 @@ from llm.tasks import testbed as bed
 from llm.tasks.user import UserTask
 from spinup.core.kl import kl_categorical
 from spinup.errors import UserError
-from spinup.runs.files import load_checkpoint
+from spinup.runs.checkpoint import load_checkpoint
 
 LETTERS = "abcdefghij"
 PROMPTS = ["".join(LETTERS[(7 * i + 3 * j) % 10] for j in range(i % 4 + 1)) + ">" for i in range(40)]

@@ -7,7 +7,8 @@ import pytest
 import llm
 from llm.algos import sft
 from llm.run import Run
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 
 RUN = Path("runs/x/x_s1")
 WORDS = ["--task", "reverse:length=2,symbols=10", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",

@@ -17,7 +17,8 @@ from llm.tasks import Problem
 from spinup.cli import METHODS
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs import plots
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 REVERSE = "reverse:length=2,symbols=10"

@@ -13,8 +13,9 @@ from spinup.core.replay import Replay, replay_bytes
 from spinup.envs import VectorEnv
 from spinup.errors import UserError
 from spinup.runs import replay as module
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import ReplayConfig
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.files import read_json
 from spinup.runs.replay import ReplayFiles, make_replay, statement
 
 IMAGES = SimpleNamespace(observation_space=Box(0, 255, (84, 84, 4), np.uint8), num_envs=8, frames=4)

@@ -13,7 +13,8 @@ from gymnasium.spaces import Box, Discrete
 from spinup import load, ppo
 from spinup.envs import VectorEnv
 from spinup.errors import UserError
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 
 RUN = Path("runs/x/x_s1")
 FLAGS = ["--preset", "none", "--exp-name", "x"]

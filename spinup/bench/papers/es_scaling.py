@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
-from spinup.runs.files import load_checkpoint, read_json
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1, 2, 3, 4, 5)

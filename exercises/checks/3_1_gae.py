@@ -1,0 +1,112 @@
+"""Checks of 3.1: advantages as the sums that define them, episode by episode."""
+from unittest.mock import patch
+
+import torch
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    minutes=(20, 30), difficulty=3,
+    hints=["Which end of an episode can you begin at without knowing the future?",
+           "Two things stop: the value of a next state that does not exist (after a termination only), and the sum "
+           "(after either end). They are two different masks.",
+           "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * (1 - terminated) - V(now); "
+           "A[t] = delta[t] + gamma * lambda * (1 - terminated or truncated) * A[t + 1].",
+           "delta = rew + gamma * next_value * ~terminated - value, for all steps at once. Then in the loop: "
+           "later = delta[:, t] + gamma * lam * ~(terminated | truncated)[:, t] * later; adv[:, t] = later."])
+
+
+def cases():
+    ends, no = torch.tensor([[False, True, False]]), torch.zeros(1, 3, dtype=torch.bool)
+    half = torch.full((1, 3), 0.5)
+    by_hand = {"rew": torch.tensor([[1.0, 0.0, 2.0]]), "value": half, "next_value": half, "gamma": 0.5, "lam": 0.5}
+    found = [case(**by_hand, terminated=ends, truncated=no), case(**by_hand, terminated=no, truncated=ends),
+             case(**by_hand, terminated=no, truncated=no)]
+    make = torch.Generator().manual_seed(0)
+    for gamma, lam in ((0.99, 0.95), (0.9, 0.0), (0.9, 1.0), (1.0, 0.5)):
+        terminated, cut = (torch.rand(3, 12, generator=make) < 0.15 for _ in range(2))
+        found.append(case(rew=torch.randn(3, 12, generator=make), value=torch.randn(3, 12, generator=make),
+                          next_value=torch.randn(3, 12, generator=make), terminated=terminated,
+                          truncated=cut & ~terminated, gamma=gamma, lam=lam))
+    return found
+
+
+gae = exercise.function("gae", cases())
+
+
+@gae.reference
+def by_sums(rew, value, next_value, terminated, truncated, gamma, lam):
+    adv = torch.zeros_like(rew)
+    for n in range(rew.shape[0]):
+        for t in range(rew.shape[1]):
+            for k in range(t, rew.shape[1]):
+                worth = 0.0 if terminated[n, k] else float(next_value[n, k])
+                adv[n, t] += (gamma * lam) ** (k - t) * (float(rew[n, k]) + gamma * worth - float(value[n, k]))
+                if terminated[n, k] or truncated[n, k]:
+                    break
+    return adv
+
+
+def backwards(delta, goes_on):
+    adv, later = torch.zeros_like(delta), torch.zeros_like(delta[:, 0])
+    for t in reversed(range(delta.shape[1])):
+        later = delta[:, t] + goes_on[:, t] * later
+        adv[:, t] = later
+    return adv
+
+
+@gae.mistake("You bootstrap through terminal states: V(s') counts for nothing after a termination, so multiply it by "
+             "(1 - terminated).")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value - value, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("Truncation is not termination: where only the clock ran out, V(s') still counts. Mask it by terminated "
+             "alone.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    end = terminated | truncated
+    return backwards(rew + gamma * next_value * ~end - value, gamma * lam * ~end)
+
+
+@gae.mistake("Advantages leak from one episode into the one before: the sum ends where an episode ends, in either way.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, torch.full_like(rew, gamma * lam))
+
+
+@gae.mistake("The sum goes on through truncated episodes: what follows in the batch is another episode there too.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~terminated)
+
+
+@gae.mistake("The weights of later steps fall by gamma * lambda, not by lambda alone.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, lam * ~(terminated | truncated))
+
+
+@gae.mistake("These are returns, not advantages: subtract V(s_t) in delta.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("Time runs along the last axis, `[N, T]`; you walk along the first.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    swapped = backwards((rew + gamma * next_value * ~terminated - value).T, gamma * lam * ~(terminated | truncated).T)
+    return swapped.T
+
+
+@exercise.learning
+def cartpole(student):
+    """PPO with your advantages, CartPole, 60,000 steps: a return of 400"""
+    import tempfile
+
+    from spinup import ppo
+
+    def mine(rew, value, next_value, terminated, truncated, *, gamma, lam):
+        adv = student.gae(rew, value, next_value, terminated.bool(), truncated.bool(), gamma, lam)
+        return adv, adv + value
+
+    with tempfile.TemporaryDirectory() as folder, patch("spinup.algos.ppo.gae", mine):
+        result = ppo("CartPole-v1", total_steps=60_000, log_dir=folder, quiet=True, tensorboard=False)
+    found = result.progress["return_mean_100"][-1]
+    if found < 400:
+        raise Wrong(f"PPO with your advantages has a return of {found:.0f} after 60,000 steps; 400 was expected")

@@ -1,0 +1,1 @@
+"""Exercises: what a student is given, and checks that name the mistake."""

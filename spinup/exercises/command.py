@@ -1,0 +1,269 @@
+"""`spinup exercise`: begin, check, be helped, see how far one is."""
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from spinup.errors import UserError, nearest
+from spinup.exercises.source import CONTENT, Entry, entries, find
+from spinup.exercises.verdict import Verdict, check
+from spinup.exercises.workspace import Workspace, stamp
+from spinup.parser import Parser
+
+HELP = """\
+usage: spinup exercise COMMAND ...
+
+  spinup exercise init DIR                a folder for your work
+  spinup exercise list                    all exercises, which you have passed, how long they take
+  spinup exercise start [ID]              write the file to work on: of ID, or of the next one  [--notebook]
+  spinup exercise check [ID]              whether it is right, and what is wrong  [--full: learning too]
+  spinup exercise watch [ID]              the same, again whenever the file is saved
+  spinup exercise hint [ID]               a hint; the next one is plainer, the fourth nearly says it
+  spinup exercise solution [ID]           once you have passed, or with --reveal
+  spinup exercise reset [ID]              the file as it was given; yours is kept beside it
+  spinup exercise progress                how far you are
+
+Without ID: the one that you began last. --json prints one line of JSON instead.
+"""
+LOOKS = 0.5             # seconds between two looks at a file that is watched
+
+
+class Say:
+    """Prints for people, or one line of JSON at the end."""
+
+    def __init__(self, as_json: bool):
+        self.console, self.as_json = Console(soft_wrap=True, highlight=False), as_json
+
+    def __call__(self, text: str | Text = "", style: str = "") -> None:
+        if not self.as_json:
+            self.console.print(text if isinstance(text, Text) else Text(text, style), soft_wrap=True)
+
+    def data(self, **what: Any) -> None:
+        if self.as_json:
+            print(json.dumps(what), flush=True)
+
+
+def current(workspace: Workspace, word: str) -> Entry:
+    """The exercise that is meant: named, or begun last, or the first that is not passed."""
+    if word:
+        return find(word)
+    begun = [e for e in entries() if "begun" in workspace.of(e) and "passed" not in workspace.of(e)]
+    if begun:
+        return max(begun, key=lambda e: workspace.of(e)["begun"])
+    passed = [e for e in entries() if "passed" in workspace.of(e)]
+    return max(passed, key=lambda e: workspace.of(e)["passed"]) if passed else entries()[0]
+
+
+def upcoming(workspace: Workspace) -> Entry | None:
+    """The first that is not passed."""
+    return next((e for e in entries() if "passed" not in workspace.of(e)), None)
+
+
+def init(argv: list[str]) -> int:
+    parser = Parser("spinup exercise init", "A folder for your work on the exercises.")
+    parser.add_argument("directory", type=Path, metavar="DIR")
+    args, say = parsed(parser, argv)
+    if args.directory.exists() and not args.directory.is_dir():
+        raise UserError(f"{args.directory} is a file; choose another name")
+    workspace = Workspace.create(args.directory)
+    (args.directory / "AGENTS.md").write_bytes((CONTENT / "AGENTS.md").read_bytes())
+    say(f"{len(entries())} exercises wait for you. Begin with:")
+    say(f"  cd {args.directory} && spinup exercise start", "bold")
+    say.data(directory=str(workspace.folder), exercises=len(entries()))
+    return 0
+
+
+def list_(argv: list[str]) -> int:
+    args, say = parsed(Parser("spinup exercise list", "All exercises."), argv)
+    workspace = Workspace.here()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("", "id", "exercise", "kind", "minutes", "difficulty", "hints"):
+        table.add_column(column, justify="right" if column in ("minutes", "hints") else "left")
+    rows = []
+    for entry in entries():
+        known, about = workspace.of(entry), entry.about
+        mark = "passed" if "passed" in known else "begun" if "begun" in known else ""
+        table.add_row(Text(mark, "green" if mark == "passed" else "yellow"), entry.id, entry.title, about["kind"],
+                      "{}-{}".format(*about["minutes"]), f"{about['difficulty']} of 5", str(known.get("hints", "")))
+        rows.append({"id": entry.id, "title": entry.title, "state": mark, **about, "hints": known.get("hints", 0)})
+    if not args.json:
+        say.console.print(table)
+    say.data(exercises=rows)
+    return 0
+
+
+def start(argv: list[str]) -> int:
+    parser = with_id(Parser("spinup exercise start", "Write the file to work on, if it is not there yet."))
+    parser.add_argument("--notebook", action="store_true", default=False, help="a notebook instead of a Python file")
+    args, say = parsed(parser, argv)
+    workspace = Workspace.here()
+    entry = find(args.id) if args.id else upcoming(workspace)
+    if entry is None:
+        say("You have passed all of them. `spinup exercise start ID` begins one again.", "green")
+        say.data(exercise=None)
+        return 0
+    path = workspace.begin(entry, args.notebook)
+    say(f"{entry.id} {entry.title}", "bold")
+    say("{} · {}-{} minutes · difficulty {} of 5".format(entry.about["kind"], *entry.about["minutes"],
+                                                        entry.about["difficulty"]))
+    say()
+    say(f"Open {path} in your editor; what to do is at its top. Then:")
+    say(f"  spinup exercise check {entry.id}", "bold")
+    say.data(exercise=entry.id, title=entry.title, file=str(path))
+    return 0
+
+
+def check_(argv: list[str]) -> int:
+    parser = with_id(Parser("spinup exercise check", "Whether an exercise is done, and what is wrong."))
+    parser.add_argument("--full", action="store_true", default=False,
+                        help="let it learn too: the smallest environments that tell, then a real one; up to minutes")
+    args, say = parsed(parser, argv)
+    workspace = Workspace.here()
+    entry = current(workspace, args.id)
+    return 0 if judge(workspace, entry, args.full, say).passed else 1
+
+
+def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
+    """Check, say it, keep it. Learning tells, but does not stand in the way."""
+    file = workspace.file(entry)
+    if not file.exists():
+        raise UserError(f"{file.name} is not there yet; type: spinup exercise start {entry.id}")
+    verdict = check(entry, file)
+    if verdict.passed:
+        workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1, passed=stamp())
+        say(f"PASS  {entry.id} {entry.title}  ({sum(verdict.seconds.values()):.1f} s)", "bold green")
+    else:
+        workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1)
+        say("TO DO" if "to do" in verdict.message else "NOT YET", "bold yellow")
+        say(verdict.message)
+    if verdict.printed:
+        say("\nYour file printed:", "dim")
+        say(verdict.printed)
+    slow = [name for name in ("probe", "learning") if entry.about[name]]
+    if verdict.passed and full:
+        for level in slow:
+            say(f"{level}: {entry.about[level]} ...", "dim")
+            found = check(entry, file, (level,))
+            verdict.seconds |= found.seconds
+            say(f"  {'yes' if found.passed else found.message} ({found.seconds.get(level, 0):.0f} s)" if found.passed
+                else f"  {found.message}", "green" if found.passed else "yellow")
+    say()
+    if not verdict.passed:
+        say(f"spinup exercise hint {entry.id}    if you are stuck", "dim")
+    else:
+        say(f"spinup exercise solution {entry.id}    how we wrote it", "dim")
+        if slow and not full:
+            say(f"spinup exercise check {entry.id} --full    let it learn", "dim")
+        after = upcoming(workspace)
+        say(f"spinup exercise start    next: {after.id} {after.title}" if after else "That was the last one.", "dim")
+    say.data(exercise=entry.id, **verdict.as_dict())
+    return verdict
+
+
+def watch(argv: list[str]) -> int:
+    args, say = parsed(with_id(Parser("spinup exercise watch", "Check whenever the file is saved; Ctrl-C ends.")), argv)
+    workspace, seen = Workspace.here(), -1.0
+    entry = current(workspace, args.id)
+    workspace.begin(entry)
+    while True:
+        changed = workspace.file(entry).stat().st_mtime
+        if changed != seen:
+            seen = changed
+            if say.console.is_terminal and not args.json:
+                say.console.clear()
+            if judge(workspace, entry, False, say).passed:
+                return 0
+            say(f"\nwatching {workspace.file(entry).name}; Ctrl-C ends", "dim")
+        time.sleep(LOOKS)
+
+
+def hint(argv: list[str]) -> int:
+    args, say = parsed(with_id(Parser("spinup exercise hint", "The next hint.")), argv)
+    workspace = Workspace.here()
+    entry = current(workspace, args.id)
+    hints, seen = entry.about["hints"], workspace.of(entry).get("hints", 0)
+    seen = min(seen + 1, len(hints))
+    workspace.note(entry, hints=seen)
+    for number, text in enumerate(hints[:seen], 1):
+        say(f"{number} of {len(hints)}  {text}", "" if number == seen else "dim")
+    say.data(exercise=entry.id, hints=hints[:seen], of=len(hints))
+    return 0
+
+
+def solution(argv: list[str]) -> int:
+    parser = with_id(Parser("spinup exercise solution", "How we wrote it."))
+    parser.add_argument("--reveal", action="store_true", default=False, help="before you have passed")
+    args, say = parsed(parser, argv)
+    workspace = Workspace.here()
+    entry = current(workspace, args.id)
+    if "passed" not in workspace.of(entry):
+        if not args.reveal:
+            raise UserError(f"you have not passed {entry.id} yet; `spinup exercise hint {entry.id}` helps, and "
+                            f"`spinup exercise solution {entry.id} --reveal` shows it anyway")
+        workspace.note(entry, revealed=stamp())
+    text = (CONTENT / "solutions" / f"{entry.name}.py").read_text(encoding="utf-8")
+    if not args.json:
+        from rich.syntax import Syntax
+        say.console.print(Syntax(text, "python", background_color="default") if say.console.is_terminal else text,
+                          markup=False)
+    say.data(exercise=entry.id, solution=text)
+    return 0
+
+
+def reset(argv: list[str]) -> int:
+    args, say = parsed(with_id(Parser("spinup exercise reset", "The file as it was given; yours is kept.")), argv)
+    workspace = Workspace.here()
+    entry = current(workspace, args.id)
+    path, kept = workspace.reset(entry)
+    say(f"{path.name} is as it was given." + (f" Yours is {kept.name}." if kept else ""))
+    say.data(exercise=entry.id, file=str(path), kept=str(kept or ""))
+    return 0
+
+
+def progress(argv: list[str]) -> int:
+    args, say = parsed(Parser("spinup exercise progress", "How far you are."), argv)
+    workspace, known = Workspace.here(), entries()
+    passed = [e for e in known if "passed" in workspace.of(e)]
+    full = round(30 * len(passed) / len(known))
+    bar = "█" * full + "░" * (30 - full) if (sys.stdout.encoding or "").lower().startswith("utf") else (
+        "#" * full + "." * (30 - full))
+    say(f"{bar}  {len(passed)} of {len(known)} passed")
+    used = sum(workspace.of(e).get("hints", 0) for e in known)
+    tries = sum(workspace.of(e).get("tries", 0) for e in known)
+    seen = sum("revealed" in workspace.of(e) for e in known)
+    say(f"{tries} checks, {used} hints, {seen} solutions seen before passing")
+    after = upcoming(workspace)
+    say(f"next: {after.id} {after.title}" if after else "All done.")
+    say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)
+    return 0
+
+
+def with_id(parser: Parser) -> Parser:
+    parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one begun last]")
+    return parser
+
+
+def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
+    parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    args = parser.parse(argv)
+    return args, Say(args.json)
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "init": init, "list": list_, "start": start, "check": check_, "watch": watch, "hint": hint, "solution": solution,
+    "reset": reset, "progress": progress}
+
+
+def exercise(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(HELP, end="")
+        return 0
+    if argv[0] not in COMMANDS:
+        raise UserError(f"spinup exercise knows no {argv[0]!r}.{nearest(argv[0], COMMANDS)} `spinup exercise` explains")
+    return COMMANDS[argv[0]](argv[1:])

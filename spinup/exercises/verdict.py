@@ -1,0 +1,125 @@
+"""What a check says of a student's file: first without running it, then from a process of its own."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from spinup.errors import UserError
+from spinup.exercises.source import Entry, lines, signatures, todo
+
+SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # after which a level is given up
+LEVELS = ("static", *SECONDS)
+PRINTED = 4000          # characters of what a file printed that are shown
+
+
+@dataclass
+class Verdict:
+    """passed: all levels that were asked for. level: the last one looked at. line: of the file, 0 if none is to blame.
+    seconds: that each level took. printed: by the file, its end."""
+
+    passed: bool
+    level: str
+    message: str = ""
+    line: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    printed: str = ""
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+def python_of(file: Path) -> tuple[str, list[str]]:
+    """The Python of a file or notebook, and how its lines are called. UserError where it cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8")
+        if file.suffix != ".ipynb":
+            return text, [f"line {i}" for i in range(1, text.count("\n") + 2)]
+        code, names, number = [], [], 0
+        for cell in json.loads(text)["cells"]:
+            if cell["cell_type"] == "code":
+                number += 1
+                source = "".join(cell["source"]).splitlines()
+                code += [f"# {x}" if x.lstrip().startswith(("%", "!")) else x for x in source]
+                names += [f"cell {number}, line {i}" for i in range(1, len(source) + 1)]
+        return "\n".join(code) + "\n", [*names, "its end"]
+    except OSError as error:
+        raise UserError(f"{file} cannot be read ({(error.strerror or '').lower()}); `spinup exercise start` writes it "
+                        "anew") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
+        raise UserError(f"{file} is damaged; `spinup exercise reset` puts back the one you began with and keeps yours "
+                        "beside it") from None
+
+
+def static(entry: Entry, text: str) -> Verdict:
+    """Without running it: whether it is Python, has the functions with their arguments, and nothing is left to do."""
+    try:
+        found, where = signatures(text), lines(text)
+        left = todo(text)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", 0) or 0
+        return Verdict(False, "static", f"it is not Python: {getattr(error, 'msg', error)}", line)
+    for name, arguments in signatures(entry.text).items():
+        if name not in found:
+            return Verdict(False, "static", f"the function {name} is missing; put it back")
+        if found[name] != arguments:
+            return Verdict(False, "static", f"{name} takes ({', '.join(found[name])}) now; what calls it gives "
+                           f"({', '.join(arguments)}): put these back", where[name])
+    if left:
+        return Verdict(False, "static", "this is still to do", left)
+    return Verdict(True, "static")
+
+
+def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> Verdict:
+    """A student's file, at these levels beyond the static one."""
+    start = time.perf_counter()
+    text, names = python_of(file)
+    verdict = static(entry, text)
+    verdict.seconds["static"] = round(time.perf_counter() - start, 2)
+    if verdict.passed:
+        verdict = run(entry, file, text, levels, verdict)
+    if verdict.message and 0 < verdict.line <= len(names):
+        verdict.message = f"{file.name}, {names[verdict.line - 1]}: {verdict.message}"
+    elif verdict.message:
+        verdict.message = f"{file.name}: {verdict.message}"
+    return verdict
+
+
+def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: Verdict) -> Verdict:
+    """Run it in a process of its own, which cannot take the caller along."""
+    seconds = sum(SECONDS[level] for level in levels)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
+        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
+        copy.write_text(text, encoding="utf-8")
+        child = subprocess.Popen(
+            [sys.executable, "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels), str(seconds),
+             str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, cwd=file.resolve().parent,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            child.wait(seconds + 30)                                      # it ends itself before; unless it cannot
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        except BaseException:
+            child.kill()
+            raise
+        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
+        said = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")]
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
+        verdict.printed = printed.read().decode(errors="replace").strip()
+    for what in said:
+        if "level" in what:
+            verdict.level = what["level"]
+            verdict.seconds[what["level"]] = what["seconds"]
+    last = said[-1] if said else {}
+    verdict.passed = bool(last.get("done"))
+    if not verdict.passed:
+        passed = [level for level in levels if level in verdict.seconds]
+        verdict.level = levels[min(len(passed), len(levels) - 1)]
+        verdict.line = last.get("line") or lines(text).get(last.get("function", ""), 0)
+        verdict.message = last.get("message") or (
+            f"it ended its process (exit code {child.returncode}) before the check was done")
+    return verdict

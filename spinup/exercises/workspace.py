@@ -1,0 +1,88 @@
+"""A student's folder: files that were begun, and in `.spinup/state.json` what has been passed, whole or as before."""
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import UserError
+from spinup.exercises.source import CONTENT, Entry
+from spinup.runs.files import write_json, write_whole
+
+STATE = Path(".spinup") / "state.json"
+
+
+class Workspace:
+    """A folder, and what is kept of each exercise: hints seen, tries of a check, when it was begun, passed, revealed.
+
+    UserError where its state cannot be read.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder, self.state = folder, read(folder / STATE)
+
+    @classmethod
+    def create(cls, folder: Path) -> "Workspace":
+        """A new one, or that which is there."""
+        if not (folder / STATE).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / STATE).parent.mkdir(exist_ok=True)
+            write_json(folder / STATE, {"exercises": {}})
+        return cls(folder)
+
+    @classmethod
+    def here(cls) -> "Workspace":
+        """That in which the command is typed; UserError where there is none."""
+        for folder in (Path.cwd(), *Path.cwd().parents):
+            if (folder / STATE).exists():
+                return cls(folder)
+        raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
+
+    def of(self, entry: Entry) -> dict[str, Any]:
+        return self.state.get(entry.id, {})
+
+    def note(self, entry: Entry, **what: Any) -> None:
+        """Keep this of an exercise."""
+        self.state = read(self.folder / STATE)                            # another command may have written
+        self.state.setdefault(entry.id, {}).update(what)
+        write_json(self.folder / STATE, {"exercises": self.state})
+
+    def file(self, entry: Entry) -> Path:
+        """The student's file or notebook, whichever was written last; where there is neither, the file to be."""
+        there = [p for p in (self.folder / f"{entry.name}.py", self.folder / f"{entry.name}.ipynb") if p.exists()]
+        return max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py")
+
+    def begin(self, entry: Entry, notebook: bool = False) -> Path:
+        """The file to work on, which is written where it is not there yet."""
+        path = self.folder / f"{entry.name}.{'ipynb' if notebook else 'py'}"
+        if not path.exists():
+            write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+            self.note(entry, begun=stamp())
+        symptom = Path("symptoms") / f"{entry.name}.png"                  # of a bug hunt: what was seen
+        if (CONTENT / symptom).exists():
+            (self.folder / symptom).parent.mkdir(exist_ok=True)
+            write_whole(self.folder / symptom, (CONTENT / symptom).read_bytes())
+        return path
+
+    def reset(self, entry: Entry) -> tuple[Path, Path | None]:
+        """The file as it was given, and where the one that was there is now."""
+        path, kept = self.file(entry), None
+        if path.exists():
+            number = 1
+            while (kept := path.with_name(f"{path.name}.{number}.bak")).exists():
+                number += 1
+            shutil.copy2(path, kept)
+        write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+        return path, kept
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        return json.loads(path.read_text())["exercises"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: your files "
+                        "stay, and a check passes them again") from None
+
+
+def stamp() -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,33 @@
+"""The command line's parser: errors in one sentence, exit code 2."""
+import argparse
+from typing import NoReturn
+
+from spinup.errors import UserError, nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors in one sentence; a misspelt flag is answered with the nearest."""
+
+    def __init__(self, prog: str, description: str):
+        super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                         formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120))
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; `{self.prog} --help` explains")
+
+    def parse(self, argv: list[str]) -> argparse.Namespace:
+        args, unknown = self.parse_known_args([dashed(word) if word.startswith("--") else word for word in argv])
+        if unknown:
+            if unknown[0].startswith("--"):
+                name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
+                meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # of one stage alone
+                raise UserError(f"{self.prog} has no flag {name}.{nearest(meant, flags)} "
+                                f"`{self.prog} --help` lists them")
+            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r}; `{self.prog} --help` explains")
+        return args
+
+
+def dashed(word: str) -> str:
+    """--clip_ratio=0.1 as --clip-ratio=0.1."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value
