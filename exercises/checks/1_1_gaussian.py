@@ -44,8 +44,8 @@ def terms(act, mean, log_std):
     return -0.5 * ((act - mean) / log_std.exp())**2 - log_std - HALF_LOG_2PI
 
 
-@log_prob.mistake("One number comes out for each of the d numbers of an action; an action has one likelihood, so sum over "
-                  "the last axis.")
+@log_prob.mistake("One number comes out for each of the d numbers of an action; an action has one likelihood, so sum "
+                  "over the last axis.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std)
 

@@ -4,7 +4,8 @@
 # A policy for continuous actions gives a mean and a deviation for each of the $d$ numbers of an action, and draws them
 # independently. Every policy gradient needs to know how likely an action was:
 #
-# $$\log \pi(a) = -\tfrac12 \sum_{i=1}^{d} \left( \frac{(a_i - \mu_i)^2}{\sigma_i^2} + 2 \log \sigma_i + \log 2\pi \right).$$
+# $$\log \pi(a) = -\tfrac12 \sum_{i=1}^{d} \left( \frac{(a_i - \mu_i)^2}{\sigma_i^2} + 2 \log \sigma_i
+# + \log 2\pi \right).$$
 #
 # The deviation comes as its logarithm, which may have any sign, and is either one for all states, `[d]`, or one for
 # each, `[..., d]`.
