@@ -192,9 +192,11 @@ def equal(one: Any, other: Any, close: float) -> bool:
         return one.keys() == other.keys() and all(equal(one[k], other[k], close) for k in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(equal(a, b, close) for a, b in zip(one, other, strict=True))
-    if type(one) is not type(other) and not (numeric(one) and numeric(other)):
+    if numeric(one) and numeric(other):
+        return bool(np.isclose(float(one), float(other), close, close, equal_nan=True))
+    if type(one) is not type(other):
         return False
-    if not (numeric(one) or isinstance(one, Tensor | np.ndarray)):
+    if not isinstance(one, Tensor | np.ndarray):
         return one == other
     a, b = (np.asarray(x.detach() if isinstance(x, Tensor) else x) for x in (one, other))
     if a.shape != b.shape or (a.dtype != b.dtype if isinstance(one, Tensor) else a.dtype.kind != b.dtype.kind):

@@ -180,7 +180,11 @@ def watch(argv: list[str]) -> int:
             if judge(workspace, entry, False, say).passed:
                 return 0
             say(f"\nwatching {workspace.file(entry).name}; Ctrl-C ends", "dim")
-        time.sleep(LOOKS)
+        pause()
+
+
+def pause() -> None:
+    time.sleep(LOOKS)
 
 
 def hint(argv: list[str]) -> int:

@@ -94,15 +94,15 @@ def load(path: Path) -> ModuleType:
 def student(text: str, entry: Entry) -> str:
     """What a student is given of a source."""
     kept: list[str] = []
-    inside, stubbed = "", False
+    indent, stubbed = None, False
     for line in text.splitlines():
         if line.strip() == BEGIN:
-            inside, stubbed = line[:-len(BEGIN)] or " ", False
+            indent, stubbed = line[:line.index(BEGIN)], False
         elif line.strip() == END:
             if not stubbed:
-                kept.append(f"{inside}raise NotImplementedError(\"{TODO} {entry.id}\")")
-            inside = ""
-        elif not inside:
+                kept.append(f"{indent}raise NotImplementedError(\"{TODO} {entry.id}\")")
+            indent = None
+        elif indent is None:
             kept.append(line)
         elif line.strip().startswith(STUB):
             kept.append((line.replace(STUB + " ", "", 1) if STUB + " " in line else "").rstrip())

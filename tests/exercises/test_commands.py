@@ -1,0 +1,132 @@
+"""`spinup exercise`, as a student types it."""
+import json
+
+import pytest
+
+from spinup.exercises.source import CONTENT, entries
+from spinup.exercises.workspace import STATE
+
+FIRST, SECOND = entries()[:2]
+
+
+@pytest.fixture
+def work(cli, tmp_path, monkeypatch):
+    """The folder of a student, in which the command line stands."""
+    assert cli("exercise", "init", "work").code == 0
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def solve(work, entry):
+    (work / f"{entry.name}.py").write_bytes((CONTENT / "solutions" / f"{entry.name}.py").read_bytes())
+
+
+def told(done):
+    """The one line of JSON."""
+    assert done.out.count("\n") == 1
+    return json.loads(done.out)
+
+
+# Turned red by: an exercise that counts as passed because it was begun, a next one that is the same again.
+def test_from_the_first_line_to_the_second_exercise(work, cli):
+    begun = cli("exercise", "start")
+    assert begun.code == 0 and FIRST.title in begun.out and f"spinup exercise check {FIRST.id}" in begun.out
+    assert (work / f"{FIRST.name}.py").read_text() == FIRST.text
+    left = cli("exercise", "check")
+    assert left.code == 1 and "still to do" in left.out and f"spinup exercise hint {FIRST.id}" in left.out
+    refused = cli("exercise", "solution")
+    assert refused.code == 2 and "not passed" in refused.err and "--reveal" in refused.err
+    hints = [cli("exercise", "hint").out for _ in range(5)]
+    assert [text.count(" of 4  ") for text in hints] == [1, 2, 3, 4, 4]
+    solve(work, FIRST)
+    done = cli("exercise", "check")
+    assert done.code == 0 and "PASS" in done.out and f"next: {SECOND.id} {SECOND.title}" in done.out
+    assert "import torch" in cli("exercise", "solution").out
+    assert f"{SECOND.name}.py" in cli("exercise", "start").out
+    progress = cli("exercise", "progress").out
+    assert f"1 of {len(entries())} passed" in progress and "2 checks, 4 hints, 0 solutions" in progress
+    listed = cli("exercise", "list").out
+    assert listed.count("passed") == 1 and listed.count("begun") == 1 and SECOND.id in listed
+
+
+def test_every_command_speaks_json(work, cli):
+    assert told(cli("exercise", "start", "--json"))["file"].endswith(f"{FIRST.name}.py")
+    found = told(cli("exercise", "check", "--json"))
+    assert not found["passed"] and found["level"] == "static" and found["line"] > 0
+    assert len(told(cli("exercise", "hint", "--json"))["hints"]) == 1
+    assert "SOLUTION" not in told(cli("exercise", "solution", "--json", "--reveal"))["solution"]
+    assert told(cli("exercise", "progress", "--json")) == {"passed": [], "of": len(entries()), "hints": 1, "tries": 1,
+                                                          "next": FIRST.id}
+    rows = told(cli("exercise", "list", "--json"))["exercises"]
+    assert [row["state"] for row in rows] == ["begun", *[""] * (len(entries()) - 1)]
+    assert json.loads((work / STATE).read_text())["exercises"][FIRST.id]["revealed"]
+
+
+def test_a_file_that_is_reset_is_kept_beside(work, cli):
+    cli("exercise", "start")
+    mine = work / f"{FIRST.name}.py"
+    for text in "one", "two":
+        mine.write_text(text)
+        assert cli("exercise", "reset").code == 0
+        assert mine.read_text() == FIRST.text
+    assert sorted(p.read_text() for p in work.glob("*.bak")) == ["one", "two"]
+
+
+def test_a_file_is_not_begun_over_ones_work(work, cli):
+    cli("exercise", "start", FIRST.id)
+    (work / f"{FIRST.name}.py").write_text("mine")
+    cli("exercise", "start", FIRST.id)
+    cli("exercise", "init", ".")
+    assert (work / f"{FIRST.name}.py").read_text() == "mine"
+    assert FIRST.id in json.loads((work / STATE).read_text())["exercises"]
+
+
+# Turned red by: a notebook that is written and never looked at.
+def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
+    cli("exercise", "start", FIRST.id)
+    cli("exercise", "start", FIRST.id, "--notebook")
+    (work / f"{FIRST.name}.ipynb").write_bytes((CONTENT / "solutions" / f"{FIRST.name}.ipynb").read_bytes())
+    assert cli("exercise", "check").code == 0
+    (work / f"{FIRST.name}.py").write_text(FIRST.text)
+    assert cli("exercise", "check").code == 1
+
+
+# Turned red by: a state that is written before it is whole; a wrong file that changes what was passed.
+@pytest.mark.parametrize("text", ["def (", "exit()", "import os; os._exit(1)"])
+def test_a_wrong_file_harms_no_state(text, work, cli):
+    solve(work, FIRST)
+    cli("exercise", "check", FIRST.id)
+    before = json.loads((work / STATE).read_text())["exercises"][FIRST.id]
+    (work / f"{FIRST.name}.py").write_text(FIRST.text + text)
+    assert cli("exercise", "check", FIRST.id).code == 1
+    after = json.loads((work / STATE).read_text())["exercises"][FIRST.id]
+    assert after == {**before, "tries": 2}
+
+
+def test_watching_checks_until_it_passes(work, cli, monkeypatch):
+    from spinup.exercises import command
+    saves = iter([lambda: (work / f"{FIRST.name}.py").write_text("wrong("), lambda: None, lambda: solve(work, FIRST)])
+    monkeypatch.setattr(command, "pause", lambda: next(saves)())
+    done = cli("exercise", "watch", FIRST.id)
+    assert done.code == 0 and done.out.count("NOT YET") == 1 and done.out.count("TO DO") == 1 and "PASS" in done.out
+
+
+@pytest.mark.parametrize("words, said", [
+    (("exercise", "chek"), "Did you mean 'check'"), (("exercise", "check", "9.9"), "no exercise '9.9'"),
+    (("exercise", "check", FIRST.id), f"not there yet; type: spinup exercise start {FIRST.id}"),
+    (("exercise", "check", "--ful"), "no flag --ful. Did you mean '--full'")])
+def test_wrong_words_are_answered_with_what_to_type(words, said, work, cli):
+    done = cli(*words)
+    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
+
+
+def test_outside_of_a_folder_of_exercises_one_is_told_how_to_make_it(cli):
+    done = cli("exercise", "list")
+    assert done.code == 2 and "spinup exercise init" in done.err
+    assert "spinup exercise init DIR" in cli("exercise").out
+
+
+def test_a_damaged_state_is_named(work, cli):
+    (work / STATE).write_text("{")
+    done = cli("exercise", "list")
+    assert done.code == 2 and "state.json is damaged; remove it" in done.err

@@ -1,0 +1,121 @@
+"""What a check says of files that are wrong in ways no author thought of, each in a sentence with file and line."""
+import json
+import re
+
+import pytest
+import torch
+
+from spinup.exercises import verdict as verdicts
+from spinup.exercises.checks import Exercise, Wrong, case, equal
+from spinup.exercises.source import CONTENT, Entry, solution, student
+from spinup.exercises.verdict import check
+
+GAE = Entry("3_1_gae")
+RIGHT = (CONTENT / "solutions" / "3_1_gae.py").read_text()
+LINE = RIGHT[:RIGHT.index("    return adv\n")].count("\n") + 1
+DEF = RIGHT[:RIGHT.index("def gae")].count("\n") + 1
+
+
+def with_return(line):
+    return RIGHT.replace("    return adv\n", f"    {line}\n")
+
+
+# Turned red by: a child that takes the caller along, a line of our own file named for the student's.
+@pytest.mark.parametrize("text, at, words", [
+    (with_return("return (adv"), LINE, "not Python"),
+    (with_return("exit()"), LINE, "calls exit"),
+    (with_return("return adv[:, :2]"), DEF, r"shape \(1, 2\), where \(1, 3\)"),
+    (with_return("return adv.double()"), DEF, "type float64, where float32"),
+    (with_return("return adv * float('nan')"), DEF, r"nan at \[0, 0\], where 0.625 was expected"),
+    (with_return("return adv.tolist()"), DEF, "of the type list, where a tensor"),
+    (with_return("return None"), DEF, "returns nothing. Does it end with `return`"),
+    (with_return("return adv + 1"), DEF, r"1.625 at \[0, 0\], where 0.625 was expected, for\n    rew = "),
+    (with_return("rew += 1; return adv"), DEF, "changes its input rew"),
+    (with_return("return adv / 0 + nothing"), LINE, "raised NameError"),
+    (with_return("raise SystemExit(0)"), LINE, "calls exit"),
+    (with_return("import os; os._exit(0)"), 0, r"ended its process \(exit code 0\) before"),
+    (RIGHT.replace("terminated: Tensor, truncated", "done: Tensor, truncated"), DEF, "put these back"),
+    (RIGHT.replace("def gae", "def gaee"), 0, "the function gae is missing"),
+    (RIGHT + "import nothing_of_this_name\n", RIGHT.count("\n") + 1, "cannot be loaded .*nothing_of_this_name"),
+    (with_return("raise NotImplementedError('TODO')"), LINE, "still to do"),
+    ("\x00", 0, "not Python")])
+def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path):
+    file = tmp_path / "3_1_gae.py"
+    file.write_text(text)
+    found = check(GAE, file)
+    assert not found.passed and found.line == at
+    assert found.message.startswith(f"3_1_gae.py, line {at}: " if at else "3_1_gae.py: ")
+    assert re.search(words, found.message), found.message
+
+
+def test_a_loop_without_end_is_ended_and_its_line_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(verdicts.SECONDS, "property", 1.0)
+    file = tmp_path / "3_1_gae.py"
+    file.write_text(with_return("while True: pass"))
+    found = check(GAE, file)
+    assert not found.passed and found.line == LINE and "is there a loop that never ends?" in found.message
+
+
+def test_what_a_file_prints_is_shown(tmp_path):
+    file = tmp_path / "3_1_gae.py"
+    file.write_text(with_return("print('here', adv.shape); return adv"))
+    found = check(GAE, file)
+    assert found.passed and found.printed.startswith("here torch.Size([1, 3])")
+
+
+# Turned red by: lines counted through the whole notebook, magics that are not Python.
+def test_a_notebook_is_checked_and_its_cell_named(tmp_path):
+    file = tmp_path / "3_1_gae.ipynb"
+    notebook = json.loads((CONTENT / "solutions" / "3_1_gae.ipynb").read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    code[0]["source"] = ["%matplotlib inline\n", *"".join(code[0]["source"]).splitlines(keepends=True)]
+    file.write_text(json.dumps(notebook))
+    assert check(GAE, file).passed
+    code[1]["source"] = "x = 1\nnothing\n"
+    file.write_text(json.dumps(notebook))
+    assert check(GAE, file).message.startswith("3_1_gae.ipynb, cell 2, line 2: it cannot be loaded (NameError")
+
+
+def test_a_source_becomes_a_students_file_and_a_solution():
+    text = "a = 1\n# BEGIN SOLUTION\nb = 2\n# END SOLUTION\ndef f():\n    # BEGIN SOLUTION\n    # STUB: # Think.\n" \
+           "    # STUB: raise X\n    return 3\n    # END SOLUTION\n"
+    assert solution(text) == "a = 1\nb = 2\ndef f():\n    return 3\n"
+    assert student(text, Entry("1_2_x")) == (
+        'a = 1\nraise NotImplementedError("TODO 1.2")\ndef f():\n    # Think.\n    raise X\n')
+
+
+def made(close=1e-4):
+    exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
+    function = exercise.function("f", [case(x=torch.tensor([1.0, 2.0], requires_grad=True), k=2)], close)
+    function.reference(lambda x, k: (x * k, k))
+    function.mistake("twice")(lambda x, k: (x * k * 2, k))
+    function.mistake("raises")(lambda x, k: x.nothing)
+    return function
+
+
+# Turned red by: derivatives that are not compared, a mistake that is preferred to the right answer, errors of all kinds
+# taken for one.
+@pytest.mark.parametrize("mine, message", [
+    (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
+    (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: something on the way was detached"),
+    (lambda x, k: (x + x.detach(), k), r"the gradient of f by x is 1.0 at \[0\], where 2.0 was expected"),
+    (lambda x, k: x * 2, "what f returns is a tensor, where 2 values were expected"),
+    (lambda x, k: (x * 2, k, k), "what f returns is 3 values, where 2 values were expected"),
+    (lambda x, k: (x * 2, 3), "value 2 of what f returns is 3, where 2 was expected")])
+def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
+    function = made()
+    if not message:
+        assert function.check(mine) is None
+        return
+    with pytest.raises(Wrong, match=message):
+        function.check(mine)
+
+
+@pytest.mark.parametrize("one, other, same", [
+    (1, 1.0, True), (True, 1, True), ("a", "a", True), ("a", "b", False), (torch.ones(2), torch.ones(2), True),
+    (torch.ones(2), torch.ones(2, 1), False), (torch.ones(2), torch.ones(2).double(), False), ((1, 2), [1, 2], True),
+    ((1, 2), (1,), False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False), (None, None, True),
+    (None, 0, False),
+    (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True), (1.0, float("nan"), False)])
+def test_what_counts_as_equal(one, other, same):
+    assert equal(one, other, 1e-4) == same
