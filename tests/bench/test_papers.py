@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import spinup
+from spinup.arena.players import scripted
 from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, self_play
 from spinup.bench.papers.paper import Line, Paper, check_picture, in_turn, run, show
 from spinup.cli import PAPERS
@@ -153,3 +154,21 @@ def test_players_are_counted_by_seat_and_by_version(tmp_path):
     assert ours > 0.55 and ours + theirs == pytest.approx(1, abs=0.08)
     width = self_play.interval([[1.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
     assert width == pytest.approx(4.302653 * 0.288675 / 3**0.5, rel=1e-4)              # t of two degrees of freedom
+
+
+# Turned red by: a seat left out, a reply that is not tried, a win that is counted as the other's.
+def test_all_lines_of_play_are_followed():
+    lines = [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {0, 3, 6}, {1, 4, 7}, {2, 5, 8}, {0, 4, 8}, {2, 4, 6}]
+
+    def lost(mine, theirs, my_turn):
+        """Ways in which who always takes the first open square loses."""
+        left = sorted(set(range(9)) - mine - theirs)
+        if not left or any(line <= mine or line <= theirs for line in lines):
+            return int(any(line <= theirs for line in lines))
+        if my_turn:
+            return lost(mine | {left[0]}, theirs, False)
+        return sum(lost(mine, theirs | {move}, True) for move in left)
+
+    assert self_play.lines_that_beat(lambda observation, legal, rng: legal.argmax(1)) == (
+        lost(set(), set(), True) + lost(set(), set(), False))
+    assert self_play.lines_that_beat(scripted("tictactoe")["minimax"]) == 0

@@ -39,6 +39,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     lost = max(float(np.sum([seat["random"][2] for seat in found])) for found in results["tictactoe"])
     drawn = [min(found[seat]["minimax"][1] / sum(found[seat]["minimax"]) for found in results["tictactoe"])
              for seat in (0, 1)]
+    beaten = max(lines_that_beat(greedy(folder)) for folder in of["tictactoe", ""])
     won = {name: float(np.mean([sum(seat[name][0] for seat in found) / GAMES for found in results["connect_four"]]))
            for name in ("random", "one-ply")}
     ranked = [rating_over_training("connect_four", folder) for folder in of["connect_four", ""]]
@@ -50,6 +51,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("tic-tac-toe: minutes of training, the slowest", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
              slowest["tictactoe"] <= MINUTES["tictactoe"]),
         Line(f"games lost to random play, of {GAMES}, the worst seed", "", lost, "0", lost == 0),
+        Line("lines of play that beat it, of all there are, the worst seed", "", float(beaten)),
         *(Line(f"games drawn against minimax, {where}, the worst seed", "", share_, f">= {DRAWS}", share_ >= DRAWS)
           for where, share_ in zip(("beginning", "second"), drawn, strict=True)),
         Line("Connect Four: minutes of training, the slowest", "", slowest["connect_four"],
@@ -145,6 +147,29 @@ def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
                                        play(make_game(GAMES // 2, 2), other, me, rng))):
             got = np.array(scores) if seat == 0 else 1 - np.array(scores)
             found[seat][name] = [int((got == result).sum()) for result in (1, 0.5, 0)]
+    return found
+
+
+def lines_that_beat(moves: Moves) -> int:
+    """In how many ways a player of tic-tac-toe that does not draw lots loses: all replies to it, from either seat."""
+    board, rng, found = BOARDS["tictactoe"](1), np.random.default_rng(0), 0
+    paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]     # moves so far; it is on the move after each
+    while paths:
+        path = paths.pop()
+        board.reset()
+        for move in path:
+            board.play(np.array([move]))
+        move = int(moves(board.observe(), board.legal(), rng)[0])
+        _, over = board.play(np.array([move]))
+        replies = () if over[0] else np.flatnonzero(board.legal()[0]).tolist()
+        for reply in replies:
+            board.reset()
+            for earlier in (*path, move):
+                board.play(np.array([earlier]))
+            worth, over = board.play(np.array([reply]))
+            found += int(worth[0] > 0)
+            if not over[0]:
+                paths.append((*path, move, reply))
     return found
 
 
