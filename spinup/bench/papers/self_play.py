@@ -153,7 +153,7 @@ def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
 def lines_that_beat(moves: Moves) -> int:
     """In how many ways a player of tic-tac-toe that does not draw lots loses: all replies to it, from either seat."""
     board, rng, found = BOARDS["tictactoe"](1), np.random.default_rng(0), 0
-    paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]     # moves so far; it is on the move after each
+    paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]  # moves so far; after each it is its turn
     while paths:
         path = paths.pop()
         board.reset()
