@@ -32,6 +32,8 @@ ARROWS = {
     "arena": {"core", "envs", "runs", "arena", "errors"},
     "algos": {"core", "envs", "runs", "algos", "errors"},
     "llm": {"core", "envs", "runs", "algos", "llm", "errors"},
+    "exercises": {"exercises", "runs", "parser", "errors"},
+    "parser": {"errors"},
     "errors": set()}
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
 each_algorithm = pytest.mark.parametrize("path", ALGORITHM_FILES, ids=ORDER)

@@ -33,7 +33,7 @@ from spinup.core.ratings import MEAN, elo
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.games import Duels
-from spinup.envs.spaces import vector_size
+from spinup.envs.spaces import number_of_actions, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Unit, Widths, check_minibatches
 from spinup.runs.run import Result, Run
@@ -157,6 +157,7 @@ class Pool:
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
     """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
+    number_of_actions(action_space, "self_play")
     if not isinstance(observation_space, spaces.Dict) or set(observation_space) != {"observation", "action_mask"}:
         raise UserError(NO_GAME)
     if cfg.kernel and len(board := observation_space["observation"].shape) != 3:
