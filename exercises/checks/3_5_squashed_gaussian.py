@@ -1,0 +1,200 @@
+"""Checks of 3.5: the slope of tanh as 1 / cosh^2 in float64, far out too; and that the density is one of actions."""
+import math
+from unittest.mock import patch
+
+import torch
+from torch.distributions import Normal
+from torch.nn.functional import softplus
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    minutes=(20, 30), difficulty=3,
+    hints=["A small interval of u has a probability. tanh makes the interval shorter, by its slope, and leaves the "
+           "probability. What happens to probability per length?",
+           "Each of the d numbers has its own slope, so the correction is there once for each, as every term of the "
+           "Gaussian, and is summed with them. It is evaluated at u, the draw, and it is subtracted.",
+           "u = mean + deviation * noise; return u and its tanh. Then for each number: the log-density of the Gaussian "
+           "at u, minus 2 * (log 2 - u - softplus(-2 * u)); the sum of that over the last axis.",
+           "gaussian = -0.5 * (((u - mean) / log_std.exp())**2 + 2 * log_std + math.log(2 * math.pi)), log_slope = "
+           "2 * (math.log(2) - u - softplus(-2 * u)). What remains is to combine and to sum them."])
+make = torch.Generator().manual_seed(0)
+
+
+def normal(*shape, derive=False):
+    return torch.randn(shape, generator=make).requires_grad_(derive)
+
+
+sample = exercise.function("squashed_sample", [
+    case(mean=torch.tensor([[0.0, 1.0]]), log_std=torch.tensor([0.0, -1.0]), noise=torch.tensor([[1.0, 2.0]])),
+    case(mean=normal(5, 3, derive=True), log_std=normal(3, derive=True), noise=normal(5, 3)),
+    case(mean=normal(2, 4, 3, derive=True), log_std=normal(2, 4, 3, derive=True), noise=normal(2, 4, 3))])
+
+
+@sample.reference
+def by_exponentials(mean, log_std, noise):
+    u = torch.addcmul(mean, log_std.exp(), noise)
+    return u, 1 - 2 / ((2 * u).exp() + 1)
+
+
+@sample.mistake("You use log_std as if it were the deviation itself; take exp(log_std).")
+def _(mean, log_std, noise):
+    u = mean + log_std * noise
+    return u, u.tanh()
+
+
+@sample.mistake("You use log_std as the logarithm of a variance; it is that of the deviation, so there is nothing to "
+                "halve.")
+def _(mean, log_std, noise):
+    u = mean + (0.5 * log_std).exp() * noise
+    return u, u.tanh()
+
+
+@sample.mistake("The noise is added after tanh, so actions leave the bounds, and their density is another one.")
+def _(mean, log_std, noise):
+    return mean + log_std.exp() * noise, mean.tanh() + log_std.exp() * noise
+
+
+@sample.mistake("You clip where you should squash: all draws beyond a bound become the same action, which has no "
+                "density and no gradient.")
+def _(mean, log_std, noise):
+    u = mean + log_std.exp() * noise
+    return u, u.clamp(-1, 1)
+
+
+@sample.mistake("The draw was detached: no gradient reaches mean and log_std, and an actor that is improved through "
+                "its draws learns nothing.")
+def _(mean, log_std, noise):
+    u = (mean + log_std.exp() * noise).detach()
+    return u, u.tanh()
+
+
+@sample.mistake("The two are exchanged: first u, then the action tanh(u).")
+def _(mean, log_std, noise):
+    u = mean + log_std.exp() * noise
+    return u.tanh(), u
+
+
+def log_prob_cases():
+    far = torch.tensor([[20.0, -20.0], [9.0, -9.0], [5.0, -7.0], [12.0, 0.5]])
+    return [case(u=torch.tensor([[0.0, 1.0]]), mean=torch.zeros(1, 2), log_std=torch.zeros(2)),
+            case(u=normal(5, 3, derive=True), mean=normal(5, 3, derive=True), log_std=normal(3, derive=True)),
+            case(u=far.requires_grad_(), mean=far.detach() - 0.5, log_std=torch.tensor([0.3, -0.3])),
+            case(u=normal(4, 2, 3), mean=normal(4, 2, 3), log_std=normal(4, 2, 3)),
+            case(u=normal(3, 3), mean=normal(3, 3), log_std=normal(3))]
+
+
+log_prob = exercise.function("squashed_log_prob", log_prob_cases())
+
+
+@log_prob.reference
+def by_cosh(u, mean, log_std):
+    each = Normal(mean.double(), log_std.double().exp()).log_prob(u.double()) + 2 * u.double().cosh().log()
+    return each.sum(-1).float()
+
+
+def gaussian(u, mean, log_std):
+    return -0.5 * ((u - mean) / log_std.exp())**2 - log_std - 0.5 * math.log(2 * math.pi)
+
+
+def log_slope(u):
+    return 2 * (math.log(2) - u - softplus(-2 * u))
+
+
+@log_prob.mistake("This is the density of u, not of tanh(u): the correction for the slope is missing.")
+def _(u, mean, log_std):
+    return gaussian(u, mean, log_std).sum(-1)
+
+
+@log_prob.mistake("The correction has the wrong sign. Where tanh is flat its slope is small, actions lie closer "
+                  "together, and their density is higher.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) + log_slope(u)).sum(-1)
+
+
+@log_prob.mistake("1e-6 inside the logarithm is harmless in the middle and wrong at the edges: the correction stops at "
+                  "-13.8, where at |u| = 20 it is -38.6, and its gradient is lost. Use the form with softplus.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - (1 - u.tanh()**2 + 1e-6).log()).sum(-1)
+
+
+@log_prob.mistake("A lower bound inside the logarithm gives every draw beyond it the same correction and no gradient: "
+                  "at |u| = 20 that is far off. Use the form with softplus.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - (1 - u.tanh()**2).clamp(min=1e-6).log()).sum(-1)
+
+
+@log_prob.mistake("Right in the middle, infinite at the edges: float32 rounds tanh(u) to 1 for |u| above 9, and the "
+                  "logarithm is then that of 0. Use the form with softplus.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - (1 - u.tanh()**2).log()).sum(-1)
+
+
+@log_prob.mistake("The correction is evaluated at the mean. It is the slope at the draw, u, that counts.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - log_slope(mean)).sum(-1)
+
+
+@log_prob.mistake("The Gaussian is evaluated at tanh(u). It is u that was drawn from it.")
+def _(u, mean, log_std):
+    return (gaussian(u.tanh(), mean, log_std) - log_slope(u)).sum(-1)
+
+
+@log_prob.mistake("The 2 in front of the brackets is missing: this is half of the correction.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - log_slope(u) / 2).sum(-1)
+
+
+@log_prob.mistake("softplus is taken of +2u. One sign is lost, and the correction is not the same for u and -u any "
+                  "more.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - 2 * (math.log(2) - u - softplus(2 * u))).sum(-1)
+
+
+@log_prob.mistake("The derivative of tanh is 1 - tanh(u)^2; you have 1 - tanh(u), or its logarithm in another form.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) - (math.log(2) - 2 * u - softplus(-2 * u))).sum(-1)
+
+
+@log_prob.mistake("One number comes out for each of the d numbers of an action; an action has one density, so sum over "
+                  "the last axis.")
+def _(u, mean, log_std):
+    return gaussian(u, mean, log_std) - log_slope(u)
+
+
+@log_prob.mistake("Only the Gaussian is summed. The correction belongs to each of the d numbers too, so it is part of "
+                  "the same sum.")
+def _(u, mean, log_std):
+    return gaussian(u, mean, log_std).sum(-1, keepdim=True) - log_slope(u)
+
+
+@exercise.property
+def one_in_all(student):
+    """The density of an action sums to 1 over all actions: middles of small intervals of (-1, 1)."""
+    edges = torch.linspace(-1, 1, 20_001, dtype=torch.float64)
+    act = ((edges[1:] + edges[:-1]) / 2)[:, None]
+    for mean, log_std in ((0.3, -0.5), (-1.0, -1.0)):
+        mean, log_std = (torch.full((1,), x, dtype=torch.float64) for x in (mean, log_std))
+        total = float(student.squashed_log_prob(act.atanh(), mean.expand_as(act), log_std).exp().sum()) / 10_000
+        if abs(total - 1) > 0.01:
+            raise Wrong(f"over all actions from -1 to 1 the density sums to {total:.3f}; it should be 1",
+                        "squashed_log_prob")
+
+
+@exercise.learning
+def pendulum(student):
+    """SAC with your draws and densities, Pendulum, 6,000 steps: a return of -300"""
+    import tempfile
+
+    from spinup import sac
+
+    def mine(self, params, noise):
+        u, act = student.squashed_sample(*params, noise)
+        return act, student.squashed_log_prob(u, *params)
+
+    with tempfile.TemporaryDirectory() as folder, patch(
+            "spinup.core.distributions.SquashedGaussian.sample_log_prob", mine):
+        result = sac("Pendulum-v1", total_steps=6000, hidden=(64, 64), log_dir=folder, quiet=True, tensorboard=False)
+    found = sum(result.returns[-5:]) / 5
+    if found < -300:
+        raise Wrong(f"SAC with your functions has a return of {found:.0f} after 6,000 steps; -300 was expected")

@@ -1,0 +1,203 @@
+"""Checks of 3.6: scipy's ranks, a loop over shakes; the gradient of a quadratic; transforms that keep an order."""
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    minutes=(15, 25), difficulty=3,
+    hints=["A rank is a count: how many of the others are worse? And the estimate is a weighted sum of shakes: a shake "
+           "weighs as much as it was better than its opposite.",
+           "All returns are ranked in one list, whatever the shape. Who is equal to k others takes half of those k "
+           "into the count. The estimate sums over the n shakes and leaves the P weights apart.",
+           "Ranks: count of smaller ones + (count of equal ones, without itself) / 2; divide by (count of all - 1), "
+           "subtract 1/2. Estimate: for each i (plus[i] - minus[i]) * noise[i], summed, over 2 n sigma.",
+           "below = (flat[:, None] > flat).sum(1), equal likewise with ==, where flat = returns.flatten(). And a "
+           "vector `[n]` @ a matrix `[n, P]` is the weighted sum of the rows, `[P]`."])
+make = torch.Generator().manual_seed(0)
+
+ranks = exercise.function("centred_ranks", [
+    case(returns=torch.tensor([[3.0, 1.0], [2.0, 1e9]])),
+    case(returns=torch.tensor([5.0, 0.0, 0.0, 0.0, 7.0])),
+    case(returns=torch.full((3, 2), 4.0)),
+    case(returns=torch.randn(8, 2, generator=make) * 100),
+    case(returns=torch.randint(0, 4, (6, 2), generator=make).float())])
+
+
+@ranks.reference
+def by_scipy(returns):
+    found = rankdata(returns.numpy(), method="average", axis=None)
+    return torch.from_numpy(np.interp(found, (1, found.size), (-0.5, 0.5))).float().reshape(returns.shape)
+
+
+def spread(count, shape, size):
+    return (count.float() / (size - 1) - 0.5).reshape(shape)
+
+
+@ranks.mistake("argsort says which return comes first, second, third; a rank says at which place a given return comes. "
+               "That is the inverse order.")
+def _(returns):
+    return spread(returns.flatten().argsort(), returns.shape, returns.numel())
+
+
+@ranks.mistake("Equal returns get different ranks, by their place in the list. Where nobody scored, the step should be "
+               "0, and is made of noise.")
+def _(returns):
+    return spread(returns.flatten().argsort(stable=True).argsort(), returns.shape, returns.numel())
+
+
+@ranks.mistake("Equal returns all get the lowest of their ranks. They share the middle one, so that ranks sum to 0.")
+def _(returns):
+    flat = returns.flatten()
+    return spread((flat[:, None] > flat).sum(1), returns.shape, len(flat))
+
+
+@ranks.mistake("The order is inverted: the best return has the rank of the worst.")
+def _(returns):
+    return -by_scipy(returns)
+
+
+@ranks.mistake("These ranks go from 0 to 1. Centre them, or every shake is followed that was played.")
+def _(returns):
+    return by_scipy(returns) + 0.5
+
+
+@ranks.mistake("The best of m returns is m - 1 places above the worst; you divide by m, so 1/2 is not reached.")
+def _(returns):
+    return (by_scipy(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
+
+
+@ranks.mistake("Each column is ranked by itself, plus apart from minus. A return is then compared with half of the "
+               "others only, and not with its own opposite.")
+def _(returns):
+    return by_scipy(returns) if returns.dim() == 1 else torch.stack([by_scipy(x) for x in returns.T], 1)
+
+
+@ranks.mistake("Each pair is ranked by itself: all pairs then weigh the same, however much or little they tell.")
+def _(returns):
+    return by_scipy(returns) if returns.dim() == 1 else torch.stack([by_scipy(x) for x in returns])
+
+
+@ranks.mistake("These are standardised returns, not ranks: one lucky episode still outweighs all others.")
+def _(returns):
+    return (returns - returns.mean()) / (returns.std() + 1e-8)
+
+
+def gradient_cases():
+    found = [case(noise=torch.tensor([[1.0, 2.0], [0.0, 1.0]]), returns_plus=torch.tensor([3.0, 1.0]),
+                  returns_minus=torch.tensor([1.0, 2.0]), sigma=0.5)]
+    for n, p, sigma in ((6, 3, 0.1), (4, 4, 2.0), (1, 5, 0.3)):
+        plus, minus = (torch.randn(n, generator=make) * 10 for _ in range(2))
+        found.append(case(noise=torch.randn(n, p, generator=make), returns_plus=plus, returns_minus=minus, sigma=sigma))
+    return found
+
+
+gradient = exercise.function("es_gradient", gradient_cases())
+
+
+@gradient.reference
+def shake_by_shake(noise, returns_plus, returns_minus, sigma):
+    found = [0.0] * noise.shape[1]
+    for eps, plus, minus in zip(noise.tolist(), returns_plus.tolist(), returns_minus.tolist(), strict=True):
+        for k, x in enumerate(eps):
+            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes, each with its shake
+    return torch.tensor(found)
+
+
+@gradient.mistake("You divide by sigma squared. The step from the shake itself to a derivative is one division by its "
+                  "size; noise is eps, not sigma times eps.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus - returns_minus) @ noise / (2 * len(noise) * sigma**2)
+
+
+@gradient.mistake("sigma is missing: the same difference of returns means a steeper slope where shakes are smaller.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus - returns_minus) @ noise / (2 * len(noise))
+
+
+@gradient.mistake("The estimate is twice too large: theta + sigma eps and theta - sigma eps are 2 sigma eps apart.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus - returns_minus) @ noise / (len(noise) * sigma)
+
+
+@gradient.mistake("This is a sum over shakes, not a mean: it grows with their number.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus - returns_minus) @ noise / (2 * sigma)
+
+
+@gradient.mistake("Returns of the two signs are added. The second shake is -eps, so its return enters with a minus.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus + returns_minus) @ noise / (2 * len(noise) * sigma)
+
+
+@gradient.mistake("Only the shakes with a plus count. That is an estimate too, but a much noisier one: what all "
+                  "returns have in common does not cancel.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return returns_plus @ noise / (len(noise) * sigma)
+
+
+@gradient.mistake("The sign is that of a descent: the step would make returns fall.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_minus - returns_plus) @ noise / (2 * len(noise) * sigma)
+
+
+@gradient.mistake("Returns weigh the columns of noise. They belong to the shakes, which are its rows.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return ((returns_plus - returns_minus) * noise).sum(0) / (2 * len(noise) * sigma)
+
+
+@gradient.mistake("es_gradient ranks what it is given. That is done before, once; here returns are taken as they are.")
+def _(noise, returns_plus, returns_minus, sigma):
+    plus, minus = by_scipy(torch.stack([returns_plus, returns_minus]))
+    return (plus - minus) @ noise / (2 * len(noise) * sigma)
+
+
+@exercise.property
+def slope_of_a_quadratic(student):
+    """Shakes leave the gradient of a quadratic as it is: A theta + b. The height of the whole must not matter."""
+    make = torch.Generator().manual_seed(0)
+    root, b, theta = torch.randn(4, 4, generator=make), torch.randn(4, generator=make), torch.randn(4, generator=make)
+    eps, sigma, slope = torch.randn(20_000, 4, generator=make), 0.5, b - root @ root.T @ theta
+
+    def score(x):
+        return 100 + x @ b - 0.5 * ((x @ root)**2).sum(-1)
+
+    found = student.es_gradient(eps, score(theta + sigma * eps), score(theta - sigma * eps), sigma)
+    if float((found - slope).norm() / slope.norm()) > 0.1:
+        raise Wrong(f"for a quadratic the gradient is {slope.tolist()}; 20,000 shakes say {found.tolist()}",
+                    "es_gradient")
+
+
+@exercise.property
+def order_is_all(student):
+    """Ranks are the same whatever keeps the order does to the returns."""
+    returns = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
+    for name, other in (("exp", returns.exp()), ("the third power", returns**3), ("5 x - 2", 5 * returns - 2)):
+        if not torch.allclose(student.centred_ranks(other), student.centred_ranks(returns)):
+            raise Wrong(f"ranks change when {name} is taken of the returns, which keeps their order", "centred_ranks")
+
+
+@exercise.learning
+def cartpole(student):
+    """ES with your functions, CartPole, 200,000 steps: a return of 300"""
+    import tempfile
+
+    from spinup import es
+    from spinup.algos.es import perturbation
+
+    def gradient(theta, seeds, scores, sigma):
+        noise = torch.stack([perturbation(seed, theta) for seed in seeds.tolist()])
+        return student.es_gradient(noise, *torch.from_numpy(scores).float().T, sigma)
+
+    def ranks(returns):
+        return student.centred_ranks(torch.from_numpy(returns)).numpy()
+
+    with tempfile.TemporaryDirectory() as folder, patch("spinup.algos.es.gradient", gradient), patch(
+            "spinup.algos.es.centred_ranks", ranks):
+        result = es("CartPole-v1", total_steps=200_000, log_dir=folder, quiet=True, tensorboard=False)
+    found = result.progress["return_mean_100"][-1]
+    if found < 300:
+        raise Wrong(f"ES with your functions has a return of {found:.0f} after 200,000 steps; 300 was expected")

@@ -1,0 +1,246 @@
+"""Checks of 3.7: row by row, one number after the other; then a walk through trials."""
+from unittest.mock import patch
+
+import torch
+from torch.nn.functional import one_hot
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    minutes=(15, 25), difficulty=3,
+    hints=["The memory is where this policy keeps what it has learned. When has it a use for what it learned, and when "
+           "would that be about another task?",
+           "Both functions look at trial_over. Only one of them has a use for episode_over: the network is told of the "
+           "end of an episode, and remembers on.",
+           "last = columns of one-hot action, reward and episode flag, side by side; all of them times 0 where a trial "
+           "ended; the observation in front. Memory: 0 in the rows whose trial ended, as it was in the others.",
+           "torch.cat([one_hot(act, num_actions), rew[:, None], episode_over[:, None]], 1) gives `[N, A + 2]`; "
+           "torch.where(trial_over[:, None], 0.0, hidden) wipes rows and lets a gradient through the rest."])
+make = torch.Generator().manual_seed(0)
+
+
+def flags(*bits):
+    return torch.tensor(bits, dtype=torch.bool)
+
+
+def chance(n):
+    """Flags of a step, some of episodes and some of trials: a trial ends with an episode."""
+    over = torch.rand(n, generator=make) < 0.6
+    return {"episode_over": over, "trial_over": over & (torch.rand(n, generator=make) < 0.5)}
+
+
+inputs = exercise.function("network_input", [
+    case(obs=torch.tensor([[7.0], [7.0], [7.0]]), act=torch.tensor([1, 0, 1]), rew=torch.tensor([0.5, 1.0, 1.0]),
+         episode_over=flags(0, 1, 1), trial_over=flags(0, 0, 1), num_actions=2),
+    *(case(obs=torch.randn(n, d, generator=make), act=torch.randint(0, a, (n,), generator=make),
+           rew=torch.randn(n, generator=make), **chance(n), num_actions=a) for n, d, a in ((9, 3, 4), (8, 1, 5)))])
+
+
+@inputs.reference
+def number_by_number(obs, act, rew, episode_over, trial_over, num_actions):
+    rows = []
+    for i in range(len(obs)):
+        last = [0.0] * (num_actions + 2)
+        if not trial_over[i]:
+            last[int(act[i])], last[-2], last[-1] = 1.0, float(rew[i]), float(episode_over[i])
+        rows.append(obs[i].tolist() + last)
+    return torch.tensor(rows)
+
+
+def columns(obs, act, rew, flag, known, num_actions):
+    return torch.cat([obs, torch.cat([one_hot(act, num_actions), rew[:, None], flag[:, None]], 1) * known[:, None]], 1)
+
+
+@inputs.mistake("The last step of the old trial is seen by the new one: its action, its reward and its flag tell of "
+                "another task. Where a trial has ended they are 0.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return columns(obs, act, rew, episode_over, torch.ones_like(trial_over), num_actions)
+
+
+@inputs.mistake("The last action of the old trial is seen by the new one. It was taken in another task; no action at "
+                "all is a row of zeros.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
+    seen[:, obs.shape[1]:-2] = one_hot(act, num_actions)
+    return seen
+
+
+@inputs.mistake("A new trial seems to begin with action 0 done. Nothing has been done yet, and that is a row of zeros, "
+                "not the one-hot form of 0.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    known = ~trial_over
+    seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
+    seen[:, obs.shape[1]:-2] = one_hot(act * known, num_actions)
+    return seen
+
+
+@inputs.mistake("What was done and earned is wiped at the end of each episode. Often it is the last reward of an "
+                "episode that tells most about the task.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    seen = columns(obs, act, rew, episode_over, ~episode_over, num_actions)
+    seen[:, -1] = episode_over & ~trial_over
+    return seen
+
+
+@inputs.mistake("Everything is 0 where an episode ended, the flag too, so that the network is never told of an end. "
+                "Only a new trial begins with zeros.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return columns(obs, act, rew, episode_over, ~episode_over, num_actions)
+
+
+@inputs.mistake("The flag is that of the trial. The network has to know when an episode ended; that a trial did, it "
+                "knows by its empty memory.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    known = (~trial_over)[:, None]
+    last = torch.cat([one_hot(act, num_actions) * known, rew[:, None] * known, trial_over[:, None]], 1)
+    return torch.cat([obs, last], 1)
+
+
+@inputs.mistake("The reward is missing. Without it no arm looks better than another, and nothing can be learned within "
+                "a trial.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
+    return torch.cat([seen[:, :-2], seen[:, -1:]], 1)
+
+
+@inputs.mistake("The flag is missing. The network would take the jump from the last state of an episode to the first "
+                "of the next for something that its action did.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return number_by_number(obs, act, rew, episode_over, trial_over, num_actions)[:, :-1]
+
+
+@inputs.mistake("The action is one column, its number. Actions have no order, so each has a column of its own.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return torch.cat([obs, torch.stack([act, rew, episode_over], 1) * ~trial_over[:, None]], 1)
+
+
+@inputs.mistake("The observation is wiped at a new trial too. It is that of the new trial, all that is known there.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return columns(obs, act, rew, episode_over, torch.ones_like(trial_over), num_actions) * ~trial_over[:, None]
+
+
+def carry_cases():
+    found = [case(hidden=torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), episode_over=flags(0, 1, 1),
+                  trial_over=flags(0, 0, 1))]
+    for n, h, derive in ((7, 3, True), (6, 6, False), (4, 4, True)):
+        found.append(case(hidden=torch.randn(n, h, generator=make).requires_grad_(derive), **chance(n)))
+    return [*found, case(hidden=torch.ones(4, 4), episode_over=flags(0, 1, 0, 1), trial_over=flags(0, 0, 0, 1))]
+
+
+memory = exercise.function("carry", carry_cases())
+
+
+@memory.reference
+def row_by_row(hidden, episode_over, trial_over):
+    return torch.stack([h * 0 if over else h * 1 for h, over in zip(hidden, trial_over.tolist(), strict=True)])
+
+
+def wiped(hidden, which):
+    return torch.where(which[:, None], 0.0, hidden)
+
+
+@memory.mistake("The memory is wiped after each episode. What one episode of a trial has taught is there for the next "
+                "one; this is a recurrent policy, not RL².")
+def _(hidden, episode_over, trial_over):
+    return wiped(hidden, episode_over)
+
+
+@memory.mistake("The memory is never wiped: the new task is taken for the old one.")
+def _(hidden, episode_over, trial_over):
+    return hidden.clone()
+
+
+@memory.mistake("Inverted: the memory is kept from trial to trial, and wiped within them.")
+def _(hidden, episode_over, trial_over):
+    return wiped(hidden, ~trial_over)
+
+
+@memory.mistake("The memory is kept only where an episode ended, and wiped in the middle of it. It is kept at all "
+                "steps of a trial.")
+def _(hidden, episode_over, trial_over):
+    return wiped(hidden, trial_over | ~episode_over)
+
+
+@memory.mistake("One trial that ends wipes the memory of all. Each of the N rows is a trial by itself.")
+def _(hidden, episode_over, trial_over):
+    return hidden * 0 if trial_over.any() else hidden * 1
+
+
+@memory.mistake("Columns are wiped, not rows: a trial is a row of `[N, H]`.")
+def _(hidden, episode_over, trial_over):
+    return torch.where(trial_over, 0.0, hidden)
+
+
+@memory.mistake("The memory was detached. No gradient reaches what was done in an earlier step, so exploring is never "
+                "credited with what it was good for later.")
+def _(hidden, episode_over, trial_over):
+    return wiped(hidden.detach(), trial_over)
+
+
+@exercise.property
+def two_trials(student):
+    """A memory that adds up rewards, three trials of two episodes of two steps: what it holds is of its trial."""
+    hidden = torch.zeros(1, 1)
+    act = torch.zeros(1, dtype=torch.int64)
+    for step in range(12):
+        episode_over, trial_over = flags(step % 2 == 0), flags(step % 4 == 0)         # with the step before
+        x = student.network_input(torch.zeros(1, 1), act, torch.full((1,), float(step)), episode_over, trial_over, 3)
+        hidden = student.carry(hidden, episode_over, trial_over) + x[:, -2:-1]
+        expected = sum(range(step - step % 4 + 1, step + 1))
+        if abs(float(hidden) - expected) > 1e-4:
+            raise Wrong(f"a memory that adds up rewards holds {float(hidden):g} in step {step % 4} of a trial; the "
+                        f"rewards that it has earned since the trial began sum to {expected}", "carry")
+
+
+@exercise.learning
+def bandits(student):
+    """RL² with your functions, bandits of 5 arms and 10 pulls, 1,000,000 steps: a return of 6, where chance has 5"""
+    import importlib
+    import tempfile
+
+    import numpy as np
+    from gymnasium.spaces import Box
+
+    from spinup import rl2
+    from spinup.envs.memory import Memory
+    from spinup.envs.vector import Step
+
+    class Yours(Memory):
+        def __init__(self, env, episodes):
+            super().__init__(env, episodes)
+            self.observation_space = Box(-np.inf, np.inf, (self.size + self.actions + 3,))
+
+        def _see(self, obs, act, rew, ended, over):
+            given = (torch.as_tensor(x) for x in (obs, act, rew, ended, over))
+            return np.c_[student.network_input(*given, self.actions).numpy(), over].astype(np.float32)
+
+        def _first(self, obs):
+            begin = np.ones(self.num_envs, bool)
+            return self._see(obs, np.zeros(self.num_envs, np.int64), np.zeros(self.num_envs, np.float32), begin, begin)
+
+        def _step(self, action):
+            step = self.env.step(action)
+            ended = step.terminated | step.truncated
+            self.env.finished.clear()
+            self.played = self.played % self.episodes + ended
+            over = self.played == self.episodes
+            obs = self._see(step.obs, action, step.reward, ended, over)
+            return Step(obs, step.reward, step.terminated & over, step.truncated & over, obs if over.any() else None)
+
+    def remember(self, obs, hidden):
+        found = []
+        for x in obs.unbind(1):
+            hidden = student.carry(hidden, (x[:, -2] > 0) | (x[:, -1] > 0), x[:, -1] > 0)
+            _, last = self.gru(x[:, None], hidden[None].contiguous())
+            hidden = last[0]
+            found.append(hidden)
+        return torch.stack(found, 1)
+
+    with tempfile.TemporaryDirectory() as folder, patch(
+            "spinup.algos.rl2.RecurrentActorCritic.remember", remember), patch.object(
+            importlib.import_module("spinup.envs.make"), "Memory", Yours):
+        result = rl2("Bandits-5x10-v0", total_steps=1_000_000, log_dir=folder, quiet=True, tensorboard=False)
+    found = float(np.mean(result.progress["return_mean"][-20:]))
+    if found < 6:
+        raise Wrong(f"RL² with your functions has a return of {found:.2f} after 1,000,000 steps; 6 was expected, and 5 "
+                    "is what chance has")

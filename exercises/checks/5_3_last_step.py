@@ -1,0 +1,133 @@
+"""Checks of 5.3: advantages as the sums that define them, from rollouts that stop in the middle of an episode."""
+from unittest.mock import patch
+
+import torch
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    kind="bug hunt", minutes=(10, 20), difficulty=3,
+    hints=["For which step of a rollout is there no value[t + 1] and no done[t + 1]? What does the code take instead, "
+           "and what should it take?",
+           "The loop is right. Look at the two lines before it, and there at what stands for the time T, after the "
+           "last step. Two of the arguments are made for that.",
+           "At time T the value is last_value and the flag last_done. An episode that goes on is worth something after "
+           "the last step; one that ended with the last step is not. The step before says nothing about that.",
+           "Both lines join `[N, T - 1]` and `[N, 1]` along time. The second piece of each is one of the two last "
+           "arguments, with an axis more."])
+
+
+def cases():
+    half, no = torch.full((1, 3), 0.5), torch.zeros(1, 3, dtype=torch.bool)
+    by_hand = {"rew": torch.tensor([[1.0, 0.0, 2.0]]), "value": half, "gamma": 0.5, "lam": 0.5,
+               "last_value": torch.tensor([4.0])}
+    goes_on, over = torch.tensor([False]), torch.tensor([True])
+    found = [case(**by_hand, done=no, last_done=goes_on), case(**by_hand, done=no, last_done=over),
+             case(**by_hand, done=torch.tensor([[False, False, True]]), last_done=goes_on)]
+    make = torch.Generator().manual_seed(0)
+    for steps, gamma, lam in ((12, 0.99, 0.95), (12, 0.9, 0.0), (12, 0.9, 1.0), (1, 0.9, 0.5)):
+        done = torch.rand(4, steps, generator=make) < 0.2
+        done[:2, -1], last_done = torch.tensor([True, False]), torch.tensor([False, True, False, False])
+        found.append(case(rew=torch.randn(4, steps, generator=make), value=torch.randn(4, steps, generator=make),
+                          done=done, last_value=torch.randn(4, generator=make), last_done=last_done, gamma=gamma,
+                          lam=lam))
+    return found
+
+
+gae = exercise.function("gae", cases())
+
+
+@gae.reference
+def by_sums(rew, value, done, last_value, last_done, gamma, lam):
+    adv, steps = torch.zeros_like(rew), rew.shape[1]
+    for n in range(rew.shape[0]):
+        values, flags = [*value[n].tolist(), float(last_value[n])], [*done[n].tolist(), bool(last_done[n])]
+        for t in range(steps):
+            for k in range(t, steps):
+                worth = 0.0 if flags[k + 1] else values[k + 1]
+                adv[n, t] += (gamma * lam) ** (k - t) * (float(rew[n, k]) + gamma * worth - values[k])
+                if flags[k + 1]:
+                    break
+    return adv
+
+
+def backwards(rew, value, next_value, over, gamma, lam):
+    delta = rew + gamma * next_value * ~over - value
+    adv, later = torch.zeros_like(rew), torch.zeros_like(rew[:, 0])
+    for t in reversed(range(rew.shape[1])):
+        later = delta[:, t] + gamma * lam * ~over[:, t] * later
+        adv[:, t] = later
+    return adv
+
+
+def later(x, last):
+    return torch.cat([x[:, 1:], last[:, None]], 1)
+
+
+@gae.mistake("Where the rollout stops and the episode goes on, the last advantage is as low as if the world ended "
+             "there, and those before it are drawn down too.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, torch.zeros_like(last_value)), later(done, done[:, -1]), gamma, lam)
+
+
+@gae.mistake("The value after the last step counts now, but not where it should: whether it does is decided by the "
+             "flag of the step before. An episode that began with the last step loses it, one that ended with it keeps "
+             "it.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, last_value), later(done, done[:, -1]), gamma, lam)
+
+
+@gae.mistake("The value after the last step counts even where the episode ended with that step. What follows there is "
+             "another episode, and its value belongs to nobody.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, last_value), later(done, torch.zeros_like(last_done)), gamma, lam)
+
+
+@gae.mistake("The value of the last state stands for the one after it. That one is given: it is what the last step led "
+             "to.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, value[:, -1]), later(done, last_done), gamma, lam)
+
+
+@gae.mistake("The value after the last step is discounted twice. Discounting happens where delta is made.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, gamma * last_value), later(done, last_done), gamma, lam)
+
+
+@gae.mistake("All end flags are read one step too early. done[t] belongs to the observation of step t: it says that "
+             "the step before ended an episode, so that step t masks by the flag of t + 1.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    return backwards(rew, value, later(value, last_value), done, gamma, lam)
+
+
+@gae.mistake("The value after the last step is taken for its advantage: it belongs into delta, behind the reward, and "
+             "not where the sum goes on.")
+def _(rew, value, done, last_value, last_done, gamma, lam):
+    over = later(done, last_done)
+    delta = rew + gamma * later(value, torch.zeros_like(last_value)) * ~over - value
+    adv, after = torch.zeros_like(rew), last_value
+    for t in reversed(range(rew.shape[1])):
+        after = delta[:, t] + gamma * lam * ~over[:, t] * after
+        adv[:, t] = after
+    return adv
+
+
+@exercise.learning
+def cartpole(student):
+    """TODO"""
+    import tempfile
+
+    from spinup import ppo
+
+    def mine(rew, value, next_value, terminated, truncated, *, gamma, lam):
+        ends = (terminated + truncated) > 0
+        paid = rew + gamma * next_value * (truncated > 0) * (terminated == 0)        # a time limit ends no task
+        done = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
+        adv = student.gae(paid, value, done, next_value[:, -1], ends[:, -1], gamma, lam)
+        return adv, adv + value
+
+    with tempfile.TemporaryDirectory() as folder, patch("spinup.algos.ppo.gae", mine):
+        result = ppo("CartPole-v1", total_steps=60_000, log_dir=folder, quiet=True, tensorboard=False)
+    found = result.progress["return_mean_100"][-1]
+    if found < 400:
+        raise Wrong(f"PPO with your advantages has a return of {found:.0f} after 60,000 steps; 400 was expected")

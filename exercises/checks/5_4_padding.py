@@ -1,0 +1,160 @@
+"""Checks of 5.4: the loss of each response by itself, cut to its length, so that there is no padding."""
+import math
+from unittest.mock import patch
+
+import torch
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    minutes=(15, 25), difficulty=3, kind="bug hunt",
+    hints=["What is different in a batch when the limit is raised and the responses stay as they are? Compute the loss "
+           "of one response alone by hand, and then beside a longer one.",
+           "Follow each of the three inputs through the function. At the places that do not belong to a response "
+           "nothing may be read, whatever stands there. Is that so everywhere?",
+           "One advantage is the sum of the advantages of the response's own tokens, divided by how many these are. "
+           "Select them as the loss is selected; multiplying by the mask would let NaN through. A row without tokens "
+           "must not divide by 0.",
+           "own = torch.where(mask, adv, 0.0).sum(1, keepdim=True); it is divided by the number of tokens of each row, "
+           "with .clamp(min=1). The two lines after that are right."])
+
+
+def cases():
+    make = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([[6], [1], [4], [2]])
+    mask = torch.arange(6) < lengths
+    logp, adv = -torch.rand(4, 6, generator=make) - 0.1, torch.randn(4, 6, generator=make)
+    holes = mask & torch.tensor([[True, False, True, True, False, True]])
+    empty = mask & torch.tensor([[True], [True], [False], [True]])
+    broken = torch.tensor([[1.0], [math.nan], [math.inf], [-math.inf]])
+
+    def of(logp, adv, mask):
+        return case(logp=logp.clone().requires_grad_(), adv=adv, mask=mask)
+
+    by_hand = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    return [case(logp=torch.full((2, 4), -1.0), adv=torch.tensor([[1.0, 1.0, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]),
+                 mask=by_hand),
+            of(logp, adv, mask), of(logp, adv, torch.ones_like(mask)), of(logp, adv, holes), of(logp, adv, empty),
+            of(torch.where(mask, logp, broken), torch.where(mask, adv, broken), mask)]
+
+
+sequence_loss = exercise.function("sequence_loss", cases())
+
+
+@sequence_loss.reference
+def one_by_one(logp, adv, mask):
+    total = torch.zeros(())
+    for row in range(len(mask)):
+        own = [t for t in range(mask.shape[1]) if mask[row, t]]
+        if own:
+            total = total - logp[row, own].sum() * adv[row, own].mean()
+    return total / mask.sum()
+
+
+def with_advantage(logp, of_response, mask):
+    return torch.where(mask, -logp * of_response, 0.0).sum() / mask.sum()
+
+
+def selected(adv, mask):
+    return torch.where(mask, adv, 0.0).sum(1, keepdim=True)
+
+
+@sequence_loss.mistake("The same responses, padded further or with other numbers in the padding, have another loss and "
+                       "another gradient. Alone in its batch, a response would be treated rightly.")
+def _(logp, adv, mask):
+    return with_advantage(logp, adv.mean(1, keepdim=True), mask)
+
+
+@sequence_loss.mistake("What stands in the padding no longer matters, but how much there is of it still does: the "
+                       "shorter a response beside the longest of its batch, the smaller its advantage.")
+def _(logp, adv, mask):
+    return with_advantage(logp, selected(adv, mask) / mask.shape[1], mask)
+
+
+@sequence_loss.mistake("You divide by the number of tokens that count, and still add up more than these.")
+def _(logp, adv, mask):
+    return with_advantage(logp, adv.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
+
+
+@sequence_loss.mistake("Padding is multiplied by 0. Where it holds NaN or infinity that is NaN, and one response "
+                       "spoils the whole batch: select what counts.")
+def _(logp, adv, mask):
+    return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
+
+
+@sequence_loss.mistake("A row without a token of its own divides 0 by 0. The loss does not show it, but the gradient "
+                       "is NaN: selecting comes too late for that.")
+def _(logp, adv, mask):
+    return with_advantage(logp, selected(adv, mask) / mask.sum(1, keepdim=True), mask)
+
+
+@sequence_loss.mistake("All responses of the batch now share one advantage; each is to have its own.")
+def _(logp, adv, mask):
+    return with_advantage(logp, torch.where(mask, adv, 0.0).sum() / mask.sum(), mask)
+
+
+@sequence_loss.mistake("Each token has its own advantage now. That is another algorithm: here all tokens of a response "
+                       "share the mean of theirs.")
+def _(logp, adv, mask):
+    return with_advantage(logp, torch.where(mask, adv, 0.0), mask)
+
+
+@sequence_loss.mistake("The tokens of a response share the sum of their advantages; the longer it is, the more it "
+                       "would weigh. Take the mean.")
+def _(logp, adv, mask):
+    return with_advantage(logp, selected(adv, mask), mask)
+
+
+@sequence_loss.mistake("The advantages are right now, but the weights have changed: each response weighs the same, "
+                       "where each token did.")
+def _(logp, adv, mask):
+    length = mask.sum(1, keepdim=True).clamp(min=1)
+    each = torch.where(mask, -logp * selected(adv, mask) / length, 0.0)
+    return (each.sum(1, keepdim=True) / length).mean()
+
+
+@sequence_loss.mistake("The advantages are right now, but the loss is divided by the size of the padded batch: the "
+                       "step would depend on its longest response.")
+def _(logp, adv, mask):
+    of_response = selected(adv, mask) / mask.sum(1, keepdim=True).clamp(min=1)
+    return torch.where(mask, -logp * of_response, 0.0).mean()
+
+
+@exercise.property
+def more_padding(student):
+    make = torch.Generator().manual_seed(1)
+    mask = torch.arange(5) < torch.tensor([[5], [2], [3]])
+    logp, adv = torch.randn(2, 3, 5, generator=make)
+    before = float(student.sequence_loss(logp, adv, mask))
+    for columns, content in ((1, 0.0), (40, 7.0)):
+        wider = torch.full((3, columns), content)
+        after = float(student.sequence_loss(torch.cat([logp, wider], 1), torch.cat([adv, wider], 1),
+                                            torch.cat([mask, wider != wider], 1)))
+        if abs(after - before) > 1e-5:
+            raise Wrong(f"the loss of three responses is {before:.4g}, and {after:.4g} where they are padded by "
+                        f"{columns} more columns", "sequence_loss")
+
+
+@exercise.learning
+def taste(student):
+    """REINFORCE++ with your loss, the task taste with a limit of 24 tokens, 100 updates: a reward of 2.5"""
+    import tempfile
+
+    from llm import reinforce_pp
+    from spinup.core.masked import masked_mean
+
+    def mine(logp, adv, mask):
+        loss = student.sequence_loss(logp, adv, mask > 0)
+        return loss.expand_as(logp), {"logp": masked_mean(logp.detach(), mask)}
+
+    def whitened(x, mask):
+        mean = masked_mean(x, mask)
+        return (x - mean) / (masked_mean((x - mean).square(), mask).sqrt() + 1e-8)
+
+    with (tempfile.TemporaryDirectory() as folder, patch("llm.algos.reinforce.policy_gradient", mine),
+          patch("llm.algos.reinforce.whiten", whitened)):
+        result = reinforce_pp("taste", max_tokens=24, start_accuracy=0.15, log_dir=folder, quiet=True,
+                              tensorboard=False)
+    if result.quality < 2.5:
+        raise Wrong(f"with your loss and a limit of 24 tokens the reward on held-out prompts is {result.quality:.2f} "
+                    "after 100 updates; 2.5 was expected")
