@@ -125,7 +125,7 @@ def no_overestimation(student):
 
 @exercise.learning
 def cartpole(student):
-    """DQN with your target, CartPole, 30,000 steps: a return of 250"""
+    """DQN with your target, CartPole, 30,000 steps: a return of 200"""
     import tempfile
 
     from spinup import dqn
@@ -139,5 +139,5 @@ def cartpole(student):
         result = dqn("CartPole-v1", total_steps=30_000, double=True, hidden=(64, 64), log_dir=folder,
                      quiet=True, tensorboard=False)
     found = sum(result.returns[-30:]) / 30
-    if found < 250:
-        raise Wrong(f"DQN with your target has a return of {found:.0f} after 30,000 steps; 250 was expected")
+    if found < 200:
+        raise Wrong(f"DQN with your target has a return of {found:.0f} after 30,000 steps; 200 was expected")
