@@ -79,7 +79,7 @@ class Batch:
     rewards: Tensor             # [B] fp32
 
     def pick(self, rows: Tensor) -> "Batch":
-        """These rows alone, in this order; each still knows the problem that it answers."""
+        """These rows, `[n]`, alone and in this order; each still knows the problem that it answers."""
         return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
                        rewards=self.rewards[rows])
 
@@ -212,6 +212,7 @@ class Run(Training):
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
+        """Adds the seconds that a block takes, work on a GPU included, to the clock of that name."""
         began = time.perf_counter()
         yield
         if self.device.type == "cuda":
@@ -237,9 +238,11 @@ class Run(Training):
     # Text and tokens.
 
     def encode(self, problem: Problem) -> list[int]:
+        """The tokens of a problem's prompt."""
         return self.tokenizer.prompt(problem.prompt)
 
     def prompts(self, problems: Sequence[Problem]) -> Prompts:
+        """The prompts of problems, padded, on the model's device. UserError where one leaves no room for a response."""
         rows = [self.encode(p) for p in problems]
         check_context(max(map(len, rows)), self.max_tokens, self.model)
         return Prompts.of(rows, self.device)
@@ -339,5 +342,5 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def solved(rewards: Tensor) -> float:
-    """Share of responses that earned 1 or more."""
+    """Share of responses, `[n]`, that earned 1 or more."""
     return float((rewards >= 1).double().mean())

@@ -49,7 +49,9 @@ class Start:
 
 
 def fresh(cfg: LanguageConfig, task: Task) -> Start:
-    """A small model that has learned nothing, for the characters of a task."""
+    """A small model that has learned nothing, for the characters of a task. UserError where it could not read the
+    task's text.
+    """
     if task.alphabet is None:
         raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
                         "give --model the folder of a checkpoint with a tokenizer")
@@ -97,7 +99,9 @@ def load_reward_model(folder: str | Path) -> RewardModel:
 
 
 def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
-    """A model of the shape that a run's `config.json` gives, nothing in it yet, and its tokenizer."""
+    """A model of the shape that a run's `config.json` gives, nothing in it yet, and its tokenizer. UserError for a run
+    of agents.
+    """
     if "shape" not in data:
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
     shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
@@ -108,7 +112,7 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
 
 
 def fill(model: Model, path: Path) -> Model:
-    """The model with what the run in `path` has learned."""
+    """The model with what the run in `path` has learned. UserError where its checkpoint has another shape."""
     try:
         model.load_state_dict(load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
     except (RuntimeError, KeyError) as error:

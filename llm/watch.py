@@ -198,7 +198,9 @@ def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, 
 
 
 def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
-    """The same where rewards are of any size; gold: what each sampled response is truly worth, if that is known."""
+    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: what each sampled response
+    is truly worth, if that is known.
+    """
     found, said = {"problems": len(sampled), "reward_greedy": float(greedy.mean())}, []
     for name, rewards in {"reward": sampled, "gold": gold}.items():
         if rewards is not None:
@@ -212,7 +214,8 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
-    """Read prompts from the keyboard, or a pipe, and answer them."""
+    """Read prompts from the keyboard, or a pipe, and answer them. UserError for a reward model, which does not write.
+    """
     import llm
     policy = llm.load(directory)
     if isinstance(policy, RewardModel):

@@ -31,7 +31,9 @@ def algorithm(name: str) -> tuple[ModuleType, str]:
 
 @contextmanager
 def advised() -> Iterator[None]:
-    """Adds to an error about actions which algorithms can act so: an algorithm's file does not know the others."""
+    """Makes an error about actions a UserError that says which algorithms can act so: an algorithm's file does not know
+    the others.
+    """
     try:
         yield
     except ActionsError as error:
@@ -60,8 +62,8 @@ vpg = public("vpg")
 def load(directory: str | Path, device: str = "cpu") -> Any:
     """The policy that a run has learned, from its last checkpoint: `load("runs/NAME/NAME_s1").act(obs)`.
 
-    Of a language model: `.respond(prompt)`. UserError where there is no checkpoint, or it is damaged or does not belong
-    to its config.json.
+    Of a language model: `.respond(prompt)`. UserError, with the words of a RuntimeError, where there is no checkpoint,
+    or it is damaged or does not belong to its config.json.
     """
     directory = find_run(Path(directory))
     data = read_run(directory)

@@ -237,6 +237,7 @@ def resume(argv: list[str]) -> int:
 
 
 def directories(paths: list[str]) -> list[Path]:
+    """The same as paths. UserError where one is no folder."""
     for path in paths:
         if not Path(path).is_dir():
             raise UserError(f"there is no folder {path}; give one that holds runs, such as runs")
@@ -244,11 +245,13 @@ def directories(paths: list[str]) -> list[Path]:
 
 
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
+    """A parser of whole numbers from `at_least` on, for the setting of that name."""
     from spinup.runs.config import Range, parse
     return partial(parse, name, Annotated[int, Range(at_least)])
 
 
 def positive(name: str) -> Callable[[str], float]:
+    """A parser of numbers above 0, for the setting of that name."""
     from spinup.runs.config import Positive, parse
     return partial(parse, name, Positive)
 
@@ -297,7 +300,9 @@ def speaks(args: argparse.Namespace) -> bool:
 
 
 def trained(directory: str) -> tuple[Any, str, Path]:
-    """Policy, environment id and folder of a run."""
+    """Policy, environment id and folder of a run. UserError where the environment is a Python function, which only
+    Python has.
+    """
     from spinup.api import load
     from spinup.runs.folders import find_run, read_run
     found = find_run(Path(directory))

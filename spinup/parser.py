@@ -13,9 +13,11 @@ class Parser(argparse.ArgumentParser):
                          formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120))
 
     def error(self, message: str) -> NoReturn:
+        """UserError in place of argparse's own exit."""
         raise UserError(f"{message}; `{self.prog} --help` explains")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
+        """The settings that the words give. UserError with the nearest flag."""
         args, unknown = self.parse_known_args([dashed(word) if word.startswith("--") else word for word in argv])
         if unknown:
             if unknown[0].startswith("--"):

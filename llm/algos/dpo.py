@@ -63,7 +63,7 @@ class Config(PreferenceConfig):
 
 
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
-    """1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
+    """`[pairs]`: 1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
 
 
@@ -78,7 +78,8 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
 
 @torch.no_grad()
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
-    """z of KTO: the mean log ratio of responses to prompts that they do not answer, those of the next pair; at least 0.
+    """z of KTO, `[]`: the mean log ratio of responses to prompts that they do not answer, those of the next pair; at
+    least 0.
     """
     swapped = pairs.prompts, r.of.roll(-2), r.ids
     logp, before = (score(m, *swapped, temperature=run.config.temperature)[0] for m in (run.model, run.reference))

@@ -92,8 +92,9 @@ def length_adaptive(lengths: Tensor, alpha: float) -> Tensor:
 
 
 def adapted(coef: Tensor, kl: Tensor, target: float) -> Tensor:
-    """The price after a batch that was `kl` nats a response away, where `target` is wanted (Ziegler et al., section
-    2.2): dearer where it was farther, by a tenth of the relative error, which counts for no more than a fifth."""
+    """The price, `[]`, after a batch that was `kl` nats a response away, where `target` is wanted (Ziegler et al.,
+    section 2.2): dearer where it was farther, by a tenth of the relative error, which counts for no more than a fifth.
+    """
     return coef * (1 + RATE * (kl / target - 1).clamp(-STEP, STEP))
 
 

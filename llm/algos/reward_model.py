@@ -43,7 +43,9 @@ class Config(PreferenceConfig):
 
 
 def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tensor:
-    """-log sigmoid(preferred - other - margin), elementwise; log 2 where both are the same and the margin is 0."""
+    """-log sigmoid(preferred - other - margin), elementwise, `[...]`; log 2 where both are the same and the margin is
+    0.
+    """
     return -logsigmoid(preferred - other - margin)
 
 

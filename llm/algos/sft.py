@@ -5,7 +5,8 @@ A teacher's token is an action, and every one of them is as good as any other:
     loss = -(1 / N) sum over the N tokens of all demonstrations of   log pi(y_t | x, y_1 .. y_t-1)
 
 That is the loss of the policy gradient with an advantage of 1 and a teacher in place of the policy that acts. What a
-teacher gets wrong is imitated like the rest, in the same share.
+teacher gets wrong is imitated like the rest, in the same share. Imitation is as old as Pomerleau (1988); of answers to
+instructions, before any reward, Ouyang et al. 2022, arXiv:2203.02155.
 
 Differs from spinup/algos/vpg.py by: the actions of a teacher, an advantage of 1, no rewards at all.
 """

@@ -42,6 +42,7 @@ class Job:
 
     @property
     def folder(self) -> Path:
+        """The folder of its run."""
         return self.log_dir / self.name / f"{self.name}_s{self.seed}"
 
 
@@ -56,6 +57,7 @@ def train(jobs: Sequence[Job], workers: int = WORKERS) -> list[Path]:
 
 
 def one(job: Job) -> None:
+    """Train one job, or go on with it where it stopped."""
     import llm
     settings = {"log_dir": str(job.log_dir), "exp_name": job.name, "seed": job.seed, "quiet": True, "threads": 1,
                 "tensorboard": False, **job.settings}

@@ -31,7 +31,7 @@ LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_positio
 
 
 def names(model: Transformer) -> dict[str, Tensor]:
-    """Every tensor of a model under Hugging Face's name, as a view: q, k and v are parts of our one matrix.
+    """Every tensor of a model under Hugging Face's name, as a view `[...]`: q, k and v are parts of our one matrix.
 
     To load is to copy into these, to save is to write them.
     """
@@ -82,7 +82,9 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
 
 
 def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
-    """Copy every weight of `source` into its place, one after another: the model is never in memory twice."""
+    """Copy every weight of `source` into its place, one after another: the model is never in memory twice.
+
+    UserError where one is missing, too many, or of another shape."""
     table, head = names(model), "lm_head.weight"
     source = {name: file for name, file in source.items() if not name.endswith("rotary_emb.inv_freq")}   # old Llamas
     if model.head is None and head in source:                             # written out though it is the embedding too
@@ -140,7 +142,7 @@ def shape_of(folder: Path) -> Shape:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The one file of the weights, or all that the index lists."""
+    """The one file of the weights, or all that the index lists. UserError where there is none."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]
@@ -210,7 +212,7 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
 
 def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     """config.json: the inverse of `shape_of`; with the names for the rotary positions of all versions, because an old
-    one would take 10,000 for what it does not find."""
+    one would take 10,000 for what it does not find. UserError for a shape that no family has."""
     shape = model.shape
     family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
     if family is None:
@@ -227,7 +229,7 @@ def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def safetensors(folder: str | Path) -> ModuleType:
-    """The library of that name, with its `torch` part."""
+    """The library of that name, with its `torch` part. UserError with the line to type where it is missing."""
     try:
         import safetensors.torch
     except ImportError:

@@ -64,6 +64,7 @@ class Responses:
 
     @classmethod
     def empty(cls, of: Tensor, length: int, end: int) -> "Responses":
+        """Room for responses of at most `length` tokens to the prompts `of`, `[B]`, all of it `end` and 0."""
         B, device = len(of), of.device
         return cls(torch.full((B, length), end, device=device), torch.zeros(B, length, device=device),
                    torch.zeros(B, length, device=device), torch.zeros(B, dtype=torch.long, device=device),
@@ -187,7 +188,9 @@ Step = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[Tensor, Tensor], Tensor]:
-    """`step` as a CUDA graph: some hundred kernels, launched at once."""
+    """`step`, from tokens and states `[B, ...]` of one size to logits `[B, V]`, as a CUDA graph: some hundred kernels,
+    launched at once.
+    """
     device = cache.memory[0][0].device
     token = torch.zeros(cache.rows, dtype=torch.long, device=device)
     position = torch.full_like(token, cache.length - 1)       # the last slot, which is written anew before it is read

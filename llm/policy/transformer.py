@@ -88,6 +88,8 @@ class Prefix:
         self.rows: Tensor | None = None                       # [B] the prompt of each response, once there are any
 
     def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, `[B, heads, T, size]`, behind those of the prefix; without rows, they become it.
+        """
         if self.rows is None:
             self.k[layer], self.v[layer] = k, v
             return k, v
@@ -154,6 +156,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], slots: Slots, memory: Cache | Prefix | None,
                 layer: int) -> Tensor:
+        """Attention and MLP, each added to its input, `[B, T, width]`."""
         (B, T, _), h, kv = x.shape, self.shape.heads, self.shape.kv_heads
         qkv = self.qkv(self.norm_attention(x)).view(B, T, h + 2 * kv, self.shape.head_size).transpose(1, 2)
         if self.q_norm is None:
@@ -223,8 +226,10 @@ class Transformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where its weights are."""
         return self.embed.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
+        """The type of its weights."""
         return self.embed.weight.dtype

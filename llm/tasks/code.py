@@ -125,7 +125,7 @@ def program(response: str) -> str:
 
 
 def read(file: str) -> list[Problem]:
-    """The problems in a file, the tests of each in `data`."""
+    """The problems in a file, the tests of each in `data`. UserError with the line that is wrong."""
     problems = []
     for where, row in read_jsonl(file):
         prompt, tests, answer = row.get("prompt"), row.get("tests"), row.get("answer", "")

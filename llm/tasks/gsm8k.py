@@ -68,7 +68,7 @@ class GSM8K:
 
 
 def read(path: Path) -> list[Problem]:
-    """The problems in a file, the solution of each in `data`."""
+    """The problems in a file, the solution of each in `data`. UserError with the line that is wrong."""
     problems = []
     for where, row in read_jsonl(path):
         question, solution = row.get("question"), row.get("answer")

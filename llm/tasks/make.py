@@ -65,7 +65,7 @@ def is_file(text: str) -> bool:
 
 
 def make_builtin(text: str) -> Task:
-    """The task of a name and its options."""
+    """The task of a name and its options. UserError with the nearest name."""
     name, _, rest = text.partition(":")
     if name not in TASKS:
         raise UserError(f"there is no task {name!r}.{nearest(name, TASKS)} There are {', '.join(TASKS)}, and any JSONL "
@@ -111,4 +111,5 @@ class ModelJudged(Judged):
             self.gold = self.task.reward
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        """What the reward model says of each response."""
         return self.function.judge([p.prompt for p in problems], responses)

@@ -87,17 +87,17 @@ def expectation(log_p: Tensor, x: Tensor) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    """Of a whole response, in nats."""
+    """Of a whole response, in nats; `log_p` is over all responses, `[prompts, responses]`."""
     return -(log_p.exp() * log_p).sum()
 
 
 def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """KL(p || q) of whole responses, in nats."""
+    """KL(p || q) of whole responses, in nats; both are over all responses, `[prompts, responses]`."""
     return kl_categorical(log_p, log_q)
 
 
 def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """The largest difference in the probability of any set of responses, 0 to 1."""
+    """The largest difference in the probability of any set of responses, 0 to 1; both `[prompts, responses]`."""
     return (log_p.exp() - log_q.exp()).abs().sum() / 2
 
 

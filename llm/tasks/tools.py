@@ -36,7 +36,7 @@ def check_options(task: Any) -> None:
 
 
 def option(task: str, name: str, read: Callable[[str, Any, Any], Any], hint: Any, value: Any) -> Any:
-    """`read(name, hint, value)`, its error worded for an option of a task, which is no flag of the command line."""
+    """`read(name, hint, value)`, its UserError worded for an option of a task, which is no flag of the command line."""
     try:
         return read(name, hint, value)
     except UserError as error:

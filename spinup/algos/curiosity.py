@@ -79,7 +79,7 @@ def prediction_error(predicted: Tensor, true: Tensor) -> Tensor:
 
 
 def combined_advantage(adv: Tensor, bonus_adv: Tensor, reward_coef: float, bonus_coef: float) -> Tensor:
-    """c_r A^r + c_i A^i: advantages add up because returns do."""
+    """c_r A^r + c_i A^i, `[...]`: advantages add up because returns do."""
     return reward_coef * adv + bonus_coef * bonus_adv
 
 

@@ -58,18 +58,20 @@ class Config(BaseConfig):
 
 
 def perturbation(seed: int, theta: Tensor) -> Tensor:
-    """eps, standard normal, of the shape of `theta`: the same wherever it is drawn on the same kind of device."""
+    """eps, standard normal, `[n]` like `theta`: the same wherever it is drawn on the same kind of device."""
     generator = torch.Generator(theta.device).manual_seed(seed)
     return torch.randn(theta.shape, generator=generator, device=theta.device, dtype=theta.dtype)
 
 
 def perturb(theta: Tensor, seed: int, sigma: float) -> Tensor:
-    """theta + sigma eps; a negative sigma gives the other of the pair."""
+    """theta + sigma eps, `[n]`; a negative sigma gives the other of the pair."""
     return theta + sigma * perturbation(seed, theta)
 
 
 def centred_ranks(returns: np.ndarray) -> np.ndarray:
-    """-.5 for the worst to .5 for the best, of any shape; equals share their ranks, so that they weigh nothing."""
+    """-.5 for the worst to .5 for the best, `[...]` as the returns; equals share their ranks, so that they weigh
+    nothing.
+    """
     return ((rankdata(returns) - 1) / (returns.size - 1) - 0.5).reshape(returns.shape)
 
 

@@ -76,7 +76,7 @@ def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[f
 
 
 def value_loss(value: Tensor, value_old: Tensor, target: Tensor, clip: float = 0.0) -> Tensor:
-    """Per-step squared error, halved, of any shape; with `clip`, a value gains nothing by moving further than that."""
+    """Per-step squared error, halved, `[...]`; with `clip`, a value gains nothing by moving further than that."""
     error = (value - target).square()
     if clip:                                                                                 # [9]
         near = value_old + (value - value_old).clamp(-clip, clip)

@@ -87,6 +87,7 @@ class RecurrentActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if isinstance(dist, DiagGaussian) else None
 
     def empty(self, n: int) -> Tensor:
+        """The memory at the beginning of a trial, `[n, hidden_size]`."""
         return torch.zeros(n, self.hidden_size, device=self.gru.weight_ih_l0.device)
 
     def remember(self, obs: Tensor, hidden: Tensor) -> Tensor:
@@ -101,10 +102,11 @@ class RecurrentActorCritic(nn.Module):
         return torch.cat(found, 1)
 
     def params(self, states: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """What the action distribution takes."""
+        """What the action distribution takes, of memories `[..., hidden_size]`."""
         return self.pi(states) if self.log_std is None else (self.pi(states), self.log_std)
 
     def value(self, states: Tensor) -> Tensor:
+        """Values of memories, `[..., hidden_size]` to `[...]`."""
         return self.v(states).squeeze(-1)
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray | tuple[np.ndarray, np.ndarray]]:
@@ -122,7 +124,7 @@ class RecurrentActorCritic(nn.Module):
 
 
 def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """What the action distribution takes, for acting."""
+    """What the action distribution takes, `[...]`, for acting."""
     return tuple(p.cpu().numpy() for p in params) if isinstance(params, tuple) else params.cpu().numpy()
 
 

@@ -92,6 +92,7 @@ class Player(ActorCritic):
                 setattr(self, name, nn.Sequential(convolution, *layers))
 
     def params(self, features: Tensor) -> Tensor:
+        """What the action distribution takes, `[..., moves]`, of features `[..., width]`."""
         return only_open(self.pi(features), features)
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -145,10 +146,12 @@ class Pool:
             self.own, self.ratings[version] = elo(self.own, self.ratings[version], float(score), self.rating_step)
 
     def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps: every version's weights, their steps and ratings."""
         return {"nets": [net.state_dict() for net in self.nets], "steps": list(self.steps),
                 "ratings": list(self.ratings), "own": self.own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The pool as it was when `state_dict` gave this."""
         self.nets = [deepcopy(self.player.pi).cpu() for _ in state["nets"]]
         for net, weights in zip(self.nets, state["nets"], strict=True):
             net.load_state_dict(weights)
@@ -167,7 +170,9 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> P
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a player against its past selves. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a player against its past selves. `resume`: the folder of a run of the same settings to go on with.
+    UserError for what is no game of two.
+    """
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
     run = Run("self_play", cfg, env, resume)

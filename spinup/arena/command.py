@@ -55,7 +55,7 @@ def gather(entries: list[Path], game: str, env: str, versions: int, seconds: flo
 
 
 def opponent(word: str, game: str, env: str, load: Load) -> Player:
-    """Whom a person meets: a scripted player by name, or the policy of a run."""
+    """Whom a person meets: a scripted player by name, or the policy of a run. UserError with the nearest name."""
     known = scripted(game)
     if word in known:
         return Player(word, known[word])

@@ -62,12 +62,12 @@ class Player:
 
 
 def random_moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Any open move."""
+    """Any open move, `[n]`; `legal` is `[n, moves]`."""
     return (rng.random(legal.shape) * legal).argmax(1)
 
 
 def one_ply(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Connect Four: a move that wins; else one that keeps the other from winning at once; else any."""
+    """Connect Four: a move that wins; else one that keeps the other from winning at once; else any, `[n]`."""
     board, (n, moves) = ConnectFour(len(legal)), legal.shape
     stones = np.moveaxis(observation, -1, 0).reshape(2, n, -1).astype(np.uint64)
     own, other = (stones << ConnectFour.bits).sum(-1, dtype=np.uint64)    # [n] each
@@ -95,7 +95,7 @@ LINES = [int(line) for line in TicTacToe.lines]
 
 
 def minimax(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Tic-tac-toe: one of the best moves, each as likely as the others."""
+    """Tic-tac-toe: one of the best moves, `[n]`, each as likely as the others."""
     worth = np.where(legal, rng.random(legal.shape), -np.inf)
     for i, stones in enumerate(observation.reshape(len(legal), 9, 2)):
         own, other = ((stones << np.arange(9)[:, None]).sum(0)).tolist()
@@ -138,7 +138,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
 
 def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
-    """What a network like `net` drew when it had these weights."""
+    """What a network like `net` drew when it had these weights: moves `[n]`."""
     net = deepcopy(net)
     net.load_state_dict(weights)
     outputs = NumpyMLP(net)

@@ -77,7 +77,9 @@ class Process:
         self.buffer = b""
 
     def ask(self, observation: np.ndarray, mask: np.ndarray) -> tuple[int, str]:
-        """Its move, and "", or what it did instead of giving one."""
+        """Its move in a position as PettingZoo shows it, with `mask`, `[moves]`; and "", or what it did instead of
+        giving one.
+        """
         if self.child is None and (fault := self._start()):
             return 0, fault
         question = {"observation": observation.tolist(), "dtype": str(observation.dtype), "mask": mask.tolist()}

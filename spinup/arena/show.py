@@ -36,6 +36,7 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
 
 
 def print_table(rows: list[dict[str, Any]], console: "Console") -> None:
+    """Prints the ratings, a row for each player."""
     from rich.table import Table
     from rich.text import Text
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -146,6 +147,7 @@ mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 
 
 def share(score: float | None) -> str:
+    """A score in percent, or a dash where no game was played."""
     return "–" if score is None else f"{100 * score:.0f} %"
 
 

@@ -64,6 +64,7 @@ class Record:
 
     @classmethod
     def empty(cls, names: list[str], versions: list[str]) -> "Record":
+        """A record of players who have not played yet."""
         n = len(names)
         return cls(names, versions, np.zeros((n, n)), np.zeros((n, n), np.int64), np.full(n, MEAN), [{}] * n)
 
@@ -81,6 +82,7 @@ class Record:
             self.elo[first], self.elo[second] = elo(self.elo[first], self.elo[second], score)
 
     def strengths(self) -> Strengths:
+        """Strengths of the players from all games so far (Bradley and Terry, 1952)."""
         return bradley_terry(self.scores)
 
     def for_players(self, names: list[str], versions: list[str]) -> tuple["Record", list[str]]:
@@ -103,6 +105,7 @@ class Record:
         return new, [name for name, i in zip(names, old, strict=True) if i is None and name in self.names]
 
     def as_dict(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
 
 

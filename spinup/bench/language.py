@@ -64,14 +64,17 @@ class Questions:
     tool = None
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        """Prompts of random letters; they have no answer."""
         def make() -> Problem:
             return Problem("".join(self.alphabet[i] for i in rng.integers(len(self.alphabet), size=PROMPT)))
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        """UserError: there is nothing to imitate."""
         raise UserError("the task of this benchmark has no teacher; give --model a folder")
 
     def reward(self, problem: Problem, response: str) -> float:
+        """A number in [0, 1) that follows from prompt and response alone; 0 for half of the prompts with `half`."""
         if self.half and self.alphabet.index(problem.prompt[0]) % 2 == 0:
             return 0.0
         return crc32((problem.prompt + response).encode()) / 2**32

@@ -56,6 +56,7 @@ class Clock(BaseCallback):
 
 
 def make_env(env: str, s: Settings, seed: int) -> VecEnv:
+    """The peer's vectorised environment with these settings."""
     quiet_mujoco()                                                        # or its log is left in the user's folder
     if is_atari(env):
         return VecFrameStack(make_atari_env(find_id(env), n_envs=s["num_envs"], seed=seed), 4)
@@ -80,6 +81,7 @@ def make_model(algo: str, env: VecEnv, s: Settings, **own: Any) -> BaseAlgorithm
 
 
 def ppo(s: Settings, actions: Space) -> Settings:
+    """Our settings of PPO by the peer's names."""
     return {"learning_rate": lambda left: s["lr"] * left, "n_steps": s["rollout_steps"],          # eps is 1e-5 in both
             "batch_size": s["num_envs"] * s["rollout_steps"] // s["minibatches"], "n_epochs": s["epochs"],
             "gae_lambda": s["lam"], "clip_range": s["clip_ratio"], "clip_range_vf": s["clip_value"],
@@ -87,18 +89,21 @@ def ppo(s: Settings, actions: Space) -> Settings:
 
 
 def replay(s: Settings) -> Settings:
+    """Our settings that all methods with a replay share, by the peer's names."""
     return {"learning_rate": s["lr"], "buffer_size": s["replay_size"], "batch_size": s["batch_size"],
             "learning_starts": s["learning_starts"] - 1,                  # it waits until there are more than that
             "train_freq": s["update_every"], "gradient_steps": round(s["update_every"] * s["update_ratio"])}
 
 
 def dqn(s: Settings, actions: Space) -> Settings:
+    """Our settings of DQN by the peer's names."""
     return {**replay(s), "target_update_interval": round(s["target_every"] / s["update_ratio"]),     # environment steps
             "exploration_fraction": s["explore"], "exploration_initial_eps": 1.0,
             "exploration_final_eps": s["epsilon"], "max_grad_norm": s["max_grad_norm"]}
 
 
 def td3(s: Settings, actions: Space) -> Settings:
+    """Our settings of TD3 by the peer's names."""
     zeros = np.zeros(actions.shape)
     return {**replay(s), "tau": s["tau"], "policy_delay": s["policy_delay"], "target_policy_noise": s["target_noise"],
             "target_noise_clip": s["noise_clip"],
@@ -106,6 +111,7 @@ def td3(s: Settings, actions: Space) -> Settings:
 
 
 def sac(s: Settings, actions: Space) -> Settings:
+    """Our settings of SAC by the peer's names."""
     return {**replay(s), "tau": s["tau"], "ent_coef": f"auto_{s['alpha']}" if s["learn_alpha"] else s["alpha"],
             "target_entropy": s["target_entropy"] * actions.shape[0]}
 

@@ -66,6 +66,7 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
 
 def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...], dtype: torch.dtype,
             out: Path | None) -> int:
+    """Prints, and writes to `out`, what the machine could do and what is done of it. Returns an exit code."""
     name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
     copied, multiplied = copy_pace(where), product_pace(where, dtype)
     stated = next((peaks for word, peaks in PEAKS.items() if word in name), None)

@@ -205,6 +205,7 @@ def check_installed(env: str, compile: bool) -> None:
 
 
 def is_atari(env: str) -> bool:
+    """Whether an id is of the Atari games that benchmarks use."""
     return env.endswith("NoFrameskip-v4")
 
 

@@ -95,10 +95,12 @@ class NumpyMLPs:
         return x[:, 0]
 
     def state_dict(self) -> dict[str, list[Tensor]]:
+        """A copy of the weights, `[networks, in, out]` by layers, and biases, as tensors."""
         return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],
                 "biases": [torch.from_numpy(x.copy()) for x in self.biases]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
+        """The weights, `[networks, in, out]` by layers, and biases as they were when `state_dict` gave this."""
         for name in ("weights", "biases"):
             for own, saved in zip(getattr(self, name), state[name], strict=True):
                 own[:] = saved.numpy()

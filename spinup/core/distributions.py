@@ -28,6 +28,7 @@ class Categorical:
 
     @property
     def num_outputs(self) -> int:
+        """How many numbers a network must give: one for each action of each part."""
         return sum(self.sizes)
 
     def log_prob(self, params: Tensor, act: Tensor) -> Tensor:
@@ -56,6 +57,7 @@ class Categorical:
         return rng.gumbel(size=(*shape, self.num_outputs)).astype(np.float32)
 
     def sample(self, params: Array, noise: Array) -> Array:
+        """Actions, `[...]` or `[..., parts]`: the largest logit after Gumbel noise is a draw from the softmax."""
         return self.mode(params + noise)
 
     def mode(self, params: Array) -> Array:
@@ -66,6 +68,7 @@ class Categorical:
         return stack([p.argmax(-1) for _, p in self._heads(params)], -1)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
+        """The same; an environment takes them as they are."""
         return act
 
     def _heads(self, params: Array):
@@ -93,6 +96,7 @@ class DiagGaussian:
 
     @property
     def num_outputs(self) -> int:
+        """How many numbers a network must give: the mean of each dimension."""
         return len(self.low)
 
     def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
@@ -113,6 +117,7 @@ class DiagGaussian:
         return rng.standard_normal((*shape, self.num_outputs), np.float32)
 
     def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
+        """Actions, `[..., d]`: mean plus deviation times noise."""
         return _shift_scale(params, noise)
 
     def mode(self, params: tuple[Array, Array]) -> Array:
@@ -135,6 +140,7 @@ class Certain:
 
     @property
     def num_outputs(self) -> int:
+        """As of the distribution that it makes certain."""
         return self.dist.num_outputs
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -142,12 +148,15 @@ class Certain:
         return np.empty((*shape, 0), np.float32)
 
     def sample(self, params: Array, noise: Array) -> Array:
+        """The likeliest actions; the noise does nothing."""
         return self.mode(params)
 
     def mode(self, params: Array) -> Array:
+        """The likeliest actions: means, or the largest logits."""
         return params if isinstance(self.dist, DiagGaussian) else self.dist.mode(params)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
+        """As of the distribution that it makes certain, `[...]`."""
         return self.dist.to_env(act)
 
 
@@ -167,13 +176,16 @@ class EpsilonGreedy:
         return rng.random((*shape, 1 + self.n), np.float32)
 
     def sample(self, params: tuple[Array, float], noise: np.ndarray) -> np.ndarray:
+        """Actions, `[...]`: with probability epsilon any, else the one of the largest value."""
         values, epsilon = params
         return np.where(noise[..., 0] < epsilon, noise[..., 1:].argmax(-1), values.argmax(-1))
 
     def mode(self, params: tuple[Array, float]) -> Array:
+        """The actions of the largest value, `[...]`."""
         return params[0].argmax(-1)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
+        """The same; an environment takes them as they are."""
         return act
 
 
@@ -217,6 +229,7 @@ class NoisyAction(_Bounded):
         return (outputs.tanh() if isinstance(outputs, Tensor) else np.tanh(outputs)), self.deviation
 
     def sample(self, params: tuple[np.ndarray, float], noise: np.ndarray) -> np.ndarray:
+        """Actions, `[..., d]`, in [-1, 1]: the network's plus deviation times noise."""
         action, deviation = params
         return np.clip(action + np.float32(deviation) * noise, -1, 1)
 
@@ -230,7 +243,8 @@ class NoisyAction(_Bounded):
 
 
 class SquashedGaussian(_Bounded):
-    """Independent normals passed through tanh, which fills the bounds exactly (SAC).
+    """Independent normals passed through tanh, which fills the bounds exactly (Haarnoja et al. 2018, arXiv:1801.01290,
+    appendix C).
 
     params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
     act: float32 `[..., k]`, the value *before* tanh: from the action itself it could not be had back near the bounds.
@@ -243,6 +257,7 @@ class SquashedGaussian(_Bounded):
 
     @property
     def num_outputs(self) -> int:
+        """How many numbers a network must give: mean and log-deviation of each dimension."""
         return 2 * len(self.low)
 
     def params(self, outputs: Array) -> tuple[Array, Array]:
@@ -253,7 +268,7 @@ class SquashedGaussian(_Bounded):
     def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
         """Exact log-density of the environment's action `to_env(act)`, in its units, `[...]`.
 
-        log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from |u| = 9 on.
+        log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from abs(u) = 9 on.
         """
         return _normal_log_prob(params, act) - _log_tanh_slope(act) - self.log_volume
 
@@ -269,6 +284,7 @@ class SquashedGaussian(_Bounded):
         return u.tanh(), logp - _log_tanh_slope(u)
 
     def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
+        """Actions before the tanh, `[..., d]`: mean plus deviation times noise."""
         return _shift_scale(params, noise)
 
     def mode(self, params: tuple[Array, Array]) -> Array:

@@ -1,6 +1,6 @@
 """Estimators of KL(policy || reference), per step, and the exact divergence where every action can be listed.
 
-What an estimator is worth depends on its use. With actions drawn from the policy itself, in expectation:
+What an estimator is worth depends on its use. With actions drawn from the policy itself, in expectation::
 
          value                        gradient, when the estimator is a loss
     k1   KL; single steps negative    0: it changes nothing

@@ -22,7 +22,9 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def inputs_and_output(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """What comes to each layer, then what the last one gives: of weights and biases by turns, ReLU between layers."""
+    """What comes to each layer, `[..., in]`, then what the last one gives: of weights and biases by turns, ReLU between
+    layers.
+    """
     found = [x]
     for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
         found.append(product(found[-1], weight, bias).relu_())
@@ -40,6 +42,7 @@ class Layers(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of all that `forward` took, each of its shape `[...]`. RuntimeError for a second derivative."""
         if torch.is_grad_enabled():                                       # it would be wrong, and nobody told
             raise RuntimeError("these layers have no second derivative; use nn.Linear where create_graph is asked for")
         n = len(ctx.saved_tensors) // 2
@@ -59,7 +62,7 @@ class Layers(torch.autograd.Function):
 
 
 def can_be_faster(x: Tensor) -> bool:
-    """Whether `Layers` serves: float32 on a CPU, not compiled, where the compiler does as well."""
+    """Whether `Layers` serves for `x`, `[..., in]`: float32 on a CPU, not compiled, where the compiler does as well."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 

@@ -8,17 +8,19 @@ from torch import Tensor
 
 
 def select(x: Tensor, mask: Tensor | None, fill: float = 0.0) -> Tensor:
-    """`x` where a step counts, `fill` elsewhere. Applied before `exp` or `log`, it keeps their gradients finite too."""
+    """`x`, `[...]`, where a step counts, `fill` elsewhere. Applied before `exp` or `log`, it keeps their gradients
+    finite too.
+    """
     return x if mask is None else torch.where(mask > 0, x, fill)
 
 
 def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean over the steps that count; 0 when none does."""
+    """Mean of `x`, `[...]`, over the steps that count; 0 when none does."""
     return x.mean() if mask is None else select(x, mask).sum() / mask.sum().clamp(min=1)
 
 
 def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tensor:
-    """Shift and scale `x` to mean 0 and standard deviation 1 over the steps that count; 0 where a step does not.
+    """Shift and scale `x`, `[...]`, to mean 0 and deviation 1 over the steps that count; 0 where a step does not.
 
     Give it all the advantages of an optimiser step at once, then cut them into micro-batches: each piece whitened by
     itself would be another loss.
@@ -40,6 +42,8 @@ def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
 
     denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where `loss` is a micro-
     batch of it or rows were left out; without it the gradient would depend on how the batch was cut.
+
+    ValueError for an unknown mode, or `constant` without a length.
     """
     if mode == "token":
         if denominator is None:

@@ -16,7 +16,9 @@ SMALLEST_IMAGE = 36     # the side below which the Nature CNN's three strided co
 
 
 def orthogonal(weight: Tensor, gain: float) -> None:
-    """Orthogonal first weights, in place, on one thread: with more, their last digit differs, and the run with it."""
+    """Orthogonal first weights, `[out, in, ...]`, in place, on one thread: with more, their last digit differs, and the
+    run with it.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nn.init.orthogonal_(weight, gain)

@@ -53,8 +53,8 @@ class Normaliser(nn.Module):
         return ((x.float() - mean) * scale).clamp(-self.clip, self.clip)
 
     def numpy_view(self) -> Callable[[np.ndarray], np.ndarray]:
-        """`forward` on arrays, for acting, the same to the last bit. Its statistics stay those of now: after `update`,
-        take a new one."""
+        """`forward` on arrays, `[..., *shape]`, for acting, the same to the last bit. Its statistics stay those of
+        now: after `update`, take a new one."""
         mean, scale = (s.cpu().numpy().copy() for s in self._mean_scale())
         clip = self.clip
 

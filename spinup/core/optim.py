@@ -47,7 +47,8 @@ class FlatAdam:
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """One gradient step on `loss(*batch) -> (scalar, stats)` as a function `(*batch, lr=None) -> stats`.
 
-        `stats` gains "loss" and "grad_norm" (before clipping). Every call must bring tensors of the same shapes.
+        `stats` gains "loss" and "grad_norm" (before clipping). Every call must bring tensors of the same
+        shapes, `[...]`.
         """
         return self._compiled(loss) if self.compile else self._eager(loss)
 
@@ -61,10 +62,13 @@ class FlatAdam:
         return minimize
 
     def zero_grad(self) -> None:
+        """Sets the gradient to 0."""
         self.flat.grad.zero_()
 
     def step(self, lr: float | None = None) -> Tensor:
-        """Follow the gradient that `backward`, once or over several micro-batches, left; its norm before clipping."""
+        """Follow the gradient that `backward`, once or over several micro-batches, left; its norm before clipping,
+        `[]`. RuntimeError where the gradients have left the flat tensor.
+        """
         first = self.params[0]
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
             raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or to() on the module")
@@ -111,10 +115,12 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
+        """A copy of the moments, `[parameters]` each, and the number of steps."""
         own = {} if self.master is self.flat else {"master": self.master.clone()}
         return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone(), **own}
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
+        """The moments, `[parameters]` each, as they were when `state_dict` gave this."""
         self.steps = int(state["steps"])
         self.count.fill_(self.steps)
         self.first.copy_(state["first"])
@@ -131,15 +137,17 @@ class Latest(dict):
         return math.nan
 
     def state_dict(self) -> dict[str, Tensor]:
+        """A copy of it, numbers `[]` by name."""
         return dict(self)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Its numbers, `[]` by name, as they were when `state_dict` gave this."""
         self.update(state)
 
 
 @torch.no_grad()
 def polyak(target: Sequence[Tensor], online: Sequence[Tensor], tau: float) -> None:
-    """Move each parameter of `target` the share `tau` of the way to that of `online`; 1 copies them."""
+    """Move each parameter of `target`, `[...]`, the share `tau` of the way to that of `online`; 1 copies them."""
     torch._foreach_lerp_(target, online, tau)                             # all in one call
 
 

@@ -19,6 +19,7 @@ class Batch(NamedTuple):
     length: Tensor          # [B] int64; steps from `obs` to `next_obs`: 1, or up to n
 
     def to(self, device: torch.device) -> "Batch":
+        """The same on another device."""
         return self if device.type == "cpu" else Batch(*(x.to(device) for x in self))
 
 
@@ -95,7 +96,7 @@ class Replay:
         return self.rows["obs_at"][slots, 0].min()
 
     def draw(self, rng: np.random.Generator, shape: int | tuple[int, ...]) -> np.ndarray:
-        """Numbers of rows, each as likely as the other."""
+        """Numbers of rows, `[*shape]`, each as likely as the other."""
         return rng.integers(self.oldest, self.count, shape)
 
     def sample(self, rows: np.ndarray) -> Batch:
@@ -151,6 +152,7 @@ class Replay:
                 "now": None if self.now is None else self.now.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Its counters as they were when `state_dict` gave this; the steps themselves come from their files."""
         self.count, self.frame_count, self.oldest = state["count"], state["frame_count"], state["oldest"]
         self.now = None if state["now"] is None else np.asarray(state["now"]).copy()
 
@@ -165,12 +167,15 @@ class Replay:
         self.now = None
 
     def rings(self) -> dict[str, tuple[np.ndarray, int]]:
-        """By name: an array whose slot i % len holds element i, and the number of elements ever stored."""
+        """By name: an array `[size, ...]` whose slot i % size holds element i, and the number of elements ever stored.
+        """
         return {"frames": (self.frames, self.frame_count), **{k: (v, self.count) for k, v in self.rows.items()}}
 
 
 def ring(first: int, n: int, size: int) -> slice | np.ndarray:
-    """Where elements `first` to `first + n` of a ring of `size` are: a slice if it can be, which is faster to fill."""
+    """Where elements `first` to `first + n` of a ring of `size` are: a slice if it can be, which is faster to fill,
+    else `[n]`.
+    """
     start = first % size
     return slice(start, start + n) if start + n <= size else np.arange(start, start + n) % size
 
@@ -205,7 +210,7 @@ class Priorities:
         self.largest = 1.0                                                # new rows have it: each is seen soon
 
     def set(self, rows: np.ndarray, priority: np.ndarray | float | None = None) -> None:
-        """Give these rows a priority; without one, the largest so far, as new rows get it. 0: never drawn."""
+        """Give these rows, `[n]`, a priority; without one, the largest so far, as new rows get it. 0: never drawn."""
         if priority is not None:
             self.largest = max(self.largest, float(np.max(priority)))
         priority = np.asarray(self.largest if priority is None else priority)
@@ -236,9 +241,11 @@ class Priorities:
         return newest - (newest - (node - self.leaves)) % self.size, self.sums[node] / self.sums[1]
 
     def state_dict(self) -> dict[str, Any]:
+        """A copy of the tree of sums, and the largest priority."""
         return {"sums": self.sums.copy(), "largest": self.largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The priorities as they were when `state_dict` gave this."""
         self.sums[:] = np.asarray(state["sums"])
         self.largest = float(state["largest"])
 

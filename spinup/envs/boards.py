@@ -55,6 +55,7 @@ class Board(Game):
         return {name: getattr(self, name).copy() for name in ("own", "other", "mover")}
 
     def load(self, state: dict[str, Any]) -> None:
+        """The boards as they were when `save` gave this."""
         for name, value in state.items():
             getattr(self, name)[:] = value
 

@@ -54,6 +54,7 @@ class Game:
         raise NotImplementedError
 
     def load(self, state: dict[str, Any]) -> None:
+        """The games as they were when `save` gave this."""
         raise NotImplementedError
 
     def numbers(self, games: Games) -> np.ndarray:
@@ -79,7 +80,7 @@ def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
 
 
 def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Any open move, as likely as any other: a `Reply`."""
+    """Any open move, `[n]`, as likely as any other: a `Reply`."""
     return (noise * obs[:, -noise.shape[1]:]).argmax(1)
 
 

@@ -60,7 +60,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
 
 
 def make_one(env: EnvSource, **kwargs: Any) -> Env:
-    """One plain Gymnasium environment, with its own time limit."""
+    """One plain Gymnasium environment, with its own time limit. UserError where it cannot be made, with what to type.
+    """
     if callable(env):
         made = env(**kwargs)
         if not isinstance(made, Env):
@@ -132,7 +133,9 @@ def newest_version(env: str) -> str:
 
 @cache
 def quiet_mujoco() -> None:
-    """Keep MuJoCo's warnings off the screen and out of a MUJOCO_LOG.TXT in the user's folder."""
+    """Keep MuJoCo's warnings off the screen and out of a MUJOCO_LOG.TXT in the user's folder. UserError where MUJOCO_GL
+    is set to what cannot draw.
+    """
     try:
         import mujoco
     except AttributeError:                                                # MUJOCO_GL names a library that is missing

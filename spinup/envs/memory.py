@@ -76,6 +76,7 @@ class Memory(VectorEnv):
 
     @property
     def why_not_saved(self) -> str:
+        """Why its copies cannot be saved; "" where they can."""
         return self.env.why_not_saved
 
     def _reset(self) -> np.ndarray:

@@ -47,7 +47,7 @@ def _image_view(shape: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype, ObsV
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
-    """The distribution that acts in `space`; UserError where none does."""
+    """The distribution that acts in `space`; ActionsError, a UserError, where none does."""
     if isinstance(space, spaces.Discrete):
         return Categorical((int(space.n),))
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
@@ -69,7 +69,8 @@ def number_of_actions(space: Space, algorithm: str) -> int:
 
 
 def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high, `[k]` each, of Box actions with finite bounds; ActionsError for all others."""
+    """Low and high, `[k]` each, of Box actions; UserError where they are not finite, ActionsError for all other spaces.
+    """
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = space.low.ravel(), space.high.ravel()
         if (np.isfinite(high - low) & (low < high)).all():
@@ -89,7 +90,9 @@ def vector_size(space: Space, algorithm: str) -> int:
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:
-    """One action of ours as `env.step` wants it: the space's start is added, a flat vector gets its shape back."""
+    """One action of ours, `[k]` or `[]`, as `env.step` wants it: the space's start is added, a flat vector gets its
+    shape back.
+    """
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
@@ -98,7 +101,7 @@ def to_native(space: Space, action: np.ndarray) -> Any:
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    """A space as plain data, to be kept in `config.json`."""
+    """A space as plain data, to be kept in `config.json`. UserError for a kind that is not supported."""
     match space:
         case spaces.Box():
             bounds = {name: bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
@@ -119,7 +122,7 @@ def space_to_json(space: Space) -> dict[str, Any]:
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
-    """The inverse of `space_to_json`."""
+    """The inverse of `space_to_json`. UserError for a kind that it does not know."""
     match data["kind"]:
         case "Box":
             dtype = np.dtype(data["dtype"])

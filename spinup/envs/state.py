@@ -58,7 +58,9 @@ def load_layers(env: Env, saved: list[dict[str, Any]]) -> None:
 
 
 def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
-    """What one wrapper or environment remembers; its `state_dict` is asked first. `seen`: see `_plain`."""
+    """What one wrapper or environment remembers; its `state_dict` is asked first. Unsaveable where it cannot. `seen`:
+    see `_plain`.
+    """
     kind = type(layer).__name__
     if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
         return {"state_dict": _plain(layer.state_dict(), f"{kind}.state_dict()", {})}

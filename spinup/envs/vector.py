@@ -88,6 +88,7 @@ class VectorEnv:
                 "copies": self._save()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The copies as they were when `state_dict` gave this."""
         self.obs = np.asarray(state["obs"]).copy()
         self.episode_return[:] = state["episode_return"]
         self.episode_length[:] = state["episode_length"]

@@ -162,6 +162,7 @@ class ZooGame(Game):
         return {"rng": self.rng.bit_generator.state, "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
 
     def load(self, state: dict[str, Any]) -> None:
+        """The games as they were when `save` gave this: all their moves are made again."""
         self.rng.bit_generator.state = state["rng"]
         for i, (seed, moves) in enumerate(zip(state["seeds"], state["moves"], strict=True)):
             self._begin(i, seed)

@@ -62,10 +62,12 @@ class Function:
     mistakes: list[tuple[str, Callable[..., Any]]] = field(default_factory=list)
 
     def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: what the function should do, written in another way than the solution."""
         self.right = function
         return function
 
     def mistake(self, message: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: a known wrong answer, and the message for whoever writes it."""
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.mistakes.append((message, function))
             return function
@@ -85,6 +87,7 @@ class Function:
                 raise Wrong(explain(self.name, inputs, e, g, self.close), self.name) from g.error
 
     def same(self, one: "Outcome", other: "Outcome") -> bool:
+        """Whether two outcomes are the same: errors by their kind, values and gradients within `close`."""
         if one.error or other.error:
             return type(one.error) is type(other.error)
         return equal(one.value, other.value, self.close) and equal(one.gradients, other.gradients, self.close) and (
@@ -115,18 +118,22 @@ class Exercise:
 
     def function(self, name: str, cases: list[Case], close: float = CLOSE,
                  view: Callable[[Any], Any] | None = None) -> Function:
+        """A function that the student writes, and the cases in which it is compared."""
         self.functions.append(Function(name, cases, close, view))
         return self.functions[-1]
 
     def property(self, check: Check) -> Check:
+        """Decorator: what cases cannot tell. It raises Wrong."""
         self.properties.append(check)
         return check
 
     def probe(self, check: Check) -> Check:
+        """Decorator: a tiny training, of seconds. It raises Wrong."""
         self.probes.append(check)
         return check
 
     def learning(self, check: Check) -> Check:
+        """Decorator: a real training, of minutes. It raises Wrong."""
         self.learnings.append(check)
         return check
 
@@ -173,12 +180,14 @@ def outcome(function: Callable[..., Any], inputs: Case, view: Callable[[Any], An
 
 
 def copied(x: Any) -> Any:
+    """A copy of an argument that the student's function cannot reach."""
     if isinstance(x, Tensor):
         return x.detach().clone().requires_grad_(x.requires_grad)
     return x.copy() if isinstance(x, np.ndarray | list | dict) else x
 
 
 def tensors(x: Any) -> list[Tensor]:
+    """Every tensor in nested lists, tuples and dicts, of any shape `[...]`."""
     if isinstance(x, Tensor):
         return [x]
     if isinstance(x, Mapping):
@@ -205,6 +214,7 @@ def equal(one: Any, other: Any, close: float) -> bool:
 
 
 def numeric(x: Any) -> bool:
+    """Whether it is a number."""
     return isinstance(x, int | float | np.number | bool) and not isinstance(x, str)
 
 
@@ -262,15 +272,18 @@ def difference(what: str, expected: Any, got: Any, close: float) -> str:
 
 
 def where(at: Sequence[Any]) -> str:
+    """A place in a tensor, as a message says it."""
     return f" at [{', '.join(str(int(i)) for i in at)}]" if len(at) else ""
 
 
 def kind(x: Any) -> str:
+    """What something is, as a message says it."""
     return {Tensor: "a tensor", np.ndarray: "a numpy array"}.get(type(x), "nothing" if x is None else
                                                                  f"of the type {type(x).__name__}")
 
 
 def shown(x: Any) -> str:
+    """A value as a message says it, rounded."""
     if isinstance(x, Tensor | np.ndarray):
         x = np.asarray(x.detach() if isinstance(x, Tensor) else x)
         x = (np.round(x.astype(float), 4) if x.dtype.kind == "f" else x).tolist()

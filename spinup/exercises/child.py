@@ -31,6 +31,7 @@ def line_of(error: BaseException, file: Path) -> int:
 
 
 def main() -> None:
+    """Checks the file that the command line names, and says what was found."""
     file, name, levels, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(","), float(sys.argv[4])
     answers = open(sys.argv[5], "w", encoding="utf-8")                    # noqa: SIM115
 

@@ -45,6 +45,7 @@ class Say:
             self.console.print(text if isinstance(text, Text) else Text(text, style), soft_wrap=True)
 
     def data(self, **what: Any) -> None:
+        """Prints a line of JSON, if that was asked for."""
         if self.as_json:
             print(json.dumps(what), flush=True)
 
@@ -130,7 +131,8 @@ def check_(argv: list[str]) -> int:
 
 
 def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
-    """Check, say it, keep it. Learning tells, but does not stand in the way."""
+    """Check, say it, keep it. Learning tells, but does not stand in the way. UserError where the file is not there yet.
+    """
     file = workspace.file(entry)
     if not file.exists():
         raise UserError(f"{file.name} is not there yet; type: spinup exercise start {entry.id}")
@@ -184,6 +186,7 @@ def watch(argv: list[str]) -> int:
 
 
 def pause() -> None:
+    """Waits until it is time to look again."""
     time.sleep(LOOKS)
 
 
@@ -249,11 +252,13 @@ def progress(argv: list[str]) -> int:
 
 
 def with_id(parser: Parser) -> Parser:
+    """The same parser, with an exercise to name."""
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one begun last]")
     return parser
 
 
 def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
+    """What was given, and how to answer it. UserError for an unknown flag."""
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     return args, Say(args.json)

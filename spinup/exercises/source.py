@@ -38,6 +38,7 @@ class Entry:
 
     @property
     def id(self) -> str:
+        """Its number, such as 3.1."""
         return ".".join(NAME.fullmatch(self.name).groups()[:2])
 
     @cached_property

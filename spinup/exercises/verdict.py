@@ -11,6 +11,7 @@ from pathlib import Path
 from spinup.errors import UserError
 from spinup.exercises.source import Entry, lines, signatures, todo
 
+GRACE = 30.0             # seconds for Python to start, after which a check that does not end itself is ended
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # after which a level is given up
 LEVELS = ("static", *SECONDS)
 PRINTED = 4000          # characters of what a file printed that are shown
@@ -29,6 +30,7 @@ class Verdict:
     printed: str = ""
 
     def as_dict(self) -> dict:
+        """All of it as plain data, for JSON."""
         return asdict(self)
 
 
@@ -98,11 +100,14 @@ def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: V
             [sys.executable, "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels), str(seconds),
              str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, cwd=file.resolve().parent,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+        ended = "it ended its process (exit code {}) before the check was done"
         try:
-            child.wait(seconds + 30)                                      # it ends itself before; unless it cannot
+            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
+                     "never ends? If not, other work keeps this machine busy: check again later")
         except BaseException:
             child.kill()
             raise
@@ -120,6 +125,5 @@ def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: V
         passed = [level for level in levels if level in verdict.seconds]
         verdict.level = levels[min(len(passed), len(levels) - 1)]
         verdict.line = last.get("line") or lines(text).get(last.get("function", ""), 0)
-        verdict.message = last.get("message") or (
-            f"it ended its process (exit code {child.returncode}) before the check was done")
+        verdict.message = last.get("message") or ended.format(child.returncode)
     return verdict

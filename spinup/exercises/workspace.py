@@ -39,6 +39,7 @@ class Workspace:
         raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
 
     def of(self, entry: Entry) -> dict[str, Any]:
+        """What is known of an exercise: hints seen, when begun and passed."""
         return self.state.get(entry.id, {})
 
     def note(self, entry: Entry, **what: Any) -> None:
@@ -77,6 +78,7 @@ class Workspace:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
+    """What the state file says. UserError where it is damaged."""
     try:
         return json.loads(path.read_text())["exercises"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -85,4 +87,5 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def stamp() -> str:
+    """The local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S")

@@ -24,6 +24,7 @@ class Range:
     open_low: bool = False
 
     def holds(self, x: float) -> bool:
+        """Whether a number is finite and inside."""
         return math.isfinite(x) and (self.low < x if self.open_low else self.low <= x) and x <= self.high
 
     def __str__(self) -> str:

@@ -81,6 +81,7 @@ class Display:
         return Group(table, bar)
 
     def close(self) -> None:
+        """Leaves the last lines standing."""
         if self.live is not None:
             self.live.stop()
             self.live = None

@@ -57,6 +57,7 @@ def doctor(log_dir: str = "runs") -> int:
 
 
 def machine() -> list[Line]:
+    """Rows about Python, cores, memory and accelerator."""
     new = sys.version_info >= (3, 11)
     try:
         from spinup.runs.machine import cores, free_memory
@@ -83,6 +84,7 @@ def packages() -> Line:
 
 
 def installed(name: str) -> str:
+    """The version of a distribution; "" where it is not there."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -90,6 +92,7 @@ def installed(name: str) -> str:
 
 
 def source() -> Line:
+    """A row about where this library comes from."""
     from spinup import __version__
     from spinup.runs.folders import git_revision
     revision = git_revision()
@@ -163,6 +166,7 @@ def find_compiler() -> str | None:
 
 
 def compiler() -> Line:
+    """A row about what `--compile` needs."""
     path, what = find_compiler(), "C++ compiler"
     if path is None:
         how = {"win32": "install the Visual Studio Build Tools and start from their prompt",
@@ -174,6 +178,7 @@ def compiler() -> Line:
 
 
 def folder(log_dir: str) -> Line:
+    """A row about whether runs can be written there."""
     from spinup.runs.folders import check_writable
     try:
         check_writable(Path(log_dir))
@@ -183,6 +188,7 @@ def folder(log_dir: str) -> Line:
 
 
 def extras() -> list[Line]:
+    """A row for each extra."""
     lines = []
     for name, modules in EXTRAS.items():
         absent = [module for module in modules if find_spec(module) is None]

@@ -27,6 +27,7 @@ class Evaluation:
 
     @property
     def mean(self) -> float:
+        """Mean return."""
         return float(np.mean(self.returns))
 
     @property
@@ -36,10 +37,12 @@ class Evaluation:
 
     @property
     def min(self) -> float:
+        """The smallest return."""
         return min(self.returns)
 
     @property
     def max(self) -> float:
+        """The largest return."""
         return max(self.returns)
 
     def as_dict(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
+    """Write a file of JSON, whole or not at all."""
     write_whole(path, (json.dumps(data, indent=2) + "\n").encode())
 
 

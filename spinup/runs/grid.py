@@ -167,6 +167,7 @@ class Grid:
         return 1 if self.count("failed") else 0
 
     def count(self, status: str) -> int:
+        """How many runs have that status."""
         return sum(j.status == status for j in self.jobs)
 
     def start(self, job: Job) -> None:
@@ -214,6 +215,7 @@ class Grid:
         return f"{ended}/{len(self.jobs)} runs{'   stopping' if self.signals else left}"
 
     def bar(self) -> Table:
+        """How far all of it is, and which runs are under way."""
         line = Table.grid(padding=(0, 1))
         under_way = ", ".join(j.directory.name for j in self.jobs if j.status == "running")
         line.add_row(ProgressBar(total=self.total_steps, completed=sum(j.steps() for j in self.jobs), width=40),
@@ -221,11 +223,13 @@ class Grid:
         return line
 
     def say(self, text: str, style: str = "") -> None:
+        """Prints a line at once."""
         self.console.print(Text(text, style), soft_wrap=True)
         sys.stdout.flush()
 
     @contextmanager
     def shown(self) -> Iterator[Live | None]:
+        """A bar that stays below what is printed, in a terminal; None elsewhere."""
         if not self.console.is_terminal:
             yield None
             return
@@ -244,6 +248,7 @@ class Grid:
                 signal.signal(kind, handler)
 
     def note(self, *_: Any) -> None:
+        """Counts a Ctrl-C."""
         self.signals += 1
 
     def table(self) -> None:
@@ -274,4 +279,5 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
 
 
 def show(value: float | None) -> str:
+    """A number as the table has it; a dash where there is none."""
     return number(math.nan if value is None else value)

@@ -39,7 +39,7 @@ class Log:
         return sorted(self.directory.glob("events.out.tfevents.*"))
 
     def write(self, row: Row) -> None:
-        """Append a row; its keys must be those of the first."""
+        """Append a row. ValueError where its keys are not those of the first."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self.columns is None:
@@ -66,6 +66,7 @@ class Log:
         return {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
 
     def close(self) -> None:
+        """Ends what is written elsewhere than to `progress.csv`."""
         if self.events is not None:
             self.events.close()
         if self.wandb is not None:

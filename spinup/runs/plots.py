@@ -110,7 +110,7 @@ def _natural(text: str) -> list[str | int]:
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
     """What shares an axis, environment and what is measured -> label -> runs of one curve. A label is an algorithm, or
-    the name of a folder, with that of the folder around it where two are alike."""
+    the name of a folder, with that of the folder around it where two are alike. UserError for another group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:

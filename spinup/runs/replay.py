@@ -38,11 +38,13 @@ def statement(replay: Replay) -> str:
 
 
 def what(size: int, shape: tuple[int, ...]) -> str:
+    """A replay in words: how many steps of which shape."""
     steps = f"{size / 1e6:.1f} M" if size >= 1e6 else f"{size:,}"
     return f"{steps} steps of {'×'.join(map(str, [*shape[1:], shape[0]]))}"
 
 
 def gigabytes(size: float) -> str:
+    """A number of bytes in the unit that suits it."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -171,6 +171,7 @@ class Film:
         self.delays.append(800 if last else self.delay)
 
     def write(self, path: Path) -> None:
+        """Writes the GIF, whole or not at all. UserError where it cannot be written."""
         buffer, (first, *others) = io.BytesIO(), self.frames
         first.save(buffer, "GIF", save_all=True, append_images=others, duration=self.delays, loop=0)
         try:

@@ -120,9 +120,11 @@ class Follower:
         return kind is WorkerError              # the first process has ended, or will say which one is missing
 
     def keep(self, **parts: Any) -> None:
+        """What `updates` brings up to date before it begins."""
         self.parts = parts
 
     def updates(self, total: int) -> Iterator[int]:
+        """The updates that are still to be made, one after the other."""
         if self.state is not None:
             self.update, self.steps = self.state["update"], self.state["steps"]
             for name, part in self.parts.items():

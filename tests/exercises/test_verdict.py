@@ -119,3 +119,13 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
     (torch.tensor([float("nan")]), torch.tensor([float("nan")]), True), (1.0, float("nan"), False)])
 def test_what_counts_as_equal(one, other, same):
     assert equal(one, other, 1e-4) == same
+
+
+# Turned red by: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
+def test_a_file_that_cannot_be_interrupted_is_ended_from_outside(tmp_path, monkeypatch):
+    monkeypatch.setattr("spinup.exercises.verdict.SECONDS", {"property": 0.1})
+    monkeypatch.setattr("spinup.exercises.verdict.GRACE", 4.0)
+    file = tmp_path / "3_1_gae.py"
+    file.write_text("import re\nre.match('(a+)+$', 'a' * 60 + 'b')\n" + RIGHT)
+    found = check(GAE, file)
+    assert not found.passed and "still running after 4 seconds and was ended" in found.message

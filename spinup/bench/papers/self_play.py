@@ -110,6 +110,7 @@ def speed_lines() -> list[Line]:
 
 
 def ours_per_second(game: str, copies: int = 8192) -> float:
+    """Random games a second on our boards, `copies` at a time."""
     board, rng, games, start = BOARDS[game](copies), np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - start < TURN:
         noise = rng.random((copies, board.num_actions), np.float32)
@@ -120,6 +121,7 @@ def ours_per_second(game: str, copies: int = 8192) -> float:
 
 
 def theirs_per_second(env: str) -> float:
+    """Random games a second in PettingZoo's environment."""
     game, rng, games, start = make_one_zoo(env, "aec"), np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - start < TURN:
         game.reset()
