@@ -135,6 +135,7 @@ def test_an_algorithm_takes_only_pure_functions_of_earlier_ones(path):
 @each_algorithm
 def test_an_algorithms_file_reads_from_top_to_bottom(path):
     body, classic = tree(path).body, part(module_of(path)) == "algos"
+    assert ast.get_docstring(tree(path)).splitlines()[0].endswith(".")               # `spinup algos` shows this line
     assert (told := re.search(r"Differs from (.*?) by", ast.get_docstring(tree(path))))
     assert all((ROOT / file).exists() for file in re.findall(r"\S+/\S+", told[1]))
     kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.ClassDef, ast.FunctionDef)

@@ -1,5 +1,6 @@
-"""Rejection sampling: draw n responses to each prompt, imitate the best of them, and do it again with the new policy
-(expert iteration, Anthony et al. 2017; the rejection sampling of Touvron et al. 2023, section 3.2.3).
+"""Rejection sampling: draw n responses to each prompt, imitate the best of them, and do it again.
+
+Expert iteration (Anthony et al. 2017); the rejection sampling of Touvron et al. 2023, section 3.2.3.
 
 The best of n responses is a better teacher than the policy that wrote them: its divergence from that policy is at most
 log n - (n - 1) / n, and imitating it brings the improvement into the weights:

@@ -1,5 +1,6 @@
-"""Group relative policy optimization (Shao et al. 2024, arXiv:2402.03300), Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)
-and DAPO (Yu et al. 2025, arXiv:2503.14476).
+"""Group relative policy optimization: GRPO, Dr. GRPO and DAPO.
+
+Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Yu et al. 2025, arXiv:2503.14476.
 
 G responses to the same prompt are each other's baseline, so that PPO needs no value function:
 

@@ -1,5 +1,6 @@
-"""A reward model: a number for a response, learned from which of two responses people prefer (Christiano et al. 2017;
-Stiennon et al. 2020; Ouyang et al. 2022).
+"""A reward model: a number for a response, learned from which of two responses people prefer.
+
+Christiano et al. 2017; Stiennon et al. 2020; Ouyang et al. 2022.
 
 Of a response nobody knows what it is worth, only that it is better than another. If preferences follow the model of
 Bradley and Terry (1952), what it is worth can be found from them, but for a constant:

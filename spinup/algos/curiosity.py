@@ -1,4 +1,6 @@
-"""Curiosity: PPO that is also paid for what surprises it. Four surprises, of three papers:
+"""Curiosity: PPO that is also paid for what surprises it.
+
+Four surprises, of three papers:
 
     rnd       || f^(s') - f(s') ||^2             f random and fixed: what was seen often is known by heart
               (Burda et al. 2019, «Exploration by random network distillation», arXiv:1810.12894, sec. 2.2)

@@ -1,5 +1,4 @@
-"""Evolution strategies (Salimans et al. 2017, «Evolution strategies as a scalable alternative to reinforcement
-learning», arXiv:1703.03864).
+"""Evolution strategies (Salimans et al. 2017, arXiv:1703.03864).
 
 Shake all weights at once, play a whole episode, keep more of the shakes that scored better. No backpropagation, no
 value function, no discount: an episode is one number F, so it does not matter when in it the reward came.

@@ -7,8 +7,9 @@ a learning algorithm, whose state is the memory and not the weights: trained on 
     x_t = (s_t, a_{t-1}, r_{t-1}, d_{t-1});   h_t = GRU(h_{t-1}, x_t);   a_t ~ pi(. | h_t)                  (sec. 2.2)
     J   = E[ sum of discounted rewards of the trial ];  h is kept from episode to episode, wiped between trials
 
-Trained by PPO, on sequences in place of steps: with one epoch that is A2C, as the clip then never acts. The paper has
-TRPO. With one episode to a trial it is recurrent PPO, for environments that do not show all that matters.
+Trained by PPO, on sequences in place of steps: with one epoch in one minibatch that is A2C, as the clip then never
+acts. The paper has TRPO. With one episode to a trial it is recurrent PPO, for environments that do not show all that
+matters.
 
 It learns the prior that the tasks are drawn from, no more: on others it fails, and on long trials it learns slowly.
 
@@ -46,7 +47,7 @@ class Config(BaseConfig):
     episodes: Count = 1                # episodes of a trial, through which the memory lasts; 1 = recurrent PPO
     num_envs: Count = 64               # copies stepped together: as many trials side by side
     rollout_steps: Count = 64          # steps per copy between updates: how far back a gradient goes; a whole trial
-    epochs: Count = 4                  # passes over a batch; 1 = A2C (1-10)
+    epochs: Count = 4                  # passes over a batch (1-10)
     minibatches: Count = 4             # pieces of a batch, of whole sequences; each is one gradient step (1-16)
     gamma: Unit = 0.99                 # discount, through the whole trial
     lam: Unit = 0.95                   # 1 = unbiased and noisy, 0 = trusts the value function (0.3-0.99)
