@@ -136,8 +136,8 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
         console.print(Text(problem.prompt, "bold") + Text(known, "dim"))
         mean = rewards[i].mean().item()
         for text, reward in zip(texts[i * samples:(i + 1) * samples], rewards[i].tolist(), strict=True):
-            adv = reward - mean
-            style = "green" if adv > 1e-6 else "red" if adv < -1e-6 else "dim"
+            adv = reward - mean if abs(reward - mean) > 1e-6 else 0.0     # equal rewards have no mean but for rounding
+            style = "green" if adv > 0 else "red" if adv < 0 else "dim"
             truth = f"  true reward {gold(problem, text):5.2f}" if gold else ""
             numbers = f"  reward {reward:5.2f}{truth}  advantage {adv:+5.2f}  "
             console.print(Text(numbers) + Text(repr(text)[1:-1], style))

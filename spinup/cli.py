@@ -325,7 +325,8 @@ def playing(command: str, description: str, episodes: int) -> Parser:
 
 
 def watch(argv: list[str]) -> int:
-    parser = playing("watch", "See a trained policy act: in a window, or in a GIF.", 1)
+    parser = playing("watch", "See a trained policy act, in a window or a GIF, or what a language "
+                              "model writes and what it is worth.", 1)
     parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
@@ -649,7 +650,7 @@ def bench_language(name: str, argv: list[str]) -> int:
 
 
 def arena(argv: list[str]) -> int:
-    parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 %% intervals as a table, a picture "
+    parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 % intervals as a table, a picture "
                                     "and a page. Scripted players take part. The same line again goes on.")
     parser.add_argument("entries", type=Path, nargs="*", default=[], metavar="DIR|FILE",
                         help="runs, those against past selves with these; Python files with act(observation, mask)")

@@ -51,8 +51,9 @@ def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tens
 
 
 def calibration_error(margins: Tensor, bins: int = 10) -> float:
-    """How far what is said is from what is so: margins `[n]` of pairs say that the first is preferred with probability
-    sigmoid(margin); the mean over pairs of |said - found| in bins of equal size, 0 to 1."""
+    """How far what is said is from what is so, 0 to 1: the mean over pairs of the distance between said and found, in
+    bins of equal size. margins `[n]` say that the first of a pair is preferred with probability sigmoid(margin).
+    """
     said = torch.sigmoid(torch.cat([margins, -margins]))                  # each pair in both orders
     right = torch.cat([torch.ones_like(margins), torch.zeros_like(margins)])
     said, same = said.unique(return_inverse=True)

@@ -35,12 +35,13 @@ class Task(Protocol):
         tool: what a tool adds to a response that reads `text` so far, None (nearly always) where it was not called; or
             None instead of a function, where the task has no tool.
 
-    It may also have
-        measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
-        rewards(problems, responses): all rewards at once, `[float]`.
-        gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
-        pairs(held_out): (where it stands, problem, preferred response, other response) of each comparison, where these
-            were given.
+    It may also have:
+
+    - measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
+    - rewards(problems, responses): all rewards at once, `[float]`.
+    - gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
+    - pairs(held_out): (where it stands, problem, preferred response, other response) of each comparison, where these
+      were given.
     """
 
     name: str

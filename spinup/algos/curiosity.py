@@ -13,7 +13,7 @@ The bonus i_t comes beside the reward r_t, with a value function of its own, bec
 
     A = c_r A^r + c_i A^i;   r: gamma_r, ended by the end of an episode;   i: gamma_i, never ended      (RND, sec. 2.3)
 
-Never ended, since to die and begin anew must cost what is still unknown, or the agent would take risks for nothing.
+Never ended: an end would cost all that is still unknown, and the agent would shun every risk.
 With c_r = 0 there is no reward and no end at all: the agent lives for what is new (the large-scale study).
 
 For rewards so rare that a random policy finds none. It fails in front of a noisy television, which no prediction of

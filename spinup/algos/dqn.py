@@ -57,7 +57,8 @@ class Config(ReplayConfig, AtariConfig):
 
 
 def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What Q should be, `[B]`: the rewards so far and the discounted value of what follows, unless nothing does."""
+    """What Q should be, `[B]` as all that is given: the rewards so far and the discounted value of what follows, unless
+    `terminated`, 1.0, says that nothing does; `discount` may be one number."""
     return ret + discount * (1 - terminated) * next_value
 
 

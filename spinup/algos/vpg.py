@@ -70,7 +70,7 @@ def policy_gradient(logp: Tensor, adv: Tensor, mask: Tensor | None = None) -> tu
 
 
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Per-step squared error, halved, `[...]`."""
+    """Per-step squared error, halved, `[...]` as both."""
     return 0.5 * (value - target).square()
 
 

@@ -1,6 +1,7 @@
 """The games of an arena, by name."""
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from spinup.envs.boards import BOARDS
 from spinup.envs.games import Game
@@ -23,6 +24,10 @@ def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
                     "PettingZoo's for two, such as classic/chess-v6")
 
 
-def game_of(env: str) -> str:
-    """The name of the game that one learns in this environment."""
+def game_of(env: Any) -> str:
+    """The name of the game that one learns in this environment, as `config.json` has it. UserError for a game of one's
+    own, which only Python can make."""
+    if not isinstance(env, str):
+        raise UserError(f"the game of this run is a Python object, {env['callable']}, which a command cannot make; "
+                        "from Python, spinup.load(DIR) acts in it")
     return next((name for name, learned_in in LEARNED_IN.items() if learned_in == env), env)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from spinup.errors import UserError
+
 LOADING = 30.0          # seconds that a file has to be imported, beyond those for a move
 OUTPUT = 1 << 20        # bytes; whoever prints more plays no more
 
@@ -71,6 +73,8 @@ class Process:
     """
 
     def __init__(self, file: Path, seconds: float, memory_mb: int):
+        if sys.platform == "win32":
+            raise UserError(f"{file}: players of one's own need Linux or macOS; leave it out on Windows")
         self.file, self.seconds, self.memory = file, seconds, memory_mb << 20
         self.child: subprocess.Popen | None = None
         self.output = tempfile.TemporaryFile()                            # noqa: SIM115

@@ -36,12 +36,12 @@ def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
               denominator: float | Tensor | None = None, length: int | None = None) -> Tensor:
     """One number from per-step losses, `[B, T]`; of any shape for `token`, which does not look at rows.
 
-    token:    every step weighs the same, sum / steps                   (VPG, PPO, DAPO)
-    sequence: every row weighs the same, mean of row means              (GRPO as published; favours long wrong answers)
-    constant: sum / (rows * `length`), the same for every batch         (Dr. GRPO; `length` is the longest row allowed)
+    - token: every step weighs the same, sum / steps (VPG, PPO, DAPO)
+    - sequence: every row weighs the same, mean of row means (GRPO as published; favours long wrong answers)
+    - constant: sum / (rows * `length`), the same for every batch (Dr. GRPO; `length` is the longest row allowed)
 
-    denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where `loss` is a micro-
-    batch of it or rows were left out; without it the gradient would depend on how the batch was cut.
+    denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where `loss` is a
+    micro-batch of it or rows were left out; without it the gradient would depend on how the batch was cut.
 
     ValueError for an unknown mode, or `constant` without a length.
     """

@@ -35,7 +35,7 @@ def bradley_terry(scores: np.ndarray) -> Strengths:
     """Fit the ratings that make the results most probable; P(i beats j) = sigmoid(theta_i - theta_j).
 
     scores: `[P, P]`, what i got in all its games against j, draws being one half to both; so the games of the two are
-        scores[i, j] + scores[j, i].
+    scores[i, j] + scores[j, i].
 
     Each player is given a draw against an average one, without which who has won every game would have no finite
     rating. Intervals are those of the normal distribution that the likelihood is near its top; ValueError where scores

@@ -54,7 +54,7 @@ class Game:
         raise NotImplementedError
 
     def load(self, state: dict[str, Any]) -> None:
-        """The games as they were when `save` gave this."""
+        """The games as they were when `save` gave this. A checkpoint's arrays are tensors: copy them into one's own."""
         raise NotImplementedError
 
     def numbers(self, games: Games) -> np.ndarray:
@@ -147,6 +147,8 @@ class Duels(VectorEnv):
         moves = self.rng.integers(0, self.opening + 1, len(games)) if self.opening else np.zeros(len(games))
         for k in range(self.opening):
             turn = games[moves > k]
+            if not len(turn):
+                break
             legal = self.game.legal(turn)
             _, ended = self.game.play((self.rng.random(legal.shape) * legal).argmax(1), turn)
             self.game.reset(turn[ended])

@@ -102,7 +102,8 @@ class VectorEnv:
         raise NotImplementedError
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        raise UserError(f"an episode of {type(self).__name__} alone cannot be started from a seed, which this needs")
+        raise UserError(f"{type(self).__name__} begins no single episode from a seed, which this algorithm needs; "
+                        "choose an environment of Gymnasium, such as CartPole-v1")
 
     def _step(self, action: np.ndarray) -> Step:
         raise NotImplementedError

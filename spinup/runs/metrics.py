@@ -39,8 +39,8 @@ METRICS = {
     "epsilon": "share of random actions",
     "q_loss": "squared error of the critics, added up",
     "q_grad_norm": "length of the gradient of the critics",
-    "pi_loss": "what the actor minimises: minus the value of its actions",
-    "pi_grad_norm": "length of the gradient of the actor",
+    "pi_loss": "what the actor minimises: minus the value of its actions; in SAC plus the price of certainty",
+    "pi_grad_norm": "length of the gradient of the actor, in SAC of the temperature too",
     "alpha": "temperature: what a nat of entropy is worth in rewards",
     # Noise in the weights.
     "return_std": "deviation of the returns of the last update's shakes: none, and nothing is learned from them",

@@ -213,3 +213,18 @@ def test_a_run_in_another_environment_is_refused(trained, tmp_path):
         arena([trained.directory], game="connect_four", games_each=5, batch=5, versions=1, seconds=1, memory_mb=512,
               seed=0, out=tmp_path / "out", load=library.load)
     assert not (tmp_path / "out").exists()
+
+
+class Mine(TicTacToe):
+    """A game of one's own."""
+
+
+# Turned red by: advice that does not work, an error of Python's where a sentence belongs.
+def test_a_run_in_a_game_of_ones_own_is_no_players(cli, tmp_path, capsys):
+    import spinup as library
+    library.self_play(Mine, total_steps=1024, num_envs=16, rollout_steps=32, log_dir=str(tmp_path), exp_name="mine")
+    advice = capsys.readouterr().out
+    assert "spinup eval" in advice and "spinup play" not in advice and "spinup arena" not in advice
+    for command in ("arena", "play"):
+        code, _, err = cli(command, str(tmp_path / "mine"))
+        assert code == 2 and "Python object" in err and "spinup.load" in err

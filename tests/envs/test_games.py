@@ -1,9 +1,12 @@
 """Games against an opponent, against the same games played on a board by hand."""
+from functools import partial
+
 import numpy as np
 import pytest
 
 from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.envs.games import Duels, random_move
+from spinup.envs.zoo import ZooGame
 
 
 def lowest(obs, opponent, noise):
@@ -111,6 +114,16 @@ def test_games_may_begin_with_some_random_moves():
     assert share[0] + share[1] > 1.5 / 7 and (share[:7] > 0.02).all()
     squares = obs[stones == 2, :18].reshape(-1, 9, 2).sum((0, 2))
     assert squares.min() > 0.5 * squares[1:].mean()
+    for _ in range(20):
+        obs = env.step(random_actions(obs, 9, np.random.default_rng(1))).obs
+    assert obs[:, -9:].any(1).all()
+
+
+# Turned red by: asking PettingZoo which moves are open in no game at all.
+def test_games_of_pettingzoo_may_begin_with_some_random_moves():
+    env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 2, 0)
+    env.opening = 4
+    obs = env.reset()
     for _ in range(20):
         obs = env.step(random_actions(obs, 9, np.random.default_rng(1))).obs
     assert obs[:, -9:].any(1).all()

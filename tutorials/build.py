@@ -1,0 +1,53 @@
+"""Run the tutorials and keep what they showed: python tutorials/build.py [NAME ...] writes NAME.ipynb beside NAME.py.
+
+The sources are Python files in jupytext's percent format. A notebook has their cells, and what these printed and drew
+at the budget that SPINUP_BUDGET names, or else the source. An assertion that fails ends it, and nothing is written.
+"""
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jupytext
+from nbclient import NotebookClient
+from nbformat import NotebookNode
+
+from spinup.runs.files import write_whole
+
+HERE = Path(__file__).parent
+KEPT = ("tags", "jupyter")                                                # of a cell's metadata
+
+
+def notebook(source: Path) -> NotebookNode:
+    """The cells of a source, none of them run."""
+    made = jupytext.read(source)
+    for i, cell in enumerate(made.cells):
+        cell["id"] = f"cell-{i}"
+        cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if k in KEPT})
+    made.metadata = NotebookNode({"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}})
+    made.nbformat, made.nbformat_minor = 4, 5
+    return made
+
+
+def executed(source: Path) -> NotebookNode:
+    """The same, run from its first cell to its last. nbclient's CellExecutionError where one raises."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())       # without a screen, SDL would complain
+    made = NotebookClient(notebook(source), timeout=1800, record_timing=False,
+                          resources={"metadata": {"path": str(source.parent)}}).execute()
+    made.metadata.pop("language_info", None)
+    return made
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in HERE.glob("*.py") if path.name[0].isdigit())
+
+
+if __name__ == "__main__":
+    for source in sources():
+        if not sys.argv[1:] or source.stem in sys.argv[1:]:
+            began = time.perf_counter()
+            text = json.dumps(executed(source), indent=1, ensure_ascii=False) + "\n"
+            write_whole(source.with_suffix(".ipynb"), text.encode())
+            print(f"{source.stem}: {time.perf_counter() - began:.0f} s", flush=True)
