@@ -83,7 +83,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
         newest = f"; write {newest_version(env)}" if newest_version(env) != env else ""
-        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}{newest}") from None
+        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0].rstrip('. ')}{newest}") from None
     except gymnasium.error.Error as error:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
     except TypeError as error:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from spinup.envs.spaces import vector_size
+from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.trials import Bandits, TabularMDPs, Trials
 from spinup.envs.vector import Step, VectorEnv
 
@@ -60,6 +60,7 @@ class Memory(VectorEnv):
 
     def __init__(self, env: VectorEnv, episodes: int):
         super().__init__(env.num_envs)
+        action_distribution(env.action_space, "rl2")                      # or an error that says who can
         self.env, self.episodes, self.action_space = env, episodes, env.action_space
         self.size = vector_size(env.observation_space, "rl2")
         self.discrete = isinstance(env.action_space, Discrete)

@@ -70,6 +70,7 @@ def num_agents(env: object) -> int:
 def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
     """One of PettingZoo's environments as it is, of the kind "aec" or "parallel". UserError: it cannot be made."""
     import pettingzoo
+    from pettingzoo.env_registry.exceptions import FailedToImport
     try:
         if env.startswith("mpe/"):
             module = importlib.import_module("mpe2." + env.removeprefix("mpe/").replace("-v", "_v"))
@@ -79,9 +80,11 @@ def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
 
             kwargs.setdefault("auto_rom_install_path", os.path.join(os.path.dirname(ale_py.__file__), "roms"))
         return pettingzoo.make(kind, env, **kwargs)
-    except ImportError as error:
-        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0]}; type: pip install "
-                        "'spinup-rl[multi]'") from None
+    except (ImportError, FailedToImport) as error:
+        family = env.partition("/")[0]
+        extra = "spinup-rl[multi]" if family in ("mpe", "atari", "classic") else f"pettingzoo[{family}]"
+        raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0].rstrip('.')}; type: pip install "
+                        f"'{extra}'") from None
     except TypeError as error:
         raise UserError(f"{env} does not take these settings: {error}") from None
 

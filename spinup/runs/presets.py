@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from spinup.envs.make import find_id
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, comments, read_toml
 
@@ -49,7 +50,8 @@ def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto", f
     subject = "task" if method else "env"
     from_file = read_toml(Path(file), module.Config) if file else {}
     value = given.get(subject) or from_file.get(subject) or getattr(module.Config, subject)
-    name, values = choose_preset(module, value, preset, method)
+    full = find_id(value) if isinstance(value, str) and not method else value            # CartPole is CartPole-v1
+    name, values = choose_preset(module, full, preset, method)
     fixed = module.METHODS[method] if method else {}
     return module.Config(**{**fixed, **values, **from_file, **given, subject: value}), name
 

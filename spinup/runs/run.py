@@ -62,10 +62,10 @@ class Run(Training):
         super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.told, self.whole_episodes = env, False, whole_episodes
-        if isinstance(env, Duels):                                        # who has no picture may have a board
-            named = isinstance(config.env, str)                           # and not a game of the user's own
-            board = named and isinstance(env.game, Board)
-            self.next_words = ("plot", *["play"] * board, *["arena"] * named, "eval", "resume")
+        if not isinstance(config.env, str):                               # which a command cannot make again
+            self.next_words = ("plot",)
+        elif isinstance(env, Duels):                                      # who has no picture may have a board
+            self.next_words = ("plot", *["play"] * isinstance(env.game, Board), "arena", "eval", "resume")
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
         self.replay: Replay | None = None

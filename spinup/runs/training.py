@@ -83,7 +83,7 @@ class Training:
         self._make_directory()
         self.threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
-        self.interrupted = False
+        self.interrupted = self.under_way = False
         self.handler_before = None
         if threading.current_thread() is threading.main_thread():
             self.handler_before = signal.signal(signal.SIGINT, self._interrupt)
@@ -116,7 +116,7 @@ class Training:
             signal.signal(signal.SIGINT, self.handler_before)
         if isinstance(error, WorkerError):
             error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
-        if error is not None:
+        if error is not None and (self.under_way or not self.resumed):    # a run that was not gone on with is as it was
             self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
             self._write_result()
 
@@ -147,7 +147,7 @@ class Training:
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         self.announce()
-        first, self.stopped = self.update, bool(self.state and self.state["stopped"])
+        first, self.stopped, self.under_way = self.update, bool(self.state and self.state["stopped"]), True
         while self.steps < self.end and not self.interrupted and not self.stopped:
             began = time.perf_counter()
             yield self.update
@@ -257,8 +257,9 @@ class Training:
                              f"curve: {folder}/curve.png")
             self.display.say("\n".join(f"  spinup {word} {quoted}" for word in self.next_words))
         else:
-            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, type:\n"
-                             f"  spinup resume {quoted}")
+            how = f"type:\n  spinup resume {quoted}" if "resume" in self.next_words else (
+                f"call the same with resume={folder!r}")
+            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, {how}")
 
     # What depends on what is trained on.
 

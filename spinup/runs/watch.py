@@ -137,6 +137,8 @@ def drawing(game: Env, name: str) -> Iterator[None]:
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0].partition('. ')[0]}"
         advice = "try it on a machine with a screen"
+        if not game.metadata.get("render_modes"):
+            advice = "it has no pictures; `spinup eval` plays it"
         if hasattr(game.unwrapped, "mujoco_renderer"):
             advice = ("on Debian and Ubuntu type: apt-get install libegl1 and set MUJOCO_GL=egl, or: apt-get install "
                       "libosmesa6 and set MUJOCO_GL=osmesa")

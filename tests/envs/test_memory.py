@@ -2,11 +2,12 @@
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Tuple
 
 from spinup.envs import make
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import Memory
+from spinup.errors import UserError
 
 
 class Clock(gymnasium.Env):
@@ -108,3 +109,9 @@ def test_it_is_saved_in_the_middle_of_a_trial(name):
         for x, y in zip(a, b, strict=True):
             np.testing.assert_array_equal(x, y)
     assert one.take_finished() == other.take_finished()
+
+
+def test_actions_that_cannot_be_remembered_are_refused():
+    envs = GymVectorEnv(lambda: Clock(Tuple([Discrete(2), Discrete(3)])), 1, 0)
+    with pytest.raises(UserError, match="rl2 cannot act in Tuple"):
+        Memory(envs, 1)

@@ -115,6 +115,7 @@ def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
 @pytest.mark.parametrize("env, num_envs, words", [
     ("mpe/simple_spread-v3", 8, "--num-envs 8 is not a multiple of 3, .*; choose 9"),
     ("mpe/simple_speaker_listener-v4", 2, "do not share their actions"),
+    ("butterfly/pistonball-v6", 20, r"cannot be made here: .* type: pip install 'pettingzoo\[butterfly\]'"),
     ("classic/tictactoe-v9", 1, "Did you mean 'classic/tictactoe-v3'")])
 def test_what_cannot_be_played_is_said(env, num_envs, words):
     with pytest.raises(UserError, match=words):

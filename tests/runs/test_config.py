@@ -152,6 +152,7 @@ def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
     assert (config.env, name) == ("Pendulum-v1", "Pendulum-v1")
     config, name = configure(ppo, {"env": "CartPole-v1"}, file=file)
     assert (config.env, name) == ("CartPole-v1", "CartPole-v1")
+    assert configure(ppo, {"env": "CartPole"})[1] == "CartPole-v1"
     on_request = configure(ppo, {"env": "Hopper-v5"}, preset="CartPole-v1")[0]              # also for another
     assert on_request.lr == configure(ppo, {})[0].lr
 

@@ -1,4 +1,5 @@
 """A run that is killed, interrupted or fails goes on as if nothing had happened, or says what it cannot give back."""
+import json
 import os
 import signal
 import sys
@@ -323,3 +324,4 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
     assert again.status == "finished" and again.returns == first.returns and again.directory.samefile(first.directory)
     with pytest.raises(UserError, match=r"checkpoint.pt does not fit these settings .* spinup resume runs"):
         ppo(**tiny, hidden=(8, 8), resume=first.directory)
+    assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was
