@@ -114,7 +114,7 @@ def _(rew, value, done, last_value, last_done, gamma, lam):
 
 @exercise.learning
 def cartpole(student):
-    """TODO"""
+    """PPO with your advantages, CartPole, 60,000 steps: a return of 400"""
     import tempfile
 
     from spinup import ppo

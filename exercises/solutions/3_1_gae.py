@@ -47,4 +47,4 @@ def gae(rew: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, trun
 if __name__ == "__main__":
     ends = torch.tensor([[False, True, False]])
     print(gae(torch.tensor([[1.0, 0.0, 2.0]]), torch.full((1, 3), 0.5), torch.full((1, 3), 0.5), ends, ~ends & ends,
-              gamma=0.5, lam=0.5))
+              gamma=0.5, lam=0.5), "should be 0.625, -0.5, 1.75")

@@ -11,11 +11,14 @@
 # length is raised from 12 to 24 tokens, which should change nothing. The training collapses: responses grow to 12
 # tokens and more on the way, and the reward is -0.3 after 100 updates. Without the bug it is 3.0 with either limit.
 #
-# ![Without the bug the reward rises to 3; with it, it stays lower or collapses](symptoms/5_4_padding.png)
+# ![The reward on held-out prompts over 100 updates. Left, at most 12 tokens: without the bug it rises to 3, with it to
+# 2. Right, at most 24 tokens: without the bug it rises to 3 as well; with it, it falls to -4, rises again and ends
+# near 0.](symptoms/5_4_padding.png)
 #
 # Shown are three seeds and their mean. The advantages were whitened before, to mean 0 and deviation 1 over the tokens
 # that count; that is right. The loss passed a test with responses of equal length. The same bug was in AReaL until 2026
-# (pull request 1346): numbers that belong to no response changed the loss and the gradient of those that do.
+# ([pull request 1346](https://github.com/areal-project/AReaL/pull/1346)): numbers that belong to no response changed
+# the loss and the gradient of those that do.
 #
 # **You are done when** `spinup exercise check 5.4` says PASS.
 #

@@ -6,10 +6,10 @@
 # longest, with a mask that tells tokens from padding. What is left is to make one number of the tokens' losses
 # $-A_i \log \pi(y_{i,t})$.
 #
-# The way below is that of the first GRPO (Shao et al. 2024, eq. 3), and TRL's trainer had it until its version 0.16.
-# Liu et al. (2025, «Understanding R1-Zero-like training», section 3.1) showed what it does. Users of TRL had seen
-# it as models that began to write without end
-# ([pull request 3138](https://github.com/huggingface/trl/pull/3138)).
+# The way below is that of the first GRPO (Shao et al. 2024, eq. 3), and TRL's trainer had it before its version 0.16.
+# Liu et al. (2025, «Understanding R1-Zero-like training», section 3.1) showed what it does. In TRL
+# ([pull request 3138](https://github.com/huggingface/trl/pull/3138)) a user tells of models that ended in very long
+# gibberish, to which it may have contributed.
 #
 # ![Left: the length of wrong answers over 300 updates, which with the bug grows to three times what it was and without
 # it stays. Middle: the length of right answers, which with the bug falls to 2 tokens and without it stays. Right: the
@@ -17,12 +17,12 @@
 #
 # The policy of the picture has 79 numbers. It answers, right or wrong, with its first token, and may then go on until
 # it stops, 40 tokens at most. Only the answer is rewarded: nothing is to be had by going on, and nothing to be lost.
-# Without the bug no length changes much. With it, wrong answers grow from @W0 tokens to @W1 in 300 updates, and right
-# ones shrink from @R0 to @R1. Both are as often right, nearly: @ABUG and @ARIGHT at the end.
+# Without the bug no length changes much. With it, wrong answers grow from 11 tokens to 34 in 300 updates, and right
+# ones shrink from 10 to 2. Both are right nearly as often: 93% with the bug and 96% without it, at the end.
 #
 # Every token of the batch that is no padding should count the same, whatever response it stands in: the loss is the
-# mean over these tokens, as TRL then had it, and DAPO (Yu et al. 2025, eq. 8). Dr. GRPO divides by a constant instead,
-# which gives tokens of different batches the same weight too.
+# mean over these tokens, as in DAPO (Yu et al. 2025, section 3.3), and in TRL since that version. Dr. GRPO divides by a
+# constant instead, which gives tokens of different batches the same weight too.
 #
 # **You are done when** `spinup exercise check 5.6` says PASS.
 #

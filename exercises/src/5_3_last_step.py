@@ -10,13 +10,14 @@
 # ([issue 16](https://github.com/vwxyzjn/cleanrl/issues/16)): one advantage was far from all others. This is what it
 # looks like in our PPO, with rollouts of 64 steps:
 #
-# ![Left: the mean advantage by the step of the rollout; without the bug it is near 0 everywhere, with it it falls to
-# -20 in the last 15 steps. Right: the returns over training, lower with the bug.](symptoms/5_3_last_step.png)
+# ![Left: the mean advantage by the step of the rollout; without the bug it is near 0 everywhere, with it, it
+# falls from 3 to -21 in the last 25 steps. Right: the returns over training, lower with the bug.
+# ](symptoms/5_3_last_step.png)
 #
 # - Left, the mean advantage of each step of the rollout, over the second half of the training. An advantage says how
 #   much better an action was than the policy is on average, so that its mean should be near 0 wherever one looks. With
-#   the bug it is @LAST at the last step.
-# - Right, the return. After 30,208 steps it is @BUG with the bug, and @RIGHT without.
+#   the bug it is -20 to -22 at the last step.
+# - Right, the return. After 30,208 steps it is 123, 152 and 244 with the bug, and 253, 258 and 277 without.
 #
 # **You are done when** `spinup exercise check 5.3` says PASS. Fixing what you see first need not be the end.
 #

@@ -6,11 +6,12 @@
 #
 # - the return on Pendulum-v1 stays where it was, while the same DDPG without the bug learns within 4,000 steps;
 # - the critic's loss is not small, and does not become so;
-# - what the critic says of a batch is right on average, and almost the same for every state and action.
+# - what the critic says of a batch is right on average, and almost the same for every state and action: over 1,000 of
+#   them, drawn evenly, it has a deviation of 2, and of 41 without the bug.
 #
-# ![Two learning curves of DDPG on Pendulum-v1 over 10,000 steps, three seeds each. Without the bug the return of an
-# episode rises to about -150 by step 5,000; with it, it stays near -1,400. The critic's loss is larger with the bug.
-# ](symptoms/2_2_silent_bug.png)
+# ![DDPG on Pendulum-v1 over 10,000 steps, three seeds each. Left: without the bug the return of an episode rises to
+# about -150 by step 5,000; with it, it stays near -1,300. Right: the critic's loss falls to 10 with the bug, and to
+# nearly 0 without it.](symptoms/2_2_silent_bug.png)
 #
 # The bug is that of exercise 2.2 of *Spinning Up in Deep RL* (`BuggedMLPQFunction`), where it takes an hour of training
 # to be seen. It is one of the most frequent in all of deep RL. What the code should do:

@@ -13,16 +13,16 @@
 # the first Spinning Up gave to its readers.
 #
 # ![Left: deviations that were fitted to noise, with the bug far too small below 2 and right without it. Middle: the
-# entropy that PPO logs on Hopper, 1 nat with the bug and 4 without. Right: the returns, which are no worse with the
+# entropy that PPO logs on Hopper, 1 nat with the bug and 4 without it. Right: the returns, which are higher with the
 # bug.](symptoms/5_2_entropy.png)
 #
 # What was seen, in three seeds each:
 #
 # - A Gaussian was fitted to noise of the deviation 0.1, by the log-likelihood below. It found 0.005. For 0.5 it found
 #   0.13, and for 2 it found 2.02.
-# - PPO logged an entropy of @LOW to @HIGH nats on Hopper, whose actions have three numbers, after 20,480 steps. By the
-#   deviations that its policies had then, it was @TLOW to @THIGH.
-# - The return says nothing: it was @BUG with the bugs and @RIGHT without them.
+# - PPO logged an entropy of 0.93 to 1.13 nats on Hopper, whose actions have three numbers, after 20,480 steps. By the
+#   deviations that its policies had then, it was 3.77 to 3.97.
+# - The return gave no warning: it was 206, 246 and 285 with the bugs, and 169, 171 and 173 without them.
 #
 # **You are done when** `spinup exercise check 5.2` says PASS. There is more than one thing to find.
 #

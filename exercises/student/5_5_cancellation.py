@@ -11,14 +11,14 @@
 # each of its four numbers, as if they were prices, or positions on a map:
 #
 # ![Left: the running variance of the pole's angle, which with the bug jumps between -0.12 and 0.25 until the training
-# stops, and without it stays just above 0. Right: the returns, lower with the bug even where the variance is kept from
-# being negative.](symptoms/5_5_cancellation.png)
+# stops, at the crosses, and without it stays just above 0. Right: the returns, lower with the bug even where the
+# variance is kept from being negative.](symptoms/5_5_cancellation.png)
 #
-# - Left, the running variance of the pole's angle. Without the bug it is @VLOW to @VHIGH. With it, it takes no other
+# - Left, the running variance of the pole's angle. Without the bug it is 0.001 to 0.009. With it, it takes no other
 #   values than multiples of 1/16, until one of the four variances is negative and its root not a number: in all three
-#   seeds the training stopped, after 5,120 to 6,656 steps.
-# - Right, the return. Whoever puts a floor of 0 under the variance gets a training that does not stop, and @FLOOR after
-#   30,208 steps, where @RIGHT was to be had.
+#   seeds the training stopped, between the steps 4,608 and 6,656.
+# - Right, the return. Whoever puts a floor of 0 under the variance gets a training that does not stop, and a return of
+#   145, 179 and 215 after 30,208 steps, where 230, 263 and 273 were to be had.
 #
 # **You are done when** `spinup exercise check 5.5` says PASS.
 #

@@ -147,14 +147,15 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     if verdict.printed:
         say("\nYour file printed:", "dim")
         say(verdict.printed)
-    slow = [name for name in ("probe", "learning") if entry.about[name]]
+    slow, learned = [name for name in ("probe", "learning") if entry.about[name]], {}
     if verdict.passed and full:
         for level in slow:
             say(f"{level}: {entry.about[level]} ...", "dim")
             found = check(entry, file, (level,))
             verdict.seconds |= found.seconds
-            say(f"  {'yes' if found.passed else found.message} ({found.seconds.get(level, 0):.0f} s)" if found.passed
-                else f"  {found.message}", "green" if found.passed else "yellow")
+            learned[level] = {"passed": found.passed, "message": found.message}
+            said = f"yes ({found.seconds.get(level, 0):.0f} s)" if found.passed else found.message
+            say(f"  {said}", "green" if found.passed else "yellow")
     say()
     if not verdict.passed:
         say(f"spinup exercise hint {entry.id}    if you are stuck", "dim")
@@ -164,7 +165,7 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
             say(f"spinup exercise check {entry.id} --full    let it learn", "dim")
         after = upcoming(workspace)
         say(f"spinup exercise start    next: {after.id} {after.title}" if after else "That was the last one.", "dim")
-    say.data(exercise=entry.id, **verdict.as_dict())
+    say.data(exercise=entry.id, **verdict.as_dict(), **learned)
     return verdict
 
 

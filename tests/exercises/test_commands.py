@@ -130,3 +130,18 @@ def test_a_damaged_state_is_named(work, cli):
     (work / STATE).write_text("{")
     done = cli("exercise", "list")
     assert done.code == 2 and "state.json is damaged; remove it" in done.err
+
+
+# Turned red by: learning that stands in the way of passing, or that a program cannot see to have failed.
+def test_learning_tells_but_does_not_gate(work, cli, monkeypatch):
+    from spinup.exercises import command
+    from spinup.exercises.verdict import Verdict, check
+    name = next(e for e in entries() if e.id == "3.3")                    # it has a probe
+    cli("exercise", "start", "3.3")
+    solve(work, name)
+    monkeypatch.setattr(command, "check", lambda entry, file, levels=("property",): check(entry, file, levels)
+                        if levels == ("property",) else Verdict(False, levels[0], "the probe says no"))
+    words = cli("exercise", "check", "3.3", "--full")
+    assert words.code == 0 and "PASS" in words.out and "the probe says no" in words.out
+    data = told(cli("exercise", "check", "3.3", "--full", "--json"))
+    assert data["passed"] and data["probe"] == {"passed": False, "message": "the probe says no"}

@@ -61,6 +61,17 @@ def test_there_are_four_hints_and_a_statement(entry):
     assert signatures(entry.text).keys() >= {function.name for function in entry.checks.functions}
 
 
+# Turned red by: a number that was to be filled in and was not, such as @LOW; a picture that the workspace does not get.
+@each
+def test_nothing_is_left_to_fill_in(entry):
+    for folder in ("src", "checks"):
+        lines = (CONTENT / folder / f"{entry.name}.py").read_text().splitlines()
+        assert not re.findall(r"@[A-Z]\w*|\b(?:TODO|TBD|XXX)\b", "\n".join(x for x in lines if "# STUB:" not in x))
+    statement = "\n".join(line for line in entry.text.splitlines() if line.startswith("#"))
+    for picture in re.findall(r"!\[[^]]*\]\((.*?)\)", statement):
+        assert picture == f"symptoms/{entry.name}.png" and (CONTENT / picture).exists()
+
+
 def test_what_students_get_is_what_the_sources_say():
     spec = importlib.util.spec_from_file_location("build", CONTENT / "build.py")
     build = importlib.util.module_from_spec(spec)

@@ -1,0 +1,166 @@
+"""Checks of 5.1: which steps of a stream like Gymnasium's are steps, decided one after the other."""
+import torch
+
+from spinup.exercises.checks import Exercise, Wrong, case
+
+exercise = Exercise(
+    kind="bug hunt", minutes=(10, 20), difficulty=2,
+    hints=["Write down, for one environment, what Gymnasium returns around the end of an episode, call by call: obs, "
+           "reward, terminated. For which call did nobody choose an action?",
+           "The step that ends an episode is real, and tells what an end is worth. Look at the step after it: its obs "
+           "belongs to one episode, its next_obs to the next.",
+           "A step is learned from unless the step before it, of the same environment, ended an episode, by "
+           "termination or truncation. For the first step of a batch, `ended` says that.",
+           "Before each step: torch.cat([ended[:, None], (... | ...)[:, :-1]], 1), `[N, T]`; kept is where that is "
+           "False."])
+
+
+def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tuple[int, ...] = ()):
+    """What N environments return in next-step mode, those in `over` just after an end. An observation is (number of the
+    environment, time of its own)."""
+    ended = torch.zeros(envs, dtype=torch.bool)
+    ended[list(over)] = True
+    before = ended.clone()
+    obs, next_obs = (torch.zeros(envs, steps, 2) for _ in range(2))
+    rew, terminated = torch.randn(envs, steps, generator=make), torch.zeros(envs, steps, dtype=torch.bool)
+    truncated, act = terminated.clone(), torch.randint(4, (envs, steps), generator=make)
+    for n in range(envs):
+        clock = 3.0 * n
+        for t in range(steps):
+            obs[n, t] = torch.tensor([n, clock])
+            if ended[n]:
+                clock, rew[n, t], ended[n] = 0.0, 0.0, False
+            else:
+                clock += 1
+                end, cut = (torch.rand(2, generator=make) < chance).tolist()
+                terminated[n, t], truncated[n, t], ended[n] = end, cut and not end, end or cut
+            next_obs[n, t] = torch.tensor([n, clock])
+    return case(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated, ended=before)
+
+
+def cases():
+    no = torch.zeros(1, 4, dtype=torch.bool)
+    end = torch.tensor([[False, True, False, False]])
+    by_hand = {"obs": torch.tensor([[[0.0], [1.0], [2.0], [0.0]]]), "act": torch.tensor([[1, 0, 1, 0]]),
+               "rew": torch.tensor([[1.0, 1.0, 0.0, 1.0]]), "next_obs": torch.tensor([[[1.0], [2.0], [0.0], [1.0]]]),
+               "ended": torch.tensor([False])}
+    make = torch.Generator().manual_seed(1)
+    return [case(**by_hand, terminated=end, truncated=no), case(**by_hand, terminated=no, truncated=end),
+            stream(make, 3, 12, 0.2), stream(make, 3, 6, 0.3, over=(0, 2)), stream(make, 4, 5, 0.0),
+            stream(make, 2, 1, 0.9, over=(0, 1))]
+
+
+transitions = exercise.function("transitions", cases())
+
+
+def chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended):
+    return obs[kept], act[kept], rew[kept], next_obs[kept], terminated[kept]
+
+
+def before(ends, first):
+    """Of each step, whether there is such an end before it."""
+    return torch.cat([first[:, None], ends[:, :-1]], 1)
+
+
+@transitions.reference
+def one_by_one(obs, act, rew, next_obs, terminated, truncated, ended):
+    found = []
+    for n in range(len(obs)):
+        over = bool(ended[n])
+        for t in range(obs.shape[1]):
+            if not over:
+                found.append((n, t))
+            over = not over and bool(terminated[n, t] or truncated[n, t])
+    n, t = torch.tensor(found, dtype=torch.long).view(-1, 2).T
+    return obs[n, t], act[n, t], rew[n, t], next_obs[n, t], terminated[n, t]
+
+
+@transitions.mistake("Among the steps that are learned from there is still, after every end, one that leads from the "
+                     "last observation of an episode to the first of another, with the reward 0. The environment never "
+                     "made such a step.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(torch.ones_like(terminated), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("You drop the step that ends an episode. That one was really taken, and it alone tells what an "
+                     "end is worth; it is the one after it that was not.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(~(terminated | truncated), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("You drop both the step that ends an episode and the one after it. Only the second was not taken; "
+                     "without the first, nothing tells what an end is worth.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    ends = terminated | truncated
+    return chosen(~ends & ~before(ends, ended), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("After a truncation the false step is still there: a restart follows a time limit as it follows a "
+                     "termination.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(~before(terminated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("After a termination the false step is still there: both ways to end lead to a restart.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(~before(truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("The first step of the batch is kept always. It is a restart too where the batch before ended "
+                     "with an end, which `ended` tells.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    kept = ~before(terminated | truncated, torch.zeros_like(ended))
+    return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("The first step of the batch is dropped always. It is a restart only where `ended` says so.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    kept = ~before(terminated | truncated, torch.ones_like(ended))
+    return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("The false step is still there, marked as a termination. Then what an episode ended in is learned "
+                     "to be worth 0, which after a truncation is wrong; the step must go.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    restart = before(terminated | truncated, ended)
+    return chosen(torch.ones_like(restart), obs, act, rew, next_obs, terminated | restart, truncated, ended)
+
+
+@transitions.mistake("Truncated steps come out as terminated ones. Where only the clock ran out, the next observation "
+                     "still has a value, and the learner must be allowed to ask for it.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    kept = ~before(terminated | truncated, ended)
+    return chosen(kept, obs, act, rew, next_obs, terminated | truncated, truncated, ended)
+
+
+@transitions.mistake("You look for the end in the row before, which is another environment. Time is the last axis, "
+                     "`[N, T]`.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    kept = ~torch.cat([ended[:1].expand(1, obs.shape[1]), (terminated | truncated)[:-1]], 0)
+    return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@exercise.probe
+def gymnasium_itself(student):
+    """Gymnasium's own CartPole, 4 copies, 500 random steps: what is learned from must be possible"""
+    import gymnasium
+
+    env = gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync",
+                             vector_kwargs={"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP})
+    env.action_space.seed(0)
+    obs, _ = env.reset(seed=0)
+    seen, ended = [], torch.zeros(4, dtype=torch.bool)
+    for _ in range(500):
+        act = env.action_space.sample()
+        next_obs, rew, terminated, truncated, _ = env.step(act)
+        seen.append([torch.as_tensor(x) for x in (obs.copy(), act, rew, next_obs.copy(), terminated, truncated)])
+        obs = next_obs
+    batch = [torch.stack(x, 1) for x in zip(*seen, strict=True)]
+    real = int((batch[2] != 0).sum())                                     # a restart has the reward 0, a step has 1
+    now, _, _, later, _ = student.transitions(*batch, ended)
+    moved = (later[:, 0] - now[:, 0] - 0.02 * now[:, 1]).abs()            # the cart moves by its speed, for .02 s
+    if len(moved) and float(moved.max()) > 1e-5:
+        raise Wrong(f"among {len(moved):,} steps of CartPole are {int((moved > 1e-5).sum())} in which the cart jumps, "
+                    "as only a restart makes it", "transitions")
+    if len(moved) != real:
+        raise Wrong(f"{real:,} steps were taken in CartPole, and {len(moved):,} are learned from", "transitions")
