@@ -288,8 +288,8 @@ assert abs(np.mean(usual) - np.mean(one)) < (np.mean(usual) - np.mean(nought)) /
 
 # %% [markdown]
 # With $\lambda = 0$ every seed learns more slowly than every seed with 0.95 or 1: at first $V$ knows nothing, and there
-# is nothing else to rely on. Between 0.95 and 1 the difference is less than half of that. That 0.95 is the better one is
-# a common rule, which so few seeds can neither show nor refute.
+# is nothing else to rely on. Between 0.95 and 1 the difference is less than half of that. That 0.95 is the better one
+# is a common rule, which so few seeds can neither show nor refute.
 #
 # ## Try it
 #

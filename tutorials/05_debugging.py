@@ -35,7 +35,7 @@ SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},
              gpu={"seeds": (1, 2, 3, 4, 5), "pool": 24, "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-patch("spinup.runs.plots.draw_curve").start()             # of 170 runs, pictures would take half the time
+_ = patch("spinup.runs.plots.draw_curve").start()         # of 170 runs, pictures would take half the time
 
 # %% [markdown]
 # ## One of these is wrong
@@ -70,9 +70,9 @@ assert all(same) and all(15 < r.progress["return_mean_100"][0] < 60 for r in sli
 assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 
 # %% [markdown]
-# The curves are the same to the last digit. CartPole pays 1 in every step, so a reward in the wrong place is still a
-# 1. A learning curve on a well-known task says that learning takes place. It does not say that the program is right,
-# and where it stays flat it does not say which line is wrong.
+# The curves are the same to the last digit. CartPole pays 1 in every step, so a reward in the wrong place is no other
+# reward. A learning curve on a well-known task says that learning takes place. It does not say that the program is
+# right, and where it stays flat it does not say which line is wrong.
 #
 # ## Probes
 #

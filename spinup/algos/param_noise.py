@@ -166,7 +166,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:
-                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                gradient_steps = int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)
+                for _ in range(gradient_steps):
                     rows = replay.draw(run.rng, cfg.batch_size)
                     obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
@@ -175,6 +176,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
                 if (run.steps + S) // cfg.adapt_every > run.steps // cfg.adapt_every:
+                    if not gradient_steps:                                # with a ratio below 1: no batch was drawn
+                        obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).to(run.device).obs
                     with torch.no_grad():
                         noise["distance"] = distance(obs)
                     wanted = epsilon_distance(epsilon, dist.n) if discrete else cfg.action_noise

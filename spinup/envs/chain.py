@@ -14,8 +14,8 @@ class Chain(VectorEnv):
     """N states in a row; from the second, left or right. In the first each step is worth .001, in the last 1, and an
     episode has N + 9 steps (Osband et al. 2016, arXiv:1602.04621, sec. 5.1).
 
-    A player that tosses a coin reaches the end about once in 2^(N - 2) episodes. The observation `[N]` is 1 up to the
-    state, else 0.
+    A player that tosses a coin reaches the end of 10 states in one episode of 13, of 20 in one of 1,651, of 40 in one
+    of 124 million. The observation `[N]` is 1 up to the state, else 0.
 
     length: N.
     permuted: in every second state or so, left and right have changed places, the same for every seed: then «always

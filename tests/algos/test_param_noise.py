@@ -7,6 +7,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch.nn.functional import layer_norm
 
+import spinup
 from spinup.algos import param_noise
 from spinup.core.acting import NumpyMLPs
 
@@ -110,3 +111,11 @@ def test_the_far_end_of_a_chain_is_found(tmp_path):
         sigma=0.01, adapt=1.05, adapt_every=29, quiet=True, tensorboard=False, threads=1, test_episodes=1, seed=1,
         log_dir=tmp_path.as_posix()))
     assert result.progress["test_return"][-10:] == [12.0] * 10
+
+
+# Turned red by: a distance that is measured on a batch that was not drawn.
+def test_sigma_is_adapted_where_gradient_steps_are_rarer_than_steps(tmp_path):
+    result = spinup.param_noise("CartPole-v1", total_steps=400, learning_starts=64, batch_size=16, update_every=1,
+                                update_ratio=0.25, adapt_every=7, hidden=(16,), log_dir=str(tmp_path), quiet=True,
+                                tensorboard=False)
+    assert result.progress["sigma"][-1] != result.progress["sigma"][0] and result.progress["distance"][-1] > 0
