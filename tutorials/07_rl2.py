@@ -3,8 +3,8 @@
 #
 # **You will** meet five slot machines that nobody has told you anything about, compute how well they can be played at
 # all, and train a network that finds its own way of trying and settling. Then you will take its memory away, and look
-# into it. **You need** the first notebook, and a little probability. **Time**: twenty minutes of reading, of which the
-# computer works for one.
+# into it. **You need** the first notebook, and a little probability. **Time**: twenty minutes of reading, of which
+# the computer works for one.
 #
 # The one choice of this notebook is its budget. `ci` takes one CPU core less than ninety seconds; `cpu` trains five
 # seeds with three times as many steps; `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET` goes
@@ -47,9 +47,9 @@ TRIALS = 20_000                                           # to measure with, the
 #
 # $$m = \frac{1 + w}{2 + n}.$$
 #
-# People have invented rules for this choice. *Greedy* pulls the arm with the highest $m$. *UCB1* adds a bonus for what
-# is little known, here $0.2 \sqrt{2 \ln t / (2 + n)}$ at pull $t$. *Thompson sampling* draws a probability from each
-# arm's Beta distribution and pulls the arm with the highest draw. All play the same 20,000 trials.
+# People have invented rules for this choice. *Greedy* pulls the arm with the highest $m$. *UCB1* adds a bonus for
+# what is little known, here $0.2 \sqrt{2 \ln t / (2 + n)}$ at pull $t$. *Thompson sampling* draws a probability from
+# each arm's Beta distribution and pulls the arm with the highest draw. All play the same 20,000 trials.
 
 # %%
 def tasks(pulls=10):
@@ -71,16 +71,16 @@ assert 4.9 < known["at random"] < 5.1 and 5.75 < known["Thompson"] < 5.95 and 6.
 assert known["greedy"] < known["UCB1"]
 
 # %% [markdown]
-# Thompson sampling, which is excellent on thousands of pulls, is the worst of the three rules on ten: it is still
-# exploring when the trial is over. Greedy gets about 6.6, UCB1 a little more.
+# Thompson sampling is the worst of the three rules here: ten pulls are few, and it is still exploring when the trial
+# is over. Greedy gets about 6.6, UCB1 a little more.
 #
 # ## The best that anybody can do
 #
 # For so small a problem the best way of playing can be computed. What is known is five pairs $(w, n)$, and a pull
-# leads to one of two new states of knowledge. So the largest expected sum over the pulls that are left obeys
+# leads to one of two new states of knowledge $b$. So the largest expected sum over the $k$ pulls that are left obeys
 #
-# $$V(\text{known}, k) = \max_a \; m_a \big(1 + V(\text{known} + \text{win at } a,\ k - 1)\big)
-#   + (1 - m_a)\, V(\text{known} + \text{loss at } a,\ k - 1), \qquad V(\cdot, 0) = 0.$$
+# $$V_k(b) = \max_a \; m_a \big(1 + V_{k-1}(b + \text{win at } a)\big) + (1 - m_a)\, V_{k-1}(b + \text{loss at } a),
+#   \qquad V_0 = 0.$$
 #
 # This is an ordinary value function; the state is what one knows. Whoever follows it is called **Bayes-optimal**. The
 # order of the arms does not matter, so they are sorted and a few thousand states remain.
@@ -106,8 +106,8 @@ assert 6.655 < LIMIT < 6.665 and 1000 < best.cache_info().currsize < 10_000 and 
 
 # %% [markdown]
 # 6.66 is the limit. No method whatever can have a higher mean, and UCB1 with its well chosen 0.2 is at it, up to the
-# error of measurement. So there is little to win here over what people have invented. The question is another one: can
-# a network find such a rule by itself?
+# error of measurement. So there is little to win here over what people have invented. The question is another one:
+# can a network find such a rule by itself?
 #
 # ## Learning to learn
 #
@@ -136,8 +136,8 @@ show(figure, "Mean sum of a trial against pulls of training: all seeds rise from
 
 # %% [markdown]
 # Every seed rises from chance to just below the limit. The curve is of training, where actions are drawn. The final
-# policies play the 20,000 trials from above, each time with the likelier arm. `wiped` is for later: before those pulls
-# the network is shown what it sees at the beginning of a trial, which empties its memory.
+# policies play the 20,000 trials from above, each time with the likeliest arm. `wiped` is for later: before those
+# pulls the network is shown what it sees at the beginning of a trial, which empties its memory.
 
 # %%
 @torch.no_grad()
@@ -185,7 +185,7 @@ for (name, of_seeds), colour, line in zip(rewards.items(), COLOURS, LINES, stric
     axes.plot(range(1, 11), of_seeds.mean(0), color=colour, linestyle=line, linewidth=2, marker="o", label=name)
 axes.set(title="the same weights, with and without memory", xlabel="pull", ylabel="mean reward", ylim=(0.45, 0.8))
 axes.legend(loc="upper left")
-show(figure, "Mean reward of each of ten pulls: as trained it rises from .5 to more than .68; with the memory emptied "
+show(figure, "Mean reward of each of ten pulls: as trained it rises from .5 to about .7; with the memory emptied "
      "after five pulls it falls back to .5 and rises again; emptied before every pull it stays at .5.")
 
 # %% tags=["hide-cell"]
@@ -223,8 +223,8 @@ for _, act, reward in plays:
 # arm, or few pulls are left to profit from a better one, it mostly stays in spite of a loss.
 #
 # Then, how good its choices are. `worth` knows what each arm is worth at each pull. What a choice gives away, its
-# **regret**, is the difference between the worth of the best arm and of the chosen one. In expectation the regrets of a
-# trial add up to exactly what the player lacks to the limit,
+# **regret**, is the difference between the worth of the best arm and of the chosen one. In expectation the regrets of
+# a trial add up to exactly what the player lacks to the limit,
 #
 # $$6.66 - \mathbb{E}_\pi \Big[ \sum_{t=1}^{10} r_t \Big]
 #   = \mathbb{E}_\pi \Big[ \sum_{t=1}^{10} \big( \text{best worth} - \text{worth of } a_t \big) \Big],$$
@@ -305,13 +305,14 @@ for name, values in read.items():
 
 # %% tags=["hide-cell"]
 assert min(read["trained"]) > 0.97 and min(read["never trained"]) > 0.96
-assert all(4.5 < trial(net)[2].sum(1).mean() < 5.7 for net in untrained)
+assert all(4.5 < trial(net)[2].sum(1).mean() < 5.5 for net in untrained)
 
 # %% [markdown]
 # The counts can be read from the memory almost without error. That would be a fine proof that the network has learned
-# to count, were it not for the control: they can be read from a random GRU as well. Fifty numbers are plenty to hold
-# ten, and a memory that has never been trained keeps traces of all that went through it. What a probe finds *can* be
-# read; it need not be used, nor have been learned. The random network has the counts too and plays like chance.
+# to count, were it not for the control: they can be read from a random GRU as well. Dozens of numbers are plenty to
+# hold ten, and a memory that has never been trained keeps traces of all that went through it. What a probe finds
+# *can* be read; it need not be used, nor have been learned. The random network has the counts too and plays like
+# chance.
 #
 # ## Break it: a longer trial
 #
@@ -326,20 +327,19 @@ for name, value in longer.items():
 
 # %% tags=["hide-cell"]
 ours = [value for name, value in longer.items() if name.startswith("RL²")]
-assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78 and max(ours) < longer["UCB1"] - 2 and min(ours) > 55
-assert np.mean(ours) < longer["greedy"] - 0.5
+assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78 and max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 
 # %% [markdown]
-# Greedy gets about 75, UCB1 more than 78. The network still learns, as chance would get 50, but no seed comes within 2
-# of UCB1, and on average they are below greedy. What was learned is a rule for the tasks it was trained on, and
-# their length is part of them. What it gets when it is trained on a hundred pulls is in the
+# Greedy gets about 75, UCB1 more than 78. The networks still learn, as chance would get 50, but every one of them
+# stays at least 1.5 behind UCB1, which they nearly equalled on ten pulls. What was learned is a rule for the tasks it
+# was trained on, and their length is part of them. What RL² gets when it is trained on a hundred pulls is in the
 # [benchmarks](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#papers-own-experiments).
 #
 # ## Try it
 #
 # 1. `spinup exercise check 3.7`: write what the network sees, and when its memory is emptied.
-# 2. Make a subclass of `Bandits` whose `_draw` halves all probabilities. How far below greedy is each of the networks,
-#    which have never seen such poor arms, and how far is UCB1?
+# 2. Make a subclass of `Bandits` whose `_draw` halves all probabilities. How far below greedy is each of the
+#    networks, which have never seen such poor arms, and how far is UCB1?
 # 3. Train with `gamma=0`, so that only the next pull counts. Which of the three rules above should come out of it? Is
 #    what you find nearer to the limit than you expected?
 #

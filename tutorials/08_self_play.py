@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 8. Self-play: tic-tac-toe against one's own past
 #
-# **You will** see why learning against one's newest self can run in circles, train an agent for tic-tac-toe with nobody
-# to play against but its own past, measure it against a perfect player, and rate what it was on the way. **You need**
-# the first notebook. **Time**: fifteen minutes of reading, of which the computer works for one.
+# **You will** see why learning against one's newest self can run in circles, train an agent for tic-tac-toe with
+# nobody to play against but its own past, measure it against a perfect player, and rate what it was on the way. **You
+# need** the first notebook. **Time**: fifteen minutes of reading, of which the computer works for one.
 #
 # The one choice of this notebook is its budget. `ci` takes one CPU core less than ninety seconds; `cpu` trains with
 # four times as many moves; `gpu` does the same with the networks on a GPU. The environment variable `SPINUP_BUDGET`
@@ -37,9 +37,10 @@ QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["d
 #
 # In **self-play** an agent learns a game against copies of itself. The other is then always about as strong as the
 # agent, and no teacher is needed. But is who beats its former self a better player? Not always. Take rock, paper,
-# scissors, where a win with rock pays 2 and every other win 1. With what row $i$ gets from column $j$ in a matrix $A$,
-# a mixture of moves $x$ earns $(A x)_i$ to an opponent who plays $i$. Its **exploitability**, $\max_i (A x)_i$, is
-# what the best reply wins from it. Only at the **equilibrium** it is 0: a fourth rock, a half paper, a fourth scissors.
+# scissors, where a win with rock pays 2 and every other win 1. With what move $i$ wins from move $j$ in a matrix $A$,
+# move $i$ wins $(A x)_i$ on average from a mixture of moves $x$. The mixture's **exploitability**, $\max_i (A x)_i$,
+# is what the best reply wins from it. Only at the **equilibrium** it is 0: a fourth rock, a half paper, a fourth
+# scissors.
 #
 # Let each new version be the best reply to the versions before it. To which of them? As in Bansal et al. (2018), to
 # those numbered $\lceil \delta v \rceil$ to $v$, the newest: with $\delta = 1$ the newest only, with $\delta = 0$ to
@@ -91,12 +92,12 @@ drawn = opponents(np.random.default_rng(0), 1000, versions=10, delta=0.5)
 assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 
 # %% [markdown]
-# With $\delta = 1$ every version beats the one before it, and nothing is ever gained: rock, paper, scissors, rock. Not
-# even the average of all of them, a third of each, is the equilibrium of this game; a best reply wins a third from
-# it. With $\delta = 0$ the pool comes nearer and nearer to the equilibrium. This is called **fictitious play**. But it
-# is the *average* that comes nearer: the newest version is still a single move, and loses to its best reply. And with
-# $\delta = .5$, the newer half, the versions go in circles too, in ever longer ones; a best reply never wins less than
-# a quarter.
+# With $\delta = 1$ every version beats the one before it, and nothing is ever gained: rock, paper, scissors, rock.
+# Not even the average of all of them, a third of each, is the equilibrium of this game; a best reply wins a third
+# from it. With $\delta = 0$ the pool comes nearer and nearer to the equilibrium. This is called **fictitious play**.
+# But it is the *average* that comes nearer: the newest version is still a single move, and loses to its best reply.
+# And with $\delta = .5$, the newer half, the versions go in circles too, in ever longer ones; a best reply never wins
+# less than a quarter.
 #
 # So a pool of past selves is for games in which habits beat each other in circles. Whether a game is of this kind one
 # does not know beforehand. Tic-tac-toe has a best way to play from every position.
@@ -104,12 +105,12 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 # ## Tic-tac-toe
 #
 # To an agent the game is an environment whose steps are its own move and the other's answer. It sees the stones and
-# which squares are open; closed ones are never drawn. The reward is 1 for a win, -1 for a loss and 0 for a draw, at the
-# end. The loss is PPO's. `self_play` puts a copy of the policy into a **pool** at regular intervals and draws an
+# which squares are open; closed ones are never drawn. The reward is 1 for a win, -1 for a loss and 0 for a draw, at
+# the end. The loss is PPO's. `self_play` puts a copy of the policy into a **pool** at regular intervals and draws an
 # opponent from its newer half for each game. Each game begins with up to five random moves. Why, we shall see.
 #
-# Two players stand outside and are only used to measure: one that moves at random, and **minimax**, which has searched
-# the game to its end. Against minimax nobody can do better than draw.
+# Two players stand outside and are only used to measure: one that moves at random, and **minimax**, which has
+# searched the game to its end. Against minimax nobody can do better than draw.
 
 # %%
 SETTINGS = {"versions": 10, "hidden": (64, 64), "lr": 3e-3, "num_envs": 128, "rollout_steps": 16,
@@ -142,11 +143,11 @@ for seed in range(len(runs)):
 assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 
 # %% [markdown]
-# Nobody has told it a rule beyond which squares are open, and it has met nobody but itself. It loses next to nothing to
-# random moves and draws nearly all of its games against the perfect player, who beats random moves in more than 350 of
-# 500 games. The preset of the library has sixteen times as many moves; in its
-# [benchmark](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#self-play-bansal-et-al-2018) no
-# line of replies beats it.
+# Nobody has told it a rule beyond which squares are open, and it has met nobody but itself. It loses next to nothing
+# to random moves and draws nearly all of its games against the perfect player, who beats random moves in more than
+# 350 of 500 games. The preset of the library has 4 million moves; in its
+# [benchmark](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#self-play-bansal-et-al-2018)
+# no line of replies beats it.
 #
 # Here is a game of the first seed, X, against minimax, O.
 
@@ -173,9 +174,9 @@ assert 5 <= len(shown) <= 9 and "".join(shown[-1]).count("X") == (len(shown) + 1
 # %% [markdown]
 # ## Rating the versions
 #
-# Let what the agents were on the way play a tournament: six versions of each seed, their final policies, random
-# moves and minimax, everybody against everybody. The model of Bradley and Terry gives each player a strength
-# $\theta$ and says
+# Let what the agents were on the way play a tournament: six versions of each seed, their final policies, random moves
+# and minimax, everybody against everybody. The model of Bradley and Terry gives each player a strength $\theta$ and
+# says
 #
 # $$P(i \text{ beats } j) = \sigma(\theta_i - \theta_j), \qquad
 #   \frac{\partial \log L}{\partial \theta_i} = \text{points of } i - \sum_j n_{ij}\, \sigma(\theta_i - \theta_j),$$
@@ -231,18 +232,18 @@ assert sum(found[:, 0].sum() for found in against["minimax"]) == 0
 assert width.min() > 20 and width.max() < 150 and rating.argmin() in (0, 7, 14, number - 2)
 
 # %% [markdown]
-# At first all are as good as random moves, and most is won in the first half of training. The final policies are rated
-# more than 400 points above the first ones and near minimax. They *draw* their moves here, as in training. Neighbours
-# often lie within each other's intervals: who says that one version is better than the last must say how many games
-# they have played.
+# At first all are as good as random moves, and most is won in the first half of training. The final policies are
+# rated more than 400 points above the first ones and near minimax. They *draw* their moves here, as in training.
+# Neighbours often lie within each other's intervals: who says that one version is better than the last must say how
+# many games they have played.
 #
 # A rating says who gets points *from these players*. Minimax never loses, but it lays no traps either: among moves
 # that lead to a draw it chooses at random. So one can be rated above it and yet never beat it.
 #
 # ## Break it: no random openings
 #
-# The same training, but every game begins with the empty board. On the right is the rating that training itself shows,
-# from the games against the pool.
+# The same training, but every game begins with the empty board. On the right is the rating that training itself
+# shows, from the games against the pool.
 
 # %%
 narrow = [self_play("TicTacToe-v0", seed=seed, exp_name="empty", opening=0, **SETTINGS) for seed in SIZE["seeds"]]
