@@ -19,7 +19,7 @@ TESTS = ["assert f(3) == 9", "assert f(-2) == 4"]
 NO_NAMESPACES = ("libc.unshare(", "libc and (")                           # what a container's kernel answers
 NO_SECCOMP = ('{"x86_64": (41, 56, 57, 58, 435), "aarch64": (198, 220, 435)}', "{}")
 NO_NPROC = ('("NPROC", 0, "processes")', '("CORE", 0, "")')
-LOOP = "0.3 s of processor time" if hasattr(signal, "setitimer") else "0.6 s"
+LOOP = "2 s of processor time" if hasattr(signal, "setitimer") else "4 s"
 
 HOSTILE = {             # what it does, and a part of the error
     "loops for ever": ("while True: pass", f"took more than {LOOP}"),
@@ -101,9 +101,10 @@ def test_verdicts():
 def test_an_accident_is_a_failure_and_soon(what):
     code, error = HOSTILE[what]
     start = time.perf_counter()
-    verdict = judge(code, TESTS, seconds=0.3)
+    seconds = 2 if LOOP in error else 0.3                                 # on a busy machine the other clock is first
+    verdict = judge(code, TESTS, seconds=seconds)
     assert (verdict.passed, verdict.total) == (0, 2) and error in verdict.error and verdict.error
-    assert time.perf_counter() - start < 5 and verdict.seconds < 5
+    assert time.perf_counter() - start < 6 and verdict.seconds < 6
 
 
 # Turned red by: reading on to the end, however far that is, and all of it into memory.
