@@ -1,9 +1,7 @@
-"""Checks of 3.6: scipy's ranks, a loop over shakes; the gradient of a quadratic; transforms that keep an order."""
+"""Checks of 3.6: ranks by duels, a loop over shakes; the gradient of a quadratic; transforms that keep an order."""
 from unittest.mock import patch
 
-import numpy as np
 import torch
-from scipy.stats import rankdata
 
 from spinup.exercises.checks import Exercise, Wrong, case
 
@@ -28,9 +26,10 @@ ranks = exercise.function("centred_ranks", [
 
 
 @ranks.reference
-def by_scipy(returns):
-    found = rankdata(returns.numpy(), method="average", axis=None)
-    return torch.from_numpy(np.interp(found, (1, found.size), (-0.5, 0.5))).float().reshape(returns.shape)
+def by_duels(returns):
+    x = returns.flatten()                                                 # each meets all others; half for a tie
+    won = (x[:, None] > x).sum(1) + 0.5 * ((x[:, None] == x).sum(1) - 1)
+    return (won / (len(x) - 1) - 0.5).reshape(returns.shape)
 
 
 def spread(count, shape, size):
@@ -57,28 +56,28 @@ def _(returns):
 
 @ranks.mistake("The order is inverted: the best return has the rank of the worst.")
 def _(returns):
-    return -by_scipy(returns)
+    return -by_duels(returns)
 
 
 @ranks.mistake("These ranks go from 0 to 1. Centre them, or every shake is followed that was played.")
 def _(returns):
-    return by_scipy(returns) + 0.5
+    return by_duels(returns) + 0.5
 
 
 @ranks.mistake("The best of m returns is m - 1 places above the worst; you divide by m, so 1/2 is not reached.")
 def _(returns):
-    return (by_scipy(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
+    return (by_duels(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
 
 
 @ranks.mistake("Each column is ranked by itself, plus apart from minus. A return is then compared with half of the "
                "others only, and not with its own opposite.")
 def _(returns):
-    return by_scipy(returns) if returns.dim() == 1 else torch.stack([by_scipy(x) for x in returns.T], 1)
+    return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns.T], 1)
 
 
 @ranks.mistake("Each pair is ranked by itself: all pairs then weigh the same, however much or little they tell.")
 def _(returns):
-    return by_scipy(returns) if returns.dim() == 1 else torch.stack([by_scipy(x) for x in returns])
+    return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns])
 
 
 @ranks.mistake("These are standardised returns, not ranks: one lucky episode still outweighs all others.")
@@ -151,7 +150,7 @@ def _(noise, returns_plus, returns_minus, sigma):
 
 @gradient.mistake("es_gradient ranks what it is given. That is done before, once; here returns are taken as they are.")
 def _(noise, returns_plus, returns_minus, sigma):
-    plus, minus = by_scipy(torch.stack([returns_plus, returns_minus]))
+    plus, minus = by_duels(torch.stack([returns_plus, returns_minus]))
     return (plus - minus) @ noise / (2 * len(noise) * sigma)
 
 
