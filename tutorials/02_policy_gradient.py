@@ -298,4 +298,4 @@ assert abs(np.mean(usual) - np.mean(one)) < (np.mean(usual) - np.mean(nought)) /
 # 2. $V$ is not the baseline of the smallest variance. Which constant in its place makes the variance smallest?
 # 3. `spinup exercise check 3.1` checks a GAE that you write; `2.1` lets you predict VPG without a value function.
 #
-# **Next**: [5. Debugging, with probe environments and honest evaluation](05_debugging.ipynb).
+# **Next**: [3. PPO, its details switched off one by one](03_ppo_details.ipynb).

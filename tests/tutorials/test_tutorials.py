@@ -13,6 +13,10 @@ SOURCES = build.sources()
 each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
 
+def test_there_are_ten():
+    assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 11)]
+
+
 @each
 def test_it_runs_and_its_claims_hold(source, monkeypatch):
     monkeypatch.setenv("SPINUP_BUDGET", "ci")
