@@ -114,8 +114,8 @@ show(figure, "Return over training. On CartPole one epoch is far slower than PPO
 
 # %% [markdown]
 # The picture has three of the variants of each task; now all of them. A detail's **effect** is what its absence adds
-# to the score. Each seed is compared with itself, since it begins with the same weights and the same episodes; the 95
-# % interval of the mean over seeds is Student's, which for three seeds is wide, and rightly so.
+# to the score. Each seed is compared with itself, since it begins with the same weights and the same episodes. The
+# 95 % interval of the mean over seeds is Student's, which for three seeds is wide, and rightly so.
 
 # %%
 def effect(task, name):

@@ -38,6 +38,13 @@ def test_the_notebook_is_current(source):
     assert pictures and all(len(o["metadata"]["image/png"]["alt"]) > 40 for o in pictures)
 
 
+# Turned red by: a line of prose that begins with a per cent sign, which a site of documentation takes for a comment.
+@each
+def test_all_its_prose_is_shown(source):
+    prose = [line for c in build.notebook(source).cells if c.cell_type == "markdown" for line in c.source.splitlines()]
+    assert not [line for line in prose if line.startswith(("%", "    "))]
+
+
 @each
 def test_it_has_one_budget_and_asserts_in_folded_cells(source):
     cells = build.notebook(source).cells
