@@ -60,6 +60,8 @@ Know:
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language models beside trl and transformers
   spinup bench roofline                           language models beside what this GPU or CPU allows
+  spinup bench accuracy --method grpo ...         the accuracy that a method reaches on a task of language
+  spinup bench paper NAME                         a paper's own experiment, small: its table beside ours
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
 """

@@ -16,7 +16,7 @@
 # There is a second trap. An environment of many copies begins the next episode by itself: after a step that ended one,
 # `next_obs` is the first observation of the *next* episode, and what the step really led to is in `final_obs`. It is
 # so in this library, and in Gymnasium's vector environments with `AutoresetMode.SAME_STEP`. Who takes `next_obs` all
-# the same gets 8.4 in that task.
+# the same gets 8.5 in that task.
 #
 # **You are done when** `spinup exercise check 3.3` says PASS. It learns the value of that task with your functions.
 #

@@ -46,10 +46,12 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
         "goal": goal}
     for measure in ("R100", "E100"):
         values = [r[measure] for r in runs]
-        low, high = bootstrap_interval(values) if len(values) > 1 else (values[0], values[0])
-        result[measure] = {"mean": float(np.mean(values)), "interval": [float(low), float(high)], "seeds": values}
-        print(f"{measure} {np.mean(values):.1f} (95 % interval of the mean over {len(values)} seeds: "
-              f"{low:.1f} to {high:.1f})")
+        result[measure], words = {"mean": float(np.mean(values)), "seeds": values}, "one seed, which has no interval"
+        if len(values) > 1:
+            low, high = bootstrap_interval(values)
+            result[measure]["interval"] = [float(low), float(high)]
+            words = f"95 % interval of the mean over {len(values)} seeds: {low:.1f} to {high:.1f}"
+        print(f"{measure} {np.mean(values):.1f} ({words})")
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
     return finish(result, out, runs=runs)
 

@@ -16,6 +16,9 @@ from spinup.runs.config import RunConfig, check_names
 from spinup.runs.files import read_json
 from spinup.runs.policy import describe
 
+# Settings that say where and how to train, not what: a run may go on with others.
+HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile"}
+
 
 def source_name(source: object) -> str:
     """A name, for folders and messages, of an environment or task: its id, or that of the function or object."""
@@ -109,6 +112,17 @@ def read_run(directory: Path) -> dict[str, Any]:
         raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
                         "runs/NAME/NAME_s1")
     return data
+
+
+def check_same(directory: Path, algorithm: str, config: RunConfig) -> None:
+    """UserError where the run in `directory` was begun with another algorithm or setting, but for those of HOW. Of a
+    Python function among them only its user knows whether it is the same."""
+    begun = read_run(directory)
+    given = json.loads(json.dumps({"algorithm": algorithm} | config_to_json(config)))
+    for name, was in ({"algorithm": begun["algorithm"]} | begun["config"]).items():
+        if name in given and name not in HOW and given[name] != was and not isinstance(was, dict):
+            raise UserError(f"{describe(directory)} was begun with {name} = {was!r}, not {given[name]!r}; give the "
+                            "same settings again, or begin a run of its own without resume")
 
 
 def find_run(directory: Path) -> Path:

@@ -79,5 +79,8 @@ def trainer(name: str, module: ModuleType, method: str = "") -> Callable[..., An
         "    config: a TOML file of settings",
         "    resume: the folder of a run of the same settings to go on with", *lines, "",
         "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
-        "Returns a Result with `policy`, `progress`, `directory`, `status`, and how good it is."])
+        "Returns a Result with `policy`, `progress`, `directory`, `status`, and how good it is.",
+        f"UserError, before anything is written: a setting that is unknown or out of its range, a wrong {subject}, or",
+        "a run to resume that was begun with other settings. NonFiniteError: a number became infinite or NaN; the",
+        "checkpoint before that is kept."])
     return train

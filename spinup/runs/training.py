@@ -19,7 +19,15 @@ from spinup.runs.config import RunConfig
 from spinup.runs.display import Display, duration
 from spinup.runs.doctor import find_compiler
 from spinup.runs.files import write_json
-from spinup.runs.folders import check_writable, config_to_json, find_run, free_directory, git_revision, versions
+from spinup.runs.folders import (
+    check_same,
+    check_writable,
+    config_to_json,
+    find_run,
+    free_directory,
+    git_revision,
+    versions,
+)
 from spinup.runs.log import Log, check_wandb
 from spinup.runs.policy import describe
 
@@ -39,8 +47,8 @@ class Training:
         threads: for torch, unless the settings say otherwise.
         resume: the folder of a run of the same settings to go on with.
         compile: whether the first update compiles.
-    UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists, a
-    checkpoint of another algorithm.
+    UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists,
+    to resume a run that was begun with another algorithm or other settings.
     """
 
     next_words = ("plot", "watch", "eval", "resume")      # the commands that a finished run recommends
@@ -66,6 +74,7 @@ class Training:
         self.state = None
         if resume is not None:
             self.directory = find_run(Path(resume))
+            check_same(self.directory, algorithm, config)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != algorithm:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from spinup import load, ppo
+from spinup import load, ppo, vpg
 from spinup.envs import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
@@ -322,6 +322,11 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
     first = ppo(**tiny)
     again = ppo(**tiny, resume=first.directory)                           # finished: nothing is left to do
     assert again.status == "finished" and again.returns == first.returns and again.directory.samefile(first.directory)
-    with pytest.raises(UserError, match=r"checkpoint.pt does not fit these settings .* spinup resume runs"):
-        ppo(**tiny, hidden=(8, 8), resume=first.directory)
+    for other in ({"seed": 2}, {"hidden": (8, 8)}, {"total_steps": 512}):
+        name, = other
+        with pytest.raises(UserError, match=f"was begun with {name} = .*; give the same settings again"):
+            ppo(**tiny | other, resume=first.directory)
+    assert ppo(**tiny | {"quiet": False, "threads": 2}, resume=first.directory).status == "finished"
+    with pytest.raises(UserError, match="was begun with algorithm = 'ppo', not 'vpg'"):
+        vpg(**tiny, resume=first.directory)
     assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was
