@@ -39,8 +39,8 @@ QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["d
 # agent, and no teacher is needed. But is who beats its former self a better player? Not always. Take rock, paper,
 # scissors, where a win with rock pays 2 and every other win 1. With what move $i$ wins from move $j$ in a matrix $A$,
 # move $i$ wins $(A x)_i$ on average from a mixture of moves $x$. The mixture's **exploitability**, $\max_i (A x)_i$,
-# is what the best reply wins from it. Only at the **equilibrium** it is 0: a fourth rock, a half paper, a fourth
-# scissors.
+# is what the best reply wins from it. Only at the **equilibrium** is it 0: one quarter rock, one half paper, one
+# quarter scissors.
 #
 # Let each new version be the best reply to the versions before it. To which of them? As in Bansal et al. (2018), to
 # those numbered $\lceil \delta v \rceil$ to $v$, the newest: with $\delta = 1$ the newest only, with $\delta = 0$ to
