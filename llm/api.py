@@ -13,6 +13,7 @@ from llm.config import LanguageConfig
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.start import judges, load_model, load_reward_model
+from llm.tasks.make import TASKS, make_task
 from spinup.runs.folders import read_run
 from spinup.runs.presets import trainer
 
@@ -48,8 +49,10 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     if judges(directory):
         return load_reward_model(directory)
     start = load_model(directory)
-    tokens, temperature = 256, LanguageConfig.temperature
+    tokens, temperature, tool = 256, LanguageConfig.temperature, None
     if (start.directory / "checkpoint.pt").exists():
         data = read_run(start.directory)
-        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
-    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature)
+        tokens, temperature, task = data["max_tokens"], data["config"]["temperature"], data["config"]["task"]
+        if isinstance(task, str) and task.partition(":")[0] in TASKS:     # no file of prompts, which has no tool
+            tool = make_task(task).tool
+    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, tool=tool)

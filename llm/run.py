@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from llm.policy.generate import Prompts, Responses, Sampler
 from llm.policy.policy import LanguagePolicy, check_context, for_tokens, texts_of
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
-from llm.start import Start
+from llm.start import Start, longest_prompt
 from llm.tasks.task import Problem, Task, judge_all
 from llm.tasks.tools import replay
 from spinup.core.kl import k3
@@ -110,8 +111,7 @@ class Run(Training):
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
         self.held_out = task.problems(config.held_out, np.random.default_rng(EVALUATION), True)      # found only once
-        longest = max(len(self.encode(p)) for p in task.problems(8, np.random.default_rng(0)))
-        check_context(longest, self.max_tokens, self.model)
+        check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
 
     # What an algorithm calls.
 
@@ -173,10 +173,13 @@ class Run(Training):
 
         As many texts to each problem, those of a problem together. What is longer than a response may be is cut.
         """
-        limit, samples = self.max_tokens, len(texts) // len(problems)
-        ids = [[*self.tokenizer.encode(text), self.tokenizer.end][:limit] for text in texts]
-        own = [[*map(float, replay(self.task, text)), 1.0][:limit] if self.task.tool else [1.0] * len(row)
-               for text, row in zip(texts, ids, strict=True)]             # with a tool, a character is a token
+        limit, samples, ids, own = self.max_tokens, len(texts) // len(problems), [], []
+        for text in texts:                                                # what a tool wrote has tokens of its own
+            own_words = replay(self.task, text) if self.task.tool else [True] * (text != "")
+            cuts = [0, *(i for i in range(1, len(own_words)) if own_words[i] != own_words[i - 1]), len(text)]
+            pieces = [(own_words[i], self.tokenizer.encode(text[i:j])) for i, j in pairwise(cuts) if i < j]
+            ids.append([*chain.from_iterable(piece for _, piece in pieces), self.tokenizer.end][:limit])
+            own.append([*(float(mine) for mine, piece in pieces for _ in piece), 1.0][:limit])
         longest = max(map(len, ids))
         mask = torch.tensor([m + [0.0] * (longest - len(m)) for m in own], device=self.device)
         padded = torch.tensor([i + [self.tokenizer.end] * (longest - len(i)) for i in ids], device=self.device)
@@ -230,8 +233,9 @@ class Run(Training):
     def result(self) -> Result:
         """End the run, and give the user the policy."""
         self.finish()
-        policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed)
-        progress = read_progress(self.directory)
+        policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
+                                self.task.tool)
+        progress = read_progress(self.directory) if self.rows else {}
         quality = self.best.get(self.measure, math.nan)
         return Result(policy, progress, self.directory, self.status, quality, self.measure)
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from llm.policy.policy import check_context
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
-from llm.tasks.task import Task
+from llm.tasks.task import Task, judge_all
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
@@ -142,7 +142,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
         "stop_accuracy": cfg.start_accuracy}                  # of pairs nobody will guess what was preferred
     settings = {**choose_preset(sft, task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
-    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg.task)}
+    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
     done = directory / "result.json"
@@ -168,17 +168,30 @@ def value_body(policy: Transformer, tokenizer: Tokenizer, task: Task) -> Transfo
     from llm.tasks.make import ModelJudged
     if isinstance(task, ModelJudged):
         judge = task.function
-        alphabets = [getattr(t, "alphabet", None) for t in (tokenizer, judge.tokenizer)]
-        if alphabets[0] and alphabets[0] == alphabets[1]:
+        if vocabulary(tokenizer) == vocabulary(judge.tokenizer):
             return copy.deepcopy(judge.model.body).to(policy.device, policy.dtype)
     return policy
 
 
-def identity(task: object) -> Any:
-    """What tells a task from another of the same name: its options, or the contents of its file."""
-    if isinstance(task, str):
-        return [task, hashlib.sha256(Path(task).read_bytes()).hexdigest()] if Path(task).is_file() else task
-    return [type(task).__name__, repr(task) if is_dataclass(task) or isinstance(task, list) else ""]
+def vocabulary(tokenizer: Tokenizer) -> Any:
+    """What tells a tokenizer from another: the number of each of its tokens."""
+    if isinstance(tokenizer, CharTokenizer):
+        return tokenizer.alphabet
+    return tokenizer.tokenizer.get_vocab(), tokenizer.end
+
+
+def identity(cfg: LanguageConfig, task: Task) -> Any:
+    """What tells a task from another of the same name: its options, the contents of its file, or where it or its reward
+    is a Python object, some of its problems, what its teacher answers, and what that earns."""
+    if isinstance(cfg.task, str) and not callable(cfg.reward):
+        path = Path(cfg.task)
+        return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
+    rng = np.random.default_rng(0)
+    problems = task.problems(16, rng)
+    texts = [task.demonstration(p, rng) for p in problems]
+    earned = judge_all(task, problems, texts) if callable(cfg.reward) or not cfg.reward else ()
+    name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
+    return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
 
 
 @contextmanager
@@ -221,13 +234,18 @@ def on_device(start: Start, cfg: LanguageConfig) -> Start:
     return start
 
 
+def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
+    """Tokens of the longest prompt, of all where a task has a list of them, else of a few."""
+    listed = [*getattr(task, "train", ()), *getattr(task, "held_out", ())]
+    return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))
+
+
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
     """What a run of these settings would begin with, unless that is given as `start`; UserError where it could not
     begin. Makes nothing."""
     from llm.tasks.make import make_task
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
-    longest = max(len(start.tokenizer.prompt(p.prompt)) for p in task.problems(8, np.random.default_rng(0)))
-    check_context(longest, cfg.max_tokens or task.max_tokens, start.model)
+    check_context(longest_prompt(task, start.tokenizer), cfg.max_tokens or task.max_tokens, start.model)
     check_writable(Path(cfg.log_dir))
     return start

@@ -47,7 +47,7 @@ def writer(folder: Path, config: dict[str, Any], task: Task) -> LanguagePolicy:
     """The policy in a folder, which writes as in a run of these settings."""
     start = load_model(folder)
     tokens = (config["max_tokens"] or task.max_tokens) + config.get("overlong", 0)
-    return LanguagePolicy(start.model, start.tokenizer, tokens, config["temperature"])
+    return LanguagePolicy(start.model, start.tokenizer, tokens, config["temperature"], tool=task.tool)
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
@@ -62,7 +62,7 @@ def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples
             generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
     """Responses, `samples` to each problem, and their rewards `[P, samples]`."""
     prompts = [p.prompt for p in problems]
-    texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens, task.tool)
+    texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens)
     asked = [p for p in problems for _ in range(samples)]
     return texts, torch.tensor(judge_all(task, asked, texts)).view(-1, samples)
 

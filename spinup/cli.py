@@ -60,7 +60,7 @@ Know:
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language models beside trl and transformers
   spinup bench roofline                           language models beside what this GPU or CPU allows
-  spinup bench accuracy --method grpo ...         the accuracy that a method reaches on a task of language
+  spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a task of language
   spinup bench paper NAME                         a paper's own experiment, small: its table beside ours
 
 `spinup COMMAND --help` explains a command. A run's files go to runs/NAME/NAME_s1.
@@ -385,6 +385,7 @@ def grid(argv: list[str]) -> int:
         return 0
     from spinup.api import advised, algorithm
     from spinup.envs import make
+    from spinup.envs.zoo import num_agents
     from spinup.runs.folders import check_writable
     from spinup.runs.grid import grid as run_grid
     from spinup.runs.training import find_device
@@ -411,7 +412,7 @@ def grid(argv: list[str]) -> int:
             from llm.start import check
             check(config)
         else:
-            env = make(config.env, 1, 0)
+            env = make(config.env, num_agents(config.env), 0)
             with advised():
                 module.make_policy(config, env.observation_space, env.action_space)
             env.close()

@@ -36,12 +36,14 @@ from llm.algos.reward_model import bradley_terry
 from llm.config import PreferenceConfig
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl, score
+from llm.policy.tokenizer import Tokenizer
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.run import Batch, Loss, Result, Run
 from llm.start import find_start
 from llm.tasks.make import make_task
 from spinup.core.masked import select
 from spinup.core.optim import FlatAdam, step_size
+from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": {"loss": "tdpo"},
@@ -65,6 +67,14 @@ class Config(PreferenceConfig):
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
     """`[pairs]`: 1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
+
+
+def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that hold this text, perhaps among more; UserError where it is a text and none does."""
+    found = [i for i in range(tokenizer.vocab_size) if text in tokenizer.decode([i])] if text else []
+    if text and not found:
+        raise UserError(f"no token of this tokenizer holds --step {text!r}; choose a shorter one")
+    return found
 
 
 def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
@@ -113,12 +123,12 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)     # moves the weights
     test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
     if hasattr(task, "pairs") and not cfg.draw:
         run.measure = "pair_accuracy"                                     # nobody says what a response is worth
     before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
-    ends = torch.tensor(run.tokenizer.encode(cfg.step), dtype=torch.long, device=run.device)
+    ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
         mask, divergence = part.mask, torch.zeros_like(logp)

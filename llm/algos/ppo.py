@@ -74,6 +74,9 @@ class Config(LearningConfig):
         super().__post_init__()
         if self.kl_target and not self.kl_coef:
             raise UserError("--kl-target needs a price to begin with, which it then adapts; add --kl-coef 0.05")
+        if self.value_first >= self.total_steps:
+            raise UserError(f"--value-first {self.value_first} leaves the policy none of --total-steps "
+                            f"{self.total_steps}; choose fewer of the former, or more of the latter")
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:

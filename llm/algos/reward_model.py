@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, pad
 
 from llm.config import PreferenceConfig
+from llm.policy.policy import check_context
 from llm.policy.scalar import ScalarModel, rewards
 from llm.preferences import RewardRun, find_pairs, rows_of, shuffled
 from llm.run import Batch, Result
@@ -79,6 +80,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_m
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    check_context(pairs.prompts.ids.shape[1], run.max_tokens + 1, run.model)  # and the end behind what was cut
 
     def judge(batch: Batch, rows: Tensor) -> Tensor:
         """What responses are worth, `[n]`; one that was cut off is read as one that ended, as `RewardModel` will."""

@@ -15,6 +15,7 @@ from spinup.core.masked import select
 LOOK_EVERY = (2, 16)    # steps between looks at which rows have finished, on a CPU and on a GPU, where a look waits
 COMPACT_BELOW = 0.5     # finished rows are dropped where no more than this share is left; moving the cache costs a step
 KEEP = 8                # shapes of caches that are kept
+RECORDED = ("cuda",)    # devices on which a step is recorded, as a graph for each number of rows
 
 Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> what a tool adds to them
 
@@ -130,12 +131,14 @@ class Sampler:
             if t + 1 == max_tokens:
                 break
             if t % look == look - 1:
-                left = int(alive.sum())
-                if left <= COMPACT_BELOW * len(rows):
+                left = size = int(alive.sum())
+                if device.type in RECORDED and left:                      # few sizes, for each is a graph of its own
+                    size = 1 << (left - 1).bit_length()
+                if left <= COMPACT_BELOW * len(rows) and size < len(rows):
                     now.finished = ~alive
                     if now is not out:
                         out.put(rows, now)
-                    keep = alive.nonzero()[:, 0]
+                    keep = torch.cat([alive.nonzero()[:, 0], (~alive).nonzero()[:size - left, 0]])
                     rows, now, begin, alive, token = rows[keep], now[keep], begin[keep], alive[keep], token[keep]
                     if not left:
                         break
@@ -174,7 +177,7 @@ class Sampler:
             slots = Slots(None, position[:, None], (numbers <= position[:, None])[:, None, None])   # [B, 1, 1, length]
             return model.logits(model.hidden(token[:, None], slots, cache)[:, 0])
 
-        if model.device.type != "cuda":
+        if model.device.type not in RECORDED:
             if prompts.equal:
                 return lambda token, begin, t: together(token, prompts.ids.shape[1] + t)
             return lambda token, begin, t: apart(token, begin + t)

@@ -17,12 +17,13 @@ class LanguagePolicy:
         max_tokens: the longest response.
         temperature: the one that it was trained at.
         seed: decides the responses.
+        tool: of the task that it was trained on, as `llm.tasks.Task` has it.
     """
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, temperature: float = 1.0,
-                 seed: int = 0):
+                 seed: int = 0, tool: Callable[[str], str | None] | None = None):
         self.model, self.tokenizer = model, tokenizer
-        self.max_tokens, self.temperature = max_tokens, temperature
+        self.max_tokens, self.temperature, self.tool = max_tokens, temperature, tool
         self.sampler = Sampler(model, tokenizer.end)
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
@@ -30,17 +31,17 @@ class LanguagePolicy:
         """`samples` responses to one prompt; `greedy` takes the likeliest token each time."""
         return self.respond_all([prompt], samples, None if greedy else self.generator, max_tokens or self.max_tokens)
 
-    def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None, max_tokens: int,
-                    call: Callable[[str], str | None] | None = None) -> list[str]:
+    def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None,
+                    max_tokens: int) -> list[str]:
         """`samples` responses to each prompt, those of a prompt together.
 
-        generator: None takes the likeliest token each time. call: a tool, as `llm.tasks.Task` has it.
+        generator: None takes the likeliest token each time.
         UserError where a prompt and its response do not fit the model.
         """
         rows = [self.tokenizer.prompt(p) for p in prompts]
         check_context(max(map(len, rows)), max_tokens, self.model)
         r = self.sampler(Prompts.of(rows, self.model.device), samples=samples, max_tokens=max_tokens,
-                         generator=generator, temperature=self.temperature, tool=for_tokens(call, self.tokenizer))
+                         generator=generator, temperature=self.temperature, tool=for_tokens(self.tool, self.tokenizer))
         return texts_of(r, self.tokenizer)
 
 

@@ -83,7 +83,7 @@ class HFTokenizer:
         except Exception as error:                                        # a damaged file raises a bare Exception
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"the tokenizer in {folder} cannot be opened ({reason}); fetch it again") from None
-        self.vocab_size = len(self.tokenizer)
+        self.folder, self.vocab_size = Path(folder).resolve(), len(self.tokenizer)
         self.end = self._end(Path(folder))
 
     def _end(self, folder: Path) -> int:

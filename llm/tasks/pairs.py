@@ -1,17 +1,15 @@
 """The user's own preferences: pairs of responses to a prompt, of which one was chosen, from a JSONL file or a list."""
 import json
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from llm.tasks.task import Problem
-from llm.tasks.user import Reward, UserTask, as_reward, read_jsonl, split
+from llm.tasks.user import SURROGATE, Reward, UserTask, as_reward, read_jsonl, split
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "...", "chosen": "...", "rejected": "..."}'
-SURROGATE = re.compile("[\ud800-\udfff]")                 # JSON may hold it, UTF-8 may not
 LONGEST = 256           # tokens of a response, unless more are asked for
 SHOWN = 5               # places that are named where pairs are left out
 

@@ -1,6 +1,7 @@
 """The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -17,6 +18,7 @@ from spinup.errors import UserError, nearest
 
 Reward = Callable[[str, str], float]
 SHAPE = '{"prompt": "..."}'
+SURROGATE = re.compile("[\ud800-\udfff]")                 # JSON may hold it, UTF-8 may not
 SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = 80
 
@@ -110,8 +112,12 @@ def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Pro
     """(those to train on, those held out), neither of them empty and no prompt in both.
 
     `is_held_out` decides; where it leaves one side empty, the prompt of the smallest hash is held out, whatever the
-    order of the prompts. UserError: fewer than two different prompts.
+    order of the prompts. UserError: fewer than two different prompts, or one that is no text.
     """
+    for problem in problems:
+        if half := SURROGATE.search(problem.prompt + problem.answer):
+            raise UserError(f"{source} holds half of a character, {half[0]!r}, in {SHORT.repr(problem.prompt)}; take "
+                            "it out")
     prompts = {problem.prompt for problem in problems}
     if len(prompts) < 2:
         raise UserError(f"{source} must hold at least two different prompts, for one is kept to test on; it holds "

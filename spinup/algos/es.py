@@ -51,6 +51,8 @@ class Config(BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.compile:
+            raise UserError("es plays in numpy, and has no gradient step to compile; leave out --compile")
         if self.workers > self.pairs:
             raise UserError(f"--pairs {self.pairs} cannot be shared among --workers {self.workers}; choose at most "
                             f"{self.pairs}")
@@ -120,9 +122,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with evolution strategies. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    workers = Workers(cfg.workers)
+    workers = Workers(cfg.workers, cfg)
     run = Follower(cfg, resume) if workers.rank else Run("es", cfg, env, resume, whole_episodes=True)
     policy = make_policy(cfg, env.observation_space, env.action_space)
+    env.check_restart()
     optimizer = FlatAdam(policy.pi.parameters(), lr=cfg.lr, eps=1e-8)
     theta = optimizer.flat                                                # [P]; the policy's weights are views of it
 

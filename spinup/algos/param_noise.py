@@ -28,6 +28,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 from torch.nn.functional import huber_loss
+from torch.nn.utils import parameters_to_vector
 
 from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import greedy_value, td_target
@@ -107,7 +108,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     shaken, probe = NumpyMLPs(acts, N), NumpyMLPs(acts, 1)                # one network for each copy, and one to look
     q_stats, pi_stats = Latest(), Latest()
     noise = Latest(sigma=cfg.sigma)
-    theta = optimizer.flat                                                # [P]
 
     def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -130,7 +130,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def shake(nets: NumpyMLPs, i: int) -> None:
         """Give network i a theta~ of its own."""
-        nets.put(i, theta.cpu().numpy() + float(noise["sigma"]) * run.rng.standard_normal(len(theta), np.float32))
+        theta = parameters_to_vector(optimizer.params).detach().cpu().numpy()                        # [P]
+        nets.put(i, theta + float(noise["sigma"]) * run.rng.standard_normal(len(theta), np.float32))
 
     def distance(obs: Tensor) -> Tensor:
         """How far the actions of a fresh theta~ are from those of theta."""

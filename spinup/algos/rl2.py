@@ -62,6 +62,8 @@ class Config(BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.compile:
+            raise UserError("rl2 cannot be compiled, for where trials begin is in the data; leave out --compile")
         if self.num_envs % self.minibatches:
             raise UserError(f"--minibatches {self.minibatches} does not divide --num-envs {self.num_envs} sequences; "
                             f"choose a divisor of {self.num_envs}")

@@ -77,7 +77,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_optimizer, q_optimizer = (FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile) for params in (
-        [*policy.pi.parameters(), policy.log_alpha], policy.q.parameters()))
+        [*policy.pi.parameters(), *[policy.log_alpha] * cfg.learn_alpha], policy.q.parameters()))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * len(dist.low)
     replay = make_replay(cfg, env, dist.low.shape, np.float32)

@@ -45,8 +45,9 @@ class Layers(torch.autograd.Function):
         """The gradients of all that `forward` took, each of its shape `[...]`. RuntimeError for a second derivative."""
         if torch.is_grad_enabled():                                       # it would be wrong, and nobody told
             raise RuntimeError("these layers have no second derivative; use nn.Linear where create_graph is asked for")
-        n = len(ctx.saved_tensors) // 2
-        weights, inputs = ctx.saved_tensors[:n], ctx.saved_tensors[n:]
+        saved = ctx.saved_tensors                                         # once: a checkpoint allows no second time
+        n = len(saved) // 2
+        weights, inputs = saved[:n], saved[n:]
         wanted, found = ctx.needs_input_grad, [None] * (2 * n + 1)
         for i in reversed(range(n)):
             if wanted[2 * i + 1]:

@@ -134,9 +134,12 @@ class Duels(VectorEnv):
             self._end(turn[ended], -worth[ended], reward, over)
 
     def _end(self, games: np.ndarray, result: np.ndarray | float, reward: np.ndarray, over: np.ndarray) -> None:
-        """These games ended so; the next begins, from the other seat."""
+        """These games ended so; the next begins, from the other seat. One that ended before the learner could move is
+        told to nobody: its step has the result of the game before."""
         if len(games):
-            reward[games], over[games] = result, True
+            told = ~over[games]
+            reward[games[told]] = np.broadcast_to(result, len(games))[told]
+            over[games] = True
             self.seat[games] ^= 1
             self.opponent[games] = self.draw(len(games))
             self._begin(games)

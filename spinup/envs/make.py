@@ -16,7 +16,7 @@ from spinup.envs.classic import CLASSIC
 from spinup.envs.games import Duels, Game
 from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
-from spinup.envs.memory import TASKS, Memory
+from spinup.envs.memory import TASKS, Memory, Tasks
 from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, zoo_ids
 from spinup.errors import UserError, nearest
@@ -47,15 +47,21 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
     UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
     """
     if episodes:
-        return Memory(make(env, num_envs, seed, **kwargs), episodes)
+        made = make(env, num_envs, seed, **kwargs)
+        if isinstance(made, Tasks) and episodes != made.episodes:
+            raise UserError(f"a trial of {env} has {made.episodes} episodes, not {episodes}; type --episodes "
+                            f"{made.episodes}, and --rollout-steps {made.trials.steps} for gradients through all of it")
+        return Memory(made, episodes)
     if isinstance(env, type) and issubclass(env, Game):
         return Duels(env, num_envs, seed)
     if is_zoo(env):
         return make_zoo(find_zoo_id(env), num_envs, seed, **kwargs)
+    if isinstance(env, str) and env not in OURS:
+        env = find_id(env)
     if env in OURS and not kwargs:
         return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
-        return AtariVector(find_id(env), num_envs, seed, **kwargs)
+        return AtariVector(env, num_envs, seed, **kwargs)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
 
 
@@ -127,7 +133,7 @@ def env_name(env: EnvSource) -> str:
 def newest_version(env: str) -> str:
     """The id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
     stem = env.rpartition("-v")[0]
-    versions = [i for i in gymnasium.registry if i.rpartition("-v")[0] == stem]
+    versions = [i for i in [*gymnasium.registry, *OURS] if i.rpartition("-v")[0] == stem]
     return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
 
 

@@ -76,7 +76,7 @@ def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]
         if (np.isfinite(high - low) & (low < high)).all():
             return low, high
         raise UserError(f"{algorithm} needs actions with finite bounds, low below high, not {space}; put "
-                        "gymnasium.wrappers.ClipAction or RescaleAction around the environment")
+                        "gymnasium.wrappers.TransformAction(env, np.tanh, Box(-1, 1, ...)) around the environment")
     raise ActionsError(f"{algorithm} cannot act in {space}; it serves Box actions (real numbers)", type(space).__name__)
 
 

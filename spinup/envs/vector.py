@@ -57,6 +57,12 @@ class VectorEnv:
         self.episode_return[i] = self.episode_length[i] = 0
         self.obs[i] = self._restart(i, seed)
 
+    def check_restart(self) -> None:
+        """UserError where no copy can begin a single episode from a seed."""
+        if type(self)._restart is VectorEnv._restart:
+            raise UserError(f"{type(self).__name__} begins no single episode from a seed, which this algorithm needs; "
+                            "choose an environment of Gymnasium, such as CartPole-v1")
+
     def step(self, action: np.ndarray) -> Step:
         """Act in every copy.
 
@@ -102,8 +108,7 @@ class VectorEnv:
         raise NotImplementedError
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        raise UserError(f"{type(self).__name__} begins no single episode from a seed, which this algorithm needs; "
-                        "choose an environment of Gymnasium, such as CartPole-v1")
+        raise NotImplementedError
 
     def _step(self, action: np.ndarray) -> Step:
         raise NotImplementedError

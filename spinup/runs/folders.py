@@ -17,7 +17,8 @@ from spinup.runs.files import read_json
 from spinup.runs.policy import describe
 
 # Settings that say where and how to train, not what: a run may go on with others.
-HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile"}
+HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
+       "workers", "save_replay"}
 
 
 def source_name(source: object) -> str:
@@ -120,7 +121,8 @@ def check_same(directory: Path, algorithm: str, config: RunConfig) -> None:
     begun = read_run(directory)
     given = json.loads(json.dumps({"algorithm": algorithm} | config_to_json(config)))
     for name, was in ({"algorithm": begun["algorithm"]} | begun["config"]).items():
-        if name in given and name not in HOW and given[name] != was and not isinstance(was, dict):
+        if name in given and name not in HOW and given[name] != was and not (
+                isinstance(was, dict) and isinstance(given[name], dict)):
             raise UserError(f"{describe(directory)} was begun with {name} = {was!r}, not {given[name]!r}; give the "
                             "same settings again, or begin a run of its own without resume")
 

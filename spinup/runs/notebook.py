@@ -44,8 +44,9 @@ def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mea
         runs: what a training returned, or the same as a dict of columns.
         x, y: columns of `progress.csv`. UserError where a run has no such column.
     """
-    for (label, results), colour, line in zip(runs.items(), COLOURS, LINES * 2, strict=False):
-        look, lines = {"color": colour, "linestyle": line}, []
+    for i, (label, results) in enumerate(runs.items()):
+        line = (i + i // len(COLOURS)) % len(LINES)                       # another one where colours come again
+        look, lines = {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[line]}, []
         for result in results:
             columns = getattr(result, "progress", result)
             for name in (x, y):

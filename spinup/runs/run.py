@@ -78,8 +78,8 @@ class Run(Training):
     def result(self, module: nn.Module) -> Result:
         """End the run, and give the user the policy."""
         self.finish()
-        return Result(self._policy(module), read_progress(self.directory), self.directory, self.status,
-                      list(self.recent))
+        progress = read_progress(self.directory) if self.rows else {}
+        return Result(self._policy(module), progress, self.directory, self.status, list(self.recent))
 
     def _policy(self, module: nn.Module) -> Policy:
         return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed,

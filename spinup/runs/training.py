@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spinup.core.optim import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -156,11 +157,13 @@ class Training:
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         self.announce()
-        first, self.stopped, self.under_way = self.update, bool(self.state and self.state["stopped"]), True
+        self.stopped, self.under_way = bool(self.state and self.state["stopped"]), True
+        first = self._gradient_steps()
         while self.steps < self.end and not self.interrupted and not self.stopped:
             began = time.perf_counter()
             yield self.update
-            if self.compile and self.update == first:
+            if self.compile and self._gradient_steps() > first:
+                self.compile = False                                      # said once
                 self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
             self.steps += self.steps_each
@@ -171,6 +174,9 @@ class Training:
             if save_due or self.interrupted or self.stopped:
                 self.save()
         self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
+
+    def _gradient_steps(self) -> int:
+        return sum(part.steps for part in self.parts.values() if isinstance(part, FlatAdam))
 
     def stop(self) -> None:
         """End the run, finished, after the update under way: what it was for is reached."""
@@ -268,7 +274,8 @@ class Training:
         else:
             how = f"type:\n  spinup resume {quoted}" if "resume" in self.next_words else (
                 f"call the same with resume={folder!r}")
-            self.display.say(f"interrupted after {self.steps:,} steps and saved; to go on, {how}")
+            saved = " and saved" if self.steps else ""
+            self.display.say(f"interrupted after {self.steps:,} steps{saved}; to go on, {how}")
 
     # What depends on what is trained on.
 

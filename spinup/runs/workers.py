@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class Workers:
 
     Args:
         count: how many; under torchrun its number counts instead.
+        cfg: the settings that they are sent. UserError where these hold what cannot be sent to a process.
 
     Attributes:
         rank: the number of this process. 0 is the user's: it alone keeps the run.
@@ -37,17 +39,23 @@ class Workers:
         sent: bytes that this process has told the others so far.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, cfg: RunConfig):
         self.under_torchrun = "WORLD_SIZE" in os.environ and PARENT not in os.environ
         self.rank = int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
         self.size = int(os.environ.get("WORLD_SIZE", count))
         self.sent = 0
+        if self.size > 1 and not self.under_torchrun:
+            try:
+                ForkingPickler.dumps(cfg)
+            except (pickle.PicklingError, AttributeError, TypeError) as error:
+                raise UserError(f"--workers {count} starts processes, and these settings cannot be sent ({error}); "
+                                "give env as an id, or as a function at the top of a module") from None
 
     @contextmanager
     def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
         """Meet the others; those not started yet call `train(cfg, resume)` in a process of their own.
 
-        WorkerError: they do not come. UserError: `cfg` holds what cannot be sent to a process.
+        WorkerError: they do not come.
         """
         if self.size == 1:
             yield
@@ -144,11 +152,7 @@ def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None,
            port: int) -> multiprocessing.Process:
     process = multiprocessing.get_context("spawn").Process(
         target=_join, args=(train, cfg, resume, rank, size, port), daemon=True)
-    try:
-        process.start()
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UserError(f"--workers {size} starts processes, to which these settings cannot be sent ({error}); give "
-                        "env as an id, or as a function at the top of a module") from None
+    process.start()
     return process
 
 

@@ -170,7 +170,7 @@ def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
 
 @each
 @pytest.mark.parametrize("space, advice", [
-    (Discrete(3), "it serves Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.ClipAction"),
+    (Discrete(3), "it serves Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.TransformAction"),
     (Box(np.float32([-1, 2]), np.float32([1, 2])), "finite bounds, low below high")])
 def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, tmp_path):
     with pytest.raises(UserError, match=advice):

@@ -60,7 +60,8 @@ def test_every_update_is_the_one_worked_out_by_hand(learn_alpha, watch):
                 loss = loss + (alpha * logp - min(judged)) / len(obs)
                 loss = loss - learn_alpha * policy.log_alpha * (logp.item() - 0.5 * 3) / len(obs)
                 entropy -= logp.item() / len(obs)
-        params = list(policy.q.parameters()) if step.part == "q" else [*policy.pi.parameters(), policy.log_alpha]
+        params = list(policy.q.parameters()) if step.part == "q" else [*policy.pi.parameters(),
+                                                                            *[policy.log_alpha] * learn_alpha]
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, params)])
         assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3, abs=1e-4)
         torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-4)

@@ -119,6 +119,31 @@ def test_games_may_begin_with_some_random_moves():
     assert obs[:, -9:].any(1).all()
 
 
+# Turned red by: the result of a game that opening and answer have ended, in the place of that of the learner's game.
+def test_a_result_is_of_the_game_that_the_learner_played():
+    env, ended, rng = Duels(TicTacToe, 500, 0), {}, np.random.default_rng(0)
+    env.opening = 8
+    obs, play = env.reset(), env.game.play
+
+    def watched(action, games=None):
+        worth, over = play(action, games)
+        for game, value in zip(games[over], worth[over], strict=True):
+            ended.setdefault(game, value if env.game is not None and learner[game] else -value)
+            learner[game] = False                                         # what follows in this step is another game
+        learner[games] = False                                            # the next move is the opponent's
+        return worth, over
+
+    env.game.play, wins = watched, 0
+    for _ in range(60):
+        ended.clear()
+        learner = np.ones(500, bool)
+        step = env.step(random_actions(obs, 9, rng))
+        obs, over = step.obs, np.flatnonzero(step.terminated)
+        assert set(ended) == set(over) and all(step.reward[game] == ended[game] for game in over)
+        wins += (step.reward == 1).sum()
+    assert wins > 100
+
+
 # Turned red by: asking PettingZoo which moves are open in no game at all.
 def test_games_of_pettingzoo_may_begin_with_some_random_moves():
     env = Duels(partial(ZooGame, "classic/tictactoe-v3"), 2, 0)

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from spinup.envs import make
 from spinup.envs.classic import CLASSIC
-from spinup.envs.make import env_name, find_id, registered
+from spinup.envs.make import OURS, env_name, find_id, registered
 from spinup.envs.spaces import action_distribution
 from spinup.errors import UserError
 
@@ -95,6 +95,13 @@ def test_only_the_first_episode_is_seeded():
 
 
 # Turned red by: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.
+@pytest.mark.parametrize("env", ["CartPole", "TicTacToe", "Chain-40", "Bandits-5x10"])
+def test_an_id_of_ours_may_leave_out_its_version(env):
+    whole = next(i for i in OURS if i.rpartition("-v")[0] == env)
+    short, full = make(env, 2, 3), make(whole, 2, 3)
+    assert type(short) is type(full) and np.array_equal(short.reset(), full.reset())
+
+
 def test_an_id_without_version_is_the_newest(registry):
     assert find_id("HalfCheetah") == "HalfCheetah-v5"
     for version in (5, 9, 10):

@@ -111,6 +111,11 @@ def test_it_is_saved_in_the_middle_of_a_trial(name):
     assert one.take_finished() == other.take_finished()
 
 
+def test_a_trial_is_as_long_as_its_task_lasts():
+    with pytest.raises(UserError, match="a trial of Bandits-5x10-v0 has 10 episodes, not 7; type --episodes 10"):
+        make("Bandits-5x10-v0", 4, 0, episodes=7)
+
+
 def test_actions_that_cannot_be_remembered_are_refused():
     envs = GymVectorEnv(lambda: Clock(Tuple([Discrete(2), Discrete(3)])), 1, 0)
     with pytest.raises(UserError, match="rl2 cannot act in Tuple"):

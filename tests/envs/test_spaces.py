@@ -140,7 +140,7 @@ def test_bounds_are_those_of_each_dimension_in_one_row():
     ([-INF, 0], [1, 1]), ([0, 0], [1, INF]), ([0, 1], [1, 1]), ([-3e38, 0], [3e38, 1])])
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_bounds_that_cannot_be_filled_are_refused_with_the_remedy(low, high):
-    with pytest.raises(UserError, match="^td3 needs actions with finite bounds.*ClipAction or RescaleAction") as error:
+    with pytest.raises(UserError, match="^td3 needs actions with finite bounds.*TransformAction") as error:
         action_bounds(Box(np.float32(low), np.float32(high)), "td3")
     assert not isinstance(error.value, ActionsError)
 

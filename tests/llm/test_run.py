@@ -14,6 +14,7 @@ import spinup
 from llm.diagnose import diagnose
 from llm.run import METRICS, PHASES, Result
 from llm.tasks import Problem
+from llm.tasks.make import make_task
 from spinup.cli import METHODS
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs import plots
@@ -49,6 +50,7 @@ def train(method: str, model: str, **settings) -> Result:
     own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
            "reward_model": {"batch": 4, "pairs": 8, "calibration": 16}}.get(METHODS[method].rpartition(".")[2],
                                                                             {"prompts": 4, "samples": 4})
+    own |= {"value_first": 2} if method == "vapo" else {}
     return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
 
 
@@ -239,6 +241,58 @@ def test_looking_does_not_change_what_is_learned(method, settings, looks, beginn
     often = train(method, beginner, lr=1e-2, **settings, **looks, held_out=64)
     assert torch.equal(weights(seldom), weights(often))
     assert seldom.progress["loss"] == often.progress["loss"]
+
+
+# Turned red by: a policy that answers without the tool of the task that it was trained on.
+def test_the_policy_of_a_tool_task_has_its_tool():
+    result = llm.sft("calculator:digits=1", batch=4, **TINY | SHAPE | {"task": "calculator:digits=1"})
+    asked = make_task("calculator:digits=1").problems(1, np.random.default_rng(0))[0].prompt
+    for policy in result.policy, llm.load(result.directory):
+        assert policy.tool("[1*2+3]") == "=5;"
+        policy.tool = lambda text: "" if text.endswith("]") else "]"
+        assert all(text[1::2].strip("]") == "" for text in policy.respond(asked, 4) if len(text) > 1)
+        assert any(len(text) > 1 for text in policy.respond(asked, 4))
+
+
+# Turned red by: a start that is told from another by the name of the task's class, or of the reward's function.
+def test_a_start_is_of_its_own_task_and_reward():
+    class Echo:
+        name, max_tokens, alphabet, tool = "echo", 3, "ab", None
+
+        def __init__(self, says):
+            self.says = says
+
+        def problems(self, n, rng, held_out=False):
+            return [Problem("ab"[i] + "ab"[j]) for i, j in rng.integers(2, size=(n, 2))]
+
+        def demonstration(self, problem, rng):
+            return self.says
+
+        def reward(self, problem, response):
+            return float(response == self.says)
+
+    own = {"prompts": 2, "samples": 2, **TINY, **SHAPE, "total_steps": 1}
+    starts = [json.loads((llm.grpo(**own | {"task": task}, **more).directory / "config.json").read_text())["start"]
+              for task, more in ((Echo("a"), {}), (Echo("b"), {}), (Echo("a"), {}),
+                                 (REVERSE, {"reward": lambda p, r: 1.0}), (REVERSE, {"reward": lambda p, r: len(r)}))]
+    assert len(set(starts)) == 4 and starts[0] == starts[2]
+
+
+def test_a_value_function_alone_is_no_training(beginner):
+    with pytest.raises(UserError, match="--value-first 4 leaves the policy none of --total-steps 4"):
+        train("vapo", beginner, value_first=4)
+
+
+# Turned red by: room for the longest of a few prompts; none for the end of what was cut off.
+def test_all_prompts_must_fit(beginner, tmp_path):
+    prompts = [{"prompt": "a" * (500 if i == 77 else 2), "answer": f"{'abc'[i % 3]}"} for i in range(200)]
+    prompts = [{**row, "prompt": row["prompt"] + "abcdefghij"[i // 20] + "abcdefghij"[i // 2 % 10] + "ab"[i % 2]}
+               for i, row in enumerate(prompts)]
+    with pytest.raises(UserError, match="a prompt of 503 tokens and a response of 16 are longer"):
+        llm.grpo(prompts, model=beginner, **{k: v for k, v in TINY.items() if k != "task"}, max_tokens=16)
+    with pytest.raises(UserError, match="a response of 510 are longer than the model's context of 512"):
+        train("reward_model", beginner, max_tokens=509, reward=early)
+    assert not (tmp_path / "runs").exists()
 
 
 # Turned red by: a piece whose gradient or loss replaces that of the one before; pieces weighed alike in what is shown.

@@ -327,6 +327,9 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
         with pytest.raises(UserError, match=f"was begun with {name} = .*; give the same settings again"):
             ppo(**tiny | other, resume=first.directory)
     assert ppo(**tiny | {"quiet": False, "threads": 2}, resume=first.directory).status == "finished"
+    own = ppo(**tiny | {"env": lambda: gymnasium.make("User-v0")})
+    with pytest.raises(UserError, match="was begun with env = {'callable'"):
+        ppo(**tiny, resume=own.directory)
     with pytest.raises(UserError, match="was begun with algorithm = 'ppo', not 'vpg'"):
         vpg(**tiny, resume=first.directory)
     assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was

@@ -1,6 +1,7 @@
 """A run from Python and from the command line: its folder, its numbers, what it prints, what it leaves as it was."""
 import json
 import math
+import os
 import re
 import signal
 import threading
@@ -178,6 +179,20 @@ def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, handler)
         torch.set_num_threads(threads)
+
+
+# Turned red by: columns of a file that has no row yet.
+def test_ctrl_c_in_the_first_update_gives_a_result_too():
+    class Interrupting(gymnasium.Wrapper):
+        def step(self, action):
+            if not told:
+                told.append(os.kill(os.getpid(), signal.SIGINT))
+            return self.env.step(action)
+
+    told = []
+    result = ppo(lambda: Interrupting(gymnasium.make("CartPole-v1")), **TINY | {"total_steps": 1_000_000})
+    assert result.status == "interrupted" and result.progress == {}
+    assert (result.directory / "checkpoint.pt").exists()
 
 
 def test_a_run_in_a_thread_leaves_ctrl_c_alone():

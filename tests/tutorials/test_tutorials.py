@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from spinup.runs.notebook import curves, panels
+
 FOLDER = Path(__file__).parents[2] / "tutorials"
 spec = importlib.util.spec_from_file_location("tutorials_build", FOLDER / "build.py")
 build = importlib.util.module_from_spec(spec)
@@ -15,6 +17,14 @@ each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
 def test_there_are_ten():
     assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 11)]
+
+
+# Turned red by: curves that end with the colours; a look that comes again.
+def test_curves_may_be_many():
+    _, (axes,) = panels()
+    curves(axes, {str(i): [{"steps": [1, 2], "return_mean_100": [0, i]}] for i in range(20)})
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.get_lines()}
+    assert len(axes.get_lines()) == 40 and len(looks) == 20
 
 
 @each

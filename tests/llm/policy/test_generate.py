@@ -130,6 +130,26 @@ def test_dropping_finished_rows_changes_no_other(model, rows, monkeypatch):
     assert not none and len(never.lengths.unique()) > 8                   # until all have ended, none is dropped
 
 
+# Turned red by: a recording for each number of rows that happens to be left.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_where_steps_are_recorded_they_are_of_few_sizes(model, rows, monkeypatch):
+    many = [row for row in rows for _ in range(7)]
+    plain = Sampler(model, end=0)(Prompts.of(many), samples=1, max_tokens=40 - 7, generator=None)
+    sizes = []
+    monkeypatch.setattr(generate, "RECORDED", ("cpu",))
+    monkeypatch.setattr(generate, "LOOK_EVERY", (1, 1))
+    monkeypatch.setattr(generate, "record", lambda step, cache: sizes.append(cache.rows) or step)
+    sampler = Sampler(model, end=0)
+    out = sampler(Prompts.of(many), samples=1, max_tokens=40 - 7, generator=None)
+    for name in "ids", "mask", "lengths", "finished":
+        assert torch.equal(getattr(out, name) * out.mask if name == "ids" else getattr(out, name),
+                           getattr(plain, name) * plain.mask if name == "ids" else getattr(plain, name))
+    torch.testing.assert_close(out.logp, plain.logp, atol=1e-5, rtol=1e-5)
+    drawn = sampler(Prompts.of(many), samples=1, max_tokens=40 - 7, generator=seed(1))
+    check(model, many, drawn)
+    assert len(sizes) > 2 and sizes[0] == 21 and all(n & (n - 1) == 0 for n in sizes[1:])
+
+
 # Turned red by: results that are put back only where rows are left, `if left: out.put`.
 def test_all_may_end_at_once(model):
     out = Sampler(model, end=0)(Prompts.of([[3, 1]]), max_tokens=40, generator=None)

@@ -113,6 +113,13 @@ def test_a_flood_is_cut_off():
     assert verdict.seconds < 3 and "printed" in verdict.error
 
 
+# Turned red by: a line that the limit cut behind its first word, taken for a whole one.
+def test_wherever_a_flood_is_cut_off_there_is_a_verdict():
+    for size in range(65_700, 65_780, 1):
+        verdict = judge(f"print('x' * {size})", TESTS[:1], seconds=4.0)
+        assert (verdict.passed, verdict.total) in ((0, 1), (1, 1))
+
+
 # Turned red by: a limit that is claimed and not set; each of them without its line in the child.
 @pytest.mark.parametrize(("kind", "code"), {
     "memory": "x = bytearray(10**9)",

@@ -106,6 +106,7 @@ def test_a_reward_that_fails_is_named():
     ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"), ('{"prompt": "a"}\n\n"b"', "line 3 is no JSON object"),
     ('{"prompt": "a"}\n{"question": "b"}', "line 2 has no text as its prompt"),
     ('{"prompt": "a"}\n{"prompt": " "}', "line 2 has no text as its prompt"), ('{"prompt": 5}', "line 1 has no text"),
+    ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl holds half of a character"),
     ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it holds 0"),
     ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it holds 1")], ids=lambda x: x[:30])
 def test_a_bad_file_is_refused(tmp_path, text, words):

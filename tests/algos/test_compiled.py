@@ -1,0 +1,40 @@
+"""What is around a compiled update; whether the update itself is right, `tests/core/test_optim.py` asks."""
+import numpy as np
+import pytest
+import torch
+
+from spinup import es, param_noise, rl2, sac
+from spinup.core.acting import NumpyMLPs
+from spinup.errors import UserError
+
+
+@pytest.fixture
+def settings(monkeypatch, tmp_path):
+    """Of a run whose compiled updates are the same functions, without a minute of compiling."""
+    monkeypatch.setattr(torch, "compile", lambda step, **_: step)
+    monkeypatch.setattr("spinup.runs.training.find_compiler", lambda: "c++")
+    return {"compile": True, "preset": "none", "tensorboard": False, "log_dir": str(tmp_path), "hidden": (8, 8)}
+
+
+# Turned red by: the weights as they were when the optimiser was made.
+def test_parameter_noise_shakes_what_was_learned(settings, monkeypatch):
+    put, seen = NumpyMLPs.put, []
+    monkeypatch.setattr(NumpyMLPs, "put", lambda self, i, theta: (seen.append(np.array(theta)), put(self, i, theta)))
+    result = param_noise("CartPole-v1", total_steps=1000, learning_starts=100, sigma=1e-6, lr=1e-3, **settings)
+    learned = torch.cat([p.detach().reshape(-1) for p in result.policy.module.advantage.parameters()]).numpy()
+    assert abs(seen[-1] - seen[0]).max() > 0.01 and abs(seen[-1] - learned).max() < abs(seen[-1] - seen[0]).max()
+
+
+# Turned red by: a temperature among what is optimised, that no loss depends on.
+def test_sac_may_keep_its_temperature(settings, capsys):
+    result = sac("Pendulum-v1", total_steps=600, learning_starts=400, batch_size=32, learn_alpha=False, **settings)
+    assert set(result.progress["alpha"]) == {result.progress["alpha"][0]}
+    assert capsys.readouterr().out.count("compiled; with that, the first update took") == 1
+
+
+@pytest.mark.parametrize(("train", "words"), [(es, "es plays in numpy, and has no gradient step to compile"),
+                                              (rl2, "rl2 cannot be compiled")])
+def test_who_cannot_compile_says_so(train, words, tmp_path):
+    with pytest.raises(UserError, match=f"{words}.*; leave out --compile"):
+        train("CartPole-v1", compile=True, log_dir=str(tmp_path))
+    assert not list(tmp_path.iterdir())

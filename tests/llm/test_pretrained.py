@@ -1,0 +1,104 @@
+"""Training what transformers made: a tiny checkpoint with a tokenizer whose tokens are more than characters."""
+import json
+
+import pytest
+import tokenizers
+import torch
+import transformers
+
+import llm
+from llm.algos.dpo import tokens_with
+from llm.algos.sft import Config
+from llm.policy.tokenizer import CharTokenizer, HFTokenizer
+from llm.run import Run
+from llm.start import load_model, value_body
+from llm.tasks import Problem
+from llm.tasks.calculator import Calculator
+from llm.tasks.make import make_task
+from llm.tasks.tools import replay
+from spinup.errors import UserError
+
+TINY = {"total_steps": 2, "held_out": 4, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none",
+        "max_tokens": 24}
+OWN = {"sft": {"batch": 4}, "grpo": {"prompts": 2, "samples": 2}, "ppo": {"prompts": 4, "minibatches": 2},
+       "dpo": {"batch": 2, "pairs": 4}, "reward_model": {"batch": 2, "pairs": 4, "calibration": 4}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A Qwen2 of 300,000 numbers, with tokens of bytes, of `]=`, and of a full stop that ends a line."""
+    folder = tmp_path_factory.mktemp("qwen2")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    merges = [("]", "="), (".", "Ċ")]
+    vocab = {token: i for i, token in enumerate([*letters, *(a + b for a, b in merges)])}
+    core = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, merges))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    core.add_special_tokens(["<|endoftext|>"])
+    transformers.PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<|endoftext|>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=len(vocab) + 1, hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=len(vocab))
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return str(folder)
+
+
+def length(prompt: str, response: str) -> float:
+    return float(len(response))
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path, monkeypatch, undrawn):
+    monkeypatch.chdir(tmp_path)
+
+
+# Turned red by: a tokenizer that does not know its folder, which config.json names.
+@pytest.mark.parametrize("method", OWN)
+def test_it_is_trained_and_found_again(method, folder, tmp_path):
+    prompts = [{"prompt": f"What is {i} and 1?", "answer": str(i + 1)} for i in range(12)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    result = getattr(llm, method)("sums.jsonl", model=folder, reward=length, **TINY, **OWN[method])
+    assert result.status == "finished"
+    config = json.loads((result.directory / "config.json").read_text())
+    assert config["tokenizer"] == folder == config["start"]
+    again = llm.load(result.directory)
+    if method == "reward_model":
+        assert again("What is 3 and 1?", "4") == result.policy("What is 3 and 1?", "4")
+    else:
+        assert again.respond("What is 3 and 1?", greedy=True) == result.policy.respond("What is 3 and 1?", greedy=True)
+
+
+# Turned red by: a mask by character beside tokens that are more than one.
+def test_what_a_tool_wrote_is_not_imitated(folder):
+    task = make_task("calculator")
+    assert isinstance(task, Calculator)
+    text = "[12*47+38]=602;602"
+    start, tokenizer = load_model(folder), HFTokenizer(folder)
+    run = Run("sft", Config(task="calculator", **{k: v for k, v in TINY.items() if k != "preset"}), task, start)
+    batch = run.demonstrated([Problem("12*47+38>")], [text])
+    ids, mask = batch.responses.ids[0].tolist(), batch.responses.mask[0].tolist()
+    own = [i for i, mine in zip(ids, mask, strict=True) if mine]
+    assert ids != [*tokenizer.encode(text), tokenizer.end] and tokenizer.decode(ids[:-1]) == text        # "]=" is cut
+    assert tokenizer.decode(own[:-1]) == "".join(c for c, mine in zip(text, replay(task, text), strict=True) if mine)
+    assert own[-1] == tokenizer.end
+
+
+# Turned red by: the token of the text alone, which is not how a line ends behind a full stop.
+def test_a_step_ends_with_any_token_that_holds_its_end(folder):
+    tokenizer = HFTokenizer(folder)
+    assert [tokenizer.decode([i]) for i in tokens_with("\n", tokenizer)] == ["\n", ".\n"]
+    assert tokens_with("b", CharTokenizer("abc")) == CharTokenizer("abc").encode("b")
+    assert tokens_with("", tokenizer) == []
+    with pytest.raises(UserError, match="no token of this tokenizer holds --step 'ab'; choose a shorter one"):
+        tokens_with("ab", CharTokenizer("abc"))
+
+
+# Turned red by: tokenizers told apart by an alphabet, which these have not.
+def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
+    judge = llm.reward_model("taste", model=folder, **TINY, **OWN["reward_model"])
+    policy, task = load_model(folder), make_task("taste", str(judge.directory))
+    body = value_body(policy.model, policy.tokenizer, task)
+    assert body is not policy.model
+    assert all(torch.equal(a, b) for a, b in zip(body.parameters(), judge.policy.model.body.parameters(), strict=True))
+    assert value_body(policy.model, CharTokenizer("ab"), task) is policy.model
