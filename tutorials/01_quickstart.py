@@ -176,6 +176,6 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {p.name 
 #
 # 1. Set `total_steps` to 10,000. Do all seeds still agree? What does the interval say?
 # 2. Put `lr=3e-2` into the first training, ten times the step size. Look at `kl` with `curves(axes, ..., "kl")`.
-# 3. `spinup exercise start` begins with ten lines of PPO that you write yourself.
+# 3. `spinup exercise init rl`, then in the new folder `rl` `spinup exercise start`: the first of 22 exercises.
 #
 # **Next**: [2. The policy gradient, against the exact one](02_policy_gradient.ipynb).

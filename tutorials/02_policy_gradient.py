@@ -296,6 +296,6 @@ assert abs(np.mean(usual) - np.mean(one)) < (np.mean(usual) - np.mean(nought)) /
 # 1. Draw the picture of lambda with the values of a random walk, `under(0 * theta)[2]`, in the place of `V * 0`. What
 #    happens to the bias, and to the best lambda of ten episodes?
 # 2. $V$ is not the baseline of the smallest variance. Which constant in its place makes the variance smallest?
-# 3. `spinup exercise check 3.1` checks a GAE that you write; `2.1` lets you predict VPG without a value function.
+# 3. `spinup exercise start 3.1` has you write a GAE; `2.1` lets you predict VPG without a value function.
 #
 # **Next**: [3. PPO, its details switched off one by one](03_ppo_details.ipynb).

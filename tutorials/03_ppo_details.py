@@ -213,6 +213,6 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["as i
 #
 # 1. Switch the last four details off all at once. Is the whole as harmless as its parts?
 # 2. Add an entropy bonus, `{"entropy_coef": 0.01}`, which this PPO has not. Predict first: which way, on which task?
-# 3. `spinup exercise check 3.2` checks a clipped objective that you write, `3.3` your bootstrap at truncations.
+# 3. `spinup exercise start 3.2` has you write the clipped objective, `3.3` the bootstrap at truncations.
 #
 # **Next**: [4. DQN and overestimation](04_dqn_overestimation.ipynb).

@@ -290,6 +290,6 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 #
 # 1. Let `STEP` fall as one over the number of tries in `fork`. Do the learners still gamble?
 # 2. Train with `target_every` 4 and 64. What does the table of the random worlds make you expect of double DQN?
-# 3. `spinup exercise check 3.4` checks a target of double DQN that you write.
+# 3. `spinup exercise start 3.4` has you write the target of double DQN.
 #
 # **Next**: [5. Debugging, with probe environments and honest evaluation](05_debugging.ipynb).

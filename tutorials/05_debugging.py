@@ -379,7 +379,7 @@ assert np.allclose(interval(scores, 10_000), bootstrap_interval(scores), atol=8)
 #
 # 1. Plant a fault of your own, such as `patch.object(source, "whiten", lambda x: x)`. Which probe sees it? If none
 #    does, is it a fault?
-# 2. `spinup exercise check 2.2` is a silent bug, and `spinup exercise check 3.3` the clock that is taken for an end.
+# 2. `spinup exercise start 2.2` is a silent bug, and `spinup exercise start 3.3` the clock that is taken for an end.
 # 3. Train the pool for 50,000 steps in place of 20,000. How many seeds does a gap of 50 points now need?
 #
 # **Next**: [6. Exploration: a chain, novelty, and a noisy television](06_exploration.ipynb).

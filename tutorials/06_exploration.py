@@ -403,6 +403,6 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 # 3. Give the agent a remote control: let the picture change only when the last action was 0. Who watches now?
 #
 # Larger experiments of the same kinds are `spinup bench paper chain`, `doorkey` and `noisy-tv`.
-# `spinup exercise check 5.2` is a bug in the entropy, which keeps a policy exploring.
+# `spinup exercise start 5.2` is a bug in the entropy, which keeps a policy exploring.
 #
 # **Next**: [7. RL²: a memory that learns to learn](07_rl2.ipynb).

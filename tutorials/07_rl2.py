@@ -337,7 +337,7 @@ assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78 and max(ours) < long
 #
 # ## Try it
 #
-# 1. `spinup exercise check 3.7`: write what the network sees, and when its memory is emptied.
+# 1. `spinup exercise start 3.7`: write what the network sees, and when its memory is emptied.
 # 2. Make a subclass of `Bandits` whose `_draw` halves all probabilities. How far below greedy is each of the
 #    networks, which have never seen such poor arms, and how far is UCB1?
 # 3. Train with `gamma=0`, so that only the next pull counts. Which of the three rules above should come out of it? Is

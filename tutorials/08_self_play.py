@@ -288,7 +288,7 @@ assert np.mean([without[0] for without in lost["empty board"]]) > np.mean([a for
 #    section makes you expect.
 # 2. In the first section let each version be the best reply to a pool of *five* drawn at random from all before it.
 #    Does the average still go to the equilibrium?
-# 3. The loss here is PPO's clipped one: `spinup exercise check 3.2`. The strengths here are those of a reward model
-#    of answers: `spinup exercise check 4.2`.
+# 3. The loss here is PPO's clipped one: `spinup exercise start 3.2`. The strengths here are those of a reward model
+#    of answers: `spinup exercise start 4.2`.
 #
 # **Next**: [9. Rewards that a program can check: from REINFORCE to GRPO](09_rlvr.ipynb).

@@ -354,7 +354,7 @@ assert np.mean([r.quality for r in partial]) > 0.75 and max(map(max, truth.value
 # 1. Close the hole: let `in_place` pay only for answers of six letters. Is the true share still 0? Does it rise as
 #    fast as what the checker counted here?
 # 2. Draw groups of 2 and of 32 responses. What becomes of the noise, of GRPO's weights, of groups without contrast?
-# 3. `spinup exercise check 4.4` has you write the advantages of groups, `spinup exercise check 5.6` find a bias
+# 3. `spinup exercise start 4.4` has you write the advantages of groups, `spinup exercise start 5.6` find a bias
 #    towards long answers.
 #
 # **Next**: [10. From imitation to RLHF, and over-optimisation](10_rlhf.ipynb).

@@ -299,8 +299,8 @@ assert high < higher
 # 1. Which price is too low, and which too high? Try 0.02 and 0.5 for `optimise(many, ...)`, and look at the true
 #    reward and at the nats.
 # 2. Does a larger judge mend it? Train one with `layers=2` and `pairs=5000`, and look at `gggg` before you run PPO.
-# 3. `spinup exercise check 4.2` has you write the reward model's loss, `spinup exercise check 4.3` that of DPO, and
-#    `spinup exercise check 4.1` three ways to estimate a divergence.
+# 3. `spinup exercise start 4.2` has you write the reward model's loss, `spinup exercise start 4.3` that of DPO, and
+#    `spinup exercise start 4.1` three ways to estimate a divergence.
 #
 # This is the last notebook. `spinup llm rlhf` does its three stages with one command, and `spinup exercise start`
 # begins with the first of the exercises.

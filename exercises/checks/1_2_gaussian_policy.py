@@ -31,12 +31,12 @@ def normal(*shape, derive=False):
 
 def layers(net):
     """Each layer in words, in order."""
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"mlp returns {type(net).__name__}, where nn.Sequential is wanted")
+    if not isinstance(net, nn.Sequential):
+        raise TypeError(f"mlp returns {type(net).__name__}, where an nn.Sequential of nn.Linear and nn.Tanh is wanted")
     parts = [m for _, m in net.named_modules(remove_duplicate=False)
              if not any(m.children()) and not isinstance(m, nn.Identity)]
-    return tuple(f"Linear({m.in_features}, {m.out_features})" if isinstance(m, nn.Linear) else type(m).__name__
-                 for m in parts)
+    return tuple(f"Linear({m.in_features}, {m.out_features}{', no bias' * (m.bias is None)})"
+                 if isinstance(m, nn.Linear) else type(m).__name__ for m in parts)
 
 
 network = exercise.function("mlp", [case(sizes=[3, 4, 2]), case(sizes=[2, 1]), case(sizes=[3, 8, 16, 8, 4])],

@@ -10,8 +10,8 @@ exercise = Exercise(
     hints=["Which end of an episode can you begin at without knowing the future?",
            "Two things stop: the value of a next state that does not exist (after a termination only), and the sum "
            "(after either end). They are two different masks.",
-           "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * (1 - terminated) - V(now); "
-           "A[t] = delta[t] + gamma * lambda * (1 - terminated or truncated) * A[t + 1].",
+           "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * ~terminated - V(now); "
+           "A[t] = delta[t] + gamma * lambda * ~(terminated | truncated) * A[t + 1].",
            "delta = rew + gamma * next_value * ~terminated - value, for all steps at once. Then in the loop: "
            "later = delta[:, t] + gamma * lam * ~(terminated | truncated)[:, t] * later; adv[:, t] = later."])
 
@@ -56,7 +56,7 @@ def backwards(delta, goes_on):
 
 
 @gae.mistake("You bootstrap through terminal states: V(s') counts for nothing after a termination, so multiply it by "
-             "(1 - terminated).")
+             "~terminated.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value - value, gamma * lam * ~(terminated | truncated))
 
@@ -81,6 +81,18 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
 @gae.mistake("The weights of later steps fall by gamma * lambda, not by lambda alone.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, lam * ~(terminated | truncated))
+
+
+@gae.mistake("You take V of the next column for V(s'). Behind an end that column is the first of another episode; what "
+             "a step led to is in next_value.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    beside = torch.cat([value[:, 1:], next_value[:, -1:]], 1)
+    return backwards(rew + gamma * beside * ~terminated - value, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("gamma is missing in delta: V(s') is worth one step later, so it is discounted.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
 
 
 @gae.mistake("These are returns, not advantages: subtract V(s_t) in delta.")

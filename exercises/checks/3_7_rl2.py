@@ -32,6 +32,8 @@ def chance(n):
 inputs = exercise.function("network_input", [
     case(obs=torch.tensor([[7.0], [7.0], [7.0]]), act=torch.tensor([1, 0, 1]), rew=torch.tensor([0.5, 1.0, 1.0]),
          episode_over=flags(0, 1, 1), trial_over=flags(0, 0, 1), num_actions=2),
+    case(obs=torch.zeros(2, 1), act=torch.tensor([0, 1]), rew=torch.ones(2), episode_over=flags(0, 0),
+         trial_over=flags(0, 0), num_actions=4),
     *(case(obs=torch.randn(n, d, generator=make), act=torch.randint(0, a, (n,), generator=make),
            rew=torch.randn(n, generator=make), **chance(n), num_actions=a) for n, d, a in ((9, 3, 4), (8, 1, 5)))])
 
@@ -63,6 +65,12 @@ def _(obs, act, rew, episode_over, trial_over, num_actions):
     seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
     seen[:, obs.shape[1]:-2] = one_hot(act, num_actions)
     return seen
+
+
+@inputs.mistake("The width is that of the largest action in the batch: where nobody took the last one, the network is "
+                "given too little. Give num_actions to one_hot.")
+def _(obs, act, rew, episode_over, trial_over, num_actions):
+    return columns(obs, act, rew, episode_over, ~trial_over, int(act.max()) + 1)
 
 
 @inputs.mistake("A new trial seems to begin with action 0 done. Nothing has been done yet, and that is a row of zeros, "

@@ -32,7 +32,8 @@ def groups():
     equal = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5], [1.0, 0.0, 0.5, 0.5]])
     return [case(reward=by_hand, std=True, eps=0.0), case(reward=by_hand, std=False, eps=0.0),
             *[case(reward=x, std=True, eps=0.2) for x in others], case(reward=others[0], std=False, eps=0.2),
-            case(reward=equal, std=True, eps=0.0), case(reward=equal, std=False, eps=0.0)]
+            case(reward=equal, std=True, eps=0.0), case(reward=equal, std=False, eps=0.0),
+            case(reward=torch.tensor([[0.0, 0.004, 0.0, 0.0]]), std=True, eps=0.0)]          # little contrast, but some
 
 
 rloo_advantages = exercise.function("rloo_advantages", [case(reward=x) for x in rewards()])

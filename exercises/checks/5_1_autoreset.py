@@ -23,6 +23,7 @@ def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tu
     before = ended.clone()
     obs, next_obs = (torch.zeros(envs, steps, 2) for _ in range(2))
     rew, terminated = torch.randn(envs, steps, generator=make), torch.zeros(envs, steps, dtype=torch.bool)
+    rew = rew * (torch.rand(envs, steps, generator=make) < 0.5)           # many rewards of real steps are 0 too
     truncated, act = terminated.clone(), torch.randint(4, (envs, steps), generator=make)
     for n in range(envs):
         clock = 3.0 * n
@@ -80,6 +81,12 @@ def one_by_one(obs, act, rew, next_obs, terminated, truncated, ended):
                      "made such a step.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(torch.ones_like(terminated), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("You tell false steps by their reward of 0. Real steps may earn 0 too, in many tasks nearly all "
+                     "of them; what tells is that the step before ended an episode.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(rew != 0, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
 @transitions.mistake("You drop the step that ends an episode. That one was really taken, and it alone tells what an "

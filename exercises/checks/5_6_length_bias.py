@@ -1,4 +1,6 @@
 """Checks of 5.6: a loss summed token by token, of responses of different lengths, and its gradient."""
+import math
+
 import torch
 from torch.nn.functional import logsigmoid
 
@@ -24,7 +26,9 @@ def cases():
         mask = torch.arange(places) < torch.tensor(lengths)[:, None]
         logp = -torch.rand(len(lengths), places, generator=make) * 3
         found.append(case(logp=logp.requires_grad_(), adv=torch.randn(len(lengths), generator=make), mask=mask))
-    return found
+    anything = torch.tensor([[-1.0, -2.0], [-3.0, math.nan]], requires_grad=True)
+    real = torch.tensor([[True, True], [True, False]])
+    return [*found, case(logp=anything, adv=torch.tensor([1.0, -1.0]), mask=real)]
 
 
 policy_loss = exercise.function("policy_loss", cases())
@@ -50,6 +54,12 @@ def _(logp, adv, mask):
                      "smaller loss.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).mean()
+
+
+@policy_loss.mistake("What stands in padding is multiplied by 0, and 0 times NaN is NaN. Anything may stand there: "
+                     "choose with torch.where, or take logp[mask].")
+def _(logp, adv, mask):
+    return (-adv[:, None] * logp * mask).sum() / mask.sum()
 
 
 @policy_loss.mistake("You divide by the longest response of the batch. The tokens of a batch weigh the same then, but "
