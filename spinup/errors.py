@@ -1,5 +1,5 @@
 """The exceptions that the command line answers with a sentence instead of a traceback."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -27,9 +27,11 @@ class WorkerError(RuntimeError):
     """Another process of the same training is missing."""
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """` Did you mean 'x'?`, or nothing where no name is near; to append to a message about an unknown name."""
-    names = list(names)
-    by_lower = {n.lower(): n for n in names}
+def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = None) -> str:
+    """` Did you mean 'x'?`, or nothing where no name is near; to append to a message about an unknown name.
+
+    means: what a name stands for, where that is to be told in its place.
+    """
+    by_lower = {n.lower(): (means or {}).get(n, n) for n in names}
     match = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[match[0]]!r}?" if match else ""

@@ -4,6 +4,9 @@ from typing import NoReturn
 
 from spinup.errors import UserError, nearest
 
+ELSEWHERE = {"environment": "--env", "env-id": "--env", "learning-rate": "--lr", "timesteps": "--total-steps",
+             "total-timesteps": "--total-steps"}        # what other libraries call our flags
+
 
 class Parser(argparse.ArgumentParser):
     """Errors in one sentence; a misspelt flag is answered with the nearest."""
@@ -23,9 +26,16 @@ class Parser(argparse.ArgumentParser):
             if unknown[0].startswith("--"):
                 name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
                 meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # of one stage alone
-                raise UserError(f"{self.prog} has no flag {name}.{nearest(meant, flags)} "
+                known = {other: flag for other, flag in ELSEWHERE.items() if flag in flags} | {f[2:]: f for f in flags}
+                raise UserError(f"{self.prog} has no flag {name}.{nearest(meant[2:], known, known)} "
                                 f"`{self.prog} --help` lists them")
-            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r}; `{self.prog} --help` explains")
+            how = ""
+            if unknown[0].isdigit():
+                how = " several numbers are joined by commas, as in 64,64;"
+            elif any("--env" in a.option_strings for a in self._actions):
+                how = f" if it is an environment, write --env {unknown[0]};"
+            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} `{self.prog} --help` "
+                            "explains")
         return args
 
 

@@ -1,5 +1,6 @@
 """`spinup exercise`: begin, check, be helped, see how far one is."""
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def init(argv: list[str]) -> int:
     workspace = Workspace.create(args.directory)
     (args.directory / "AGENTS.md").write_bytes((CONTENT / "AGENTS.md").read_bytes())
     say(f"{len(entries())} exercises wait for you. Begin with:")
-    say(f"  cd {args.directory} && spinup exercise start", "bold")
+    say(f"  cd {shlex.quote(str(args.directory))} && spinup exercise start", "bold")
     say.data(directory=str(workspace.folder), exercises=len(entries()))
     return 0
 

@@ -30,8 +30,12 @@ class Policy:
         """The action for one observation as the environment gives it, for the environment's `step`.
 
         deterministic: the likeliest action; otherwise one drawn as in training.
+        ValueError where it is no observation of `observation_space`, as a batch of several would be.
         """
         batch = np.asarray(self.view(obs), self.dtype)[None]
+        if batch.shape[1:] != self.shape:
+            raise ValueError(f"one observation has the shape {self.shape}, and this {batch.shape[1:]}; act_batch takes "
+                             "several")
         return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
 
     def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:

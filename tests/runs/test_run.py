@@ -89,6 +89,13 @@ def test_the_result_and_the_loaded_policy_act_alike():
     assert set(drawn) == {0, 1}                                           # early in training, it still tries both
 
 
+def test_a_policy_acts_on_one_observation():
+    policy = ppo(**TINY).policy
+    for wrong in np.zeros(3), np.zeros((2, 4)):
+        with pytest.raises(ValueError, match=r"one observation has the shape \(4,\).*; act_batch takes several"):
+            policy.act(wrong)
+
+
 def test_one_policy_plays_an_episode_of_gymnasium():
     policy = ppo("Pendulum-v1", **TINY).policy
     env = gymnasium.make("Pendulum-v1")             # strict: it refuses actions out of bounds or of a wrong shape
