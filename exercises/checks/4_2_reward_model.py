@@ -82,6 +82,13 @@ def _(logits, tokens, mask):
     return torch.where(mask[:, :-1], predicted(logits, tokens), 0.0).sum(1)
 
 
+@answer_log_probs.mistake("You take the log of a softmax. An unlikely token's probability is rounded to 0 there, and "
+                          "the log of 0 is minus infinity; log_softmax goes to the logarithm directly.")
+def _(logits, tokens, mask):
+    each = logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0].log()
+    return torch.where(mask[:, 1:], each, 0.0).sum(1)
+
+
 @answer_log_probs.mistake("The mask is not used: the tokens of the prompt and the padding are counted as if the model "
                           "had answered them.")
 def _(logits, tokens, mask):

@@ -82,6 +82,12 @@ def _(logp, adv, mask):
     return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
+@sequence_loss.mistake("Padding is multiplied by 0, and a row without a token of its own divides 0 by 0. Both are NaN: "
+                       "select what counts, and mind the row that has nothing.")
+def _(logp, adv, mask):
+    return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True), mask)
+
+
 @sequence_loss.mistake("A row without a token of its own divides 0 by 0. The loss does not show it, but the gradient "
                        "is NaN: selecting comes too late for that.")
 def _(logp, adv, mask):

@@ -23,20 +23,20 @@ usage: spinup exercise COMMAND ...
   spinup exercise init DIR                a folder for your work
   spinup exercise list                    all exercises, which you have passed, how long they take
   spinup exercise start [ID]              write the file to work on: of ID, or of the next one  [--notebook]
-  spinup exercise check [ID]              whether it is right, and what is wrong  [--full: learning too]
+  spinup exercise check [ID ...]          whether it is right, and what is wrong  [--full: learning too; --all]
   spinup exercise watch [ID]              the same, again whenever the file is saved
   spinup exercise hint [ID]               a hint; the next one is plainer, the fourth nearly says it
   spinup exercise solution [ID]           once you have passed, or with --reveal
   spinup exercise reset [ID]              the file as it was given; yours is kept beside it
   spinup exercise progress                how far you are
 
-Without ID: the one that you began last. --json prints one line of JSON instead.
+Without ID: the one that you began last. --json prints lines of JSON instead.
 """
 LOOKS = 0.5             # seconds between two looks at a file that is watched
 
 
 class Say:
-    """Prints for people, or one line of JSON at the end."""
+    """Prints for people, or lines of JSON."""
 
     def __init__(self, as_json: bool):
         self.console, self.as_json = Console(soft_wrap=True, highlight=False), as_json
@@ -122,13 +122,24 @@ def start(argv: list[str]) -> int:
 
 
 def check_(argv: list[str]) -> int:
-    parser = with_id(Parser("spinup exercise check", "Whether an exercise is done, and what is wrong."))
+    parser = Parser("spinup exercise check", "Whether an exercise is done, and what is wrong.")
+    parser.add_argument("ids", nargs="*", default=[], metavar="ID",
+                        help="such as 2.1, or several. [the one begun last]")
+    parser.add_argument("--all", action="store_true", default=False, help="every exercise whose file is here")
     parser.add_argument("--full", action="store_true", default=False,
                         help="let it learn too: the smallest environments that tell, then a real one; up to minutes")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
-    entry = current(workspace, args.id)
-    return 0 if judge(workspace, entry, args.full, say).passed else 1
+    chosen = [find(word) for word in args.ids] or [current(workspace, "")]
+    if args.all:
+        chosen = [entry for entry in entries() if workspace.file(entry).exists()]
+        if not chosen:
+            raise UserError("no exercise has been begun here; type: spinup exercise start")
+    passed = [judge(workspace, entry, args.full, say).passed for entry in chosen]
+    if len(chosen) > 1:
+        say(f"\n{sum(passed)} of {len(passed)} pass: " + ", ".join(
+            f"{entry.id} {'yes' if right else 'no'}" for entry, right in zip(chosen, passed, strict=True)), "bold")
+    return 0 if all(passed) else 1
 
 
 def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
@@ -261,7 +272,7 @@ def with_id(parser: Parser) -> Parser:
 
 def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
     """What was given, and how to answer it. UserError for an unknown flag."""
-    parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead")
     args = parser.parse(argv)
     return args, Say(args.json)
 

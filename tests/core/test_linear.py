@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core import linear
-from spinup.core.linear import Linear, ReluMLP, relu_mlp
+from spinup.core.linear import Layers, Linear, ReluMLP, relu_mlp
 
 SHAPES = {                                                                # leading axes, sizes
     "one layer": ((5,), (3, 2)), "two": ((5,), (3, 8, 2)), "no axis": ((), (3, 8, 2)), "one row": ((1,), (3, 4, 4, 1)),
@@ -180,3 +180,12 @@ def test_relu_mlp_begins_as_torch_does():
     assert [type(m) for m in net] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     for ours, theirs in zip(net[::2], layers, strict=True):
         torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
+# Turned red by: reading what was saved a second time, which a checkpoint does not allow.
+def test_the_gradient_passes_a_checkpoint():
+    x, *params = (numbers(*shape).requires_grad_() for shape in ((5, 3), (4, 3), (4,), (2, 4), (2,)))
+    plain = torch.autograd.grad(Layers.apply(x, *params).sum(), [x, *params])
+    again = torch.utils.checkpoint.checkpoint(Layers.apply, x, *params, use_reentrant=False)
+    for ours, theirs in zip(torch.autograd.grad(again.sum(), [x, *params]), plain, strict=True):
+        assert torch.equal(ours, theirs)

@@ -111,6 +111,17 @@ def test_watching_checks_until_it_passes(work, cli, monkeypatch):
     assert done.code == 0 and done.out.count("NOT YET") == 1 and done.out.count("TO DO") == 1 and "PASS" in done.out
 
 
+def test_several_are_checked_at_once(work, cli):
+    assert "no exercise has been begun here" in cli("exercise", "check", "--all").err
+    for entry in (FIRST, SECOND):
+        cli("exercise", "start", entry.id)
+    solve(work, FIRST)
+    done = cli("exercise", "check", "--all")
+    assert done.code == 1 and f"1 of 2 pass: {FIRST.id} yes, {SECOND.id} no" in done.out
+    rows = [json.loads(line) for line in cli("exercise", "check", SECOND.id, FIRST.id, "--json").out.splitlines()]
+    assert [(row["exercise"], row["passed"]) for row in rows] == [(SECOND.id, False), (FIRST.id, True)]
+
+
 @pytest.mark.parametrize("words, said", [
     (("exercise", "chek"), "Did you mean 'check'"), (("exercise", "check", "9.9"), "no exercise '9.9'"),
     (("exercise", "check", FIRST.id), f"not there yet; type: spinup exercise start {FIRST.id}"),
