@@ -13,7 +13,7 @@ from llm.config import LanguageConfig
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.start import judges, load_model, load_reward_model
-from llm.tasks.make import TASKS, make_task
+from llm.tasks.make import tool_of
 from spinup.runs.folders import read_run
 from spinup.runs.presets import trainer
 
@@ -52,7 +52,6 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     tokens, temperature, tool = 256, LanguageConfig.temperature, None
     if (start.directory / "checkpoint.pt").exists():
         data = read_run(start.directory)
-        tokens, temperature, task = data["max_tokens"], data["config"]["temperature"], data["config"]["task"]
-        if isinstance(task, str) and task.partition(":")[0] in TASKS:     # no file of prompts, which has no tool
-            tool = make_task(task).tool
+        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
+        tool = tool_of(data["config"]["task"])
     return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, tool=tool)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
 from llm.start import Start, longest_prompt
 from llm.tasks.task import Problem, Task, judge_all
-from llm.tasks.tools import replay
+from llm.tasks.tools import pieces
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.runs.display import short
@@ -175,14 +174,13 @@ class Run(Training):
         """
         limit, samples, ids, own = self.max_tokens, len(texts) // len(problems), [], []
         for text in texts:                                                # what a tool wrote has tokens of its own
-            own_words = replay(self.task, text) if self.task.tool else [True] * (text != "")
-            cuts = [0, *(i for i in range(1, len(own_words)) if own_words[i] != own_words[i - 1]), len(text)]
-            pieces = [(own_words[i], self.tokenizer.encode(text[i:j])) for i, j in pairwise(cuts) if i < j]
-            ids.append([*chain.from_iterable(piece for _, piece in pieces), self.tokenizer.end][:limit])
-            own.append([*(float(mine) for mine, piece in pieces for _ in piece), 1.0][:limit])
+            found = [(float(mine), i) for mine, words in pieces(self.task, text) for i in self.tokenizer.encode(words)]
+            mask, row = zip(*found, (1.0, self.tokenizer.end), strict=True)
+            ids.append(row[:limit])
+            own.append(mask[:limit])
         longest = max(map(len, ids))
-        mask = torch.tensor([m + [0.0] * (longest - len(m)) for m in own], device=self.device)
-        padded = torch.tensor([i + [self.tokenizer.end] * (longest - len(i)) for i in ids], device=self.device)
+        mask = torch.tensor([[*m, *[0.0] * (longest - len(m))] for m in own], device=self.device)
+        padded = torch.tensor([[*i, *[self.tokenizer.end] * (longest - len(i))] for i in ids], device=self.device)
         of = torch.arange(len(problems), device=self.device).repeat_interleave(samples)
         lengths = torch.tensor([len(i) for i in ids], device=self.device)
         ended = torch.tensor([i[-1] == self.tokenizer.end for i in ids], device=self.device)

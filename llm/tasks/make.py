@@ -1,7 +1,7 @@
 """One function that makes a task from what the user typed."""
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -64,14 +64,25 @@ def is_file(text: str) -> bool:
     return text.endswith(".jsonl") and not re.match(r"\w\w+:", text)
 
 
-def make_builtin(text: str) -> Task:
-    """The task of a name and its options. UserError with the nearest name."""
-    name, _, rest = text.partition(":")
+def find_builtin(name: str) -> type:
+    """The class of a task. UserError with the nearest name."""
     if name not in TASKS:
         raise UserError(f"there is no task {name!r}.{nearest(name, TASKS)} There are {', '.join(TASKS)}, and any JSONL "
                         "file of prompts or pairs")
     module, _, cls_name = TASKS[name].rpartition(".")
-    cls = getattr(importlib.import_module(module), cls_name)
+    return getattr(importlib.import_module(module), cls_name)
+
+
+def tool_of(task: Any) -> Callable[[str], str | None] | None:
+    """The tool of a task as config.json has it. Most have none, and those are not made: their files may be gone."""
+    name = task.partition(":")[0] if isinstance(task, str) else ""
+    return make_builtin(task).tool if name in TASKS and find_builtin(name).tool else None
+
+
+def make_builtin(text: str) -> Task:
+    """The task of a name and its options. UserError with the nearest name."""
+    name, _, rest = text.partition(":")
+    cls = find_builtin(name)
     pairs = [part.partition("=") for part in rest.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
         raise UserError(f"--task {text}: options are written name=value, with commas between them")

@@ -1,11 +1,19 @@
 """What tasks share: whose characters a text holds where a tool wrote some of them, and the checking of options."""
 from collections.abc import Callable
 from dataclasses import fields
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, get_type_hints
 
 from llm.tasks.task import Task
 from spinup.errors import UserError
 from spinup.runs.config import checked, flag
+
+
+def pieces(task: Task, text: str) -> list[tuple[bool, str]]:
+    """A response cut where the policy hands over to the task's tool and back: (whether the policy wrote it, text)."""
+    return [(mine, "".join(c for _, c in piece)) for mine, piece in groupby(zip(replay(task, text), text, strict=True),
+                                                                            itemgetter(0))]
 
 
 def replay(task: Task, text: str) -> list[bool]:

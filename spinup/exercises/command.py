@@ -130,11 +130,12 @@ def check_(argv: list[str]) -> int:
                         help="let it learn too: the smallest environments that tell, then a real one; up to minutes")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
-    chosen = [find(word) for word in args.ids] or [current(workspace, "")]
     if args.all:
         chosen = [entry for entry in entries() if workspace.file(entry).exists()]
         if not chosen:
             raise UserError("no exercise has been begun here; type: spinup exercise start")
+    else:
+        chosen = [find(word) for word in args.ids] or [current(workspace, "")]
     passed = [judge(workspace, entry, args.full, say).passed for entry in chosen]
     if len(chosen) > 1:
         say(f"\n{sum(passed)} of {len(passed)} pass: " + ", ".join(

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Set
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -115,16 +116,16 @@ def read_run(directory: Path) -> dict[str, Any]:
     return data
 
 
-def check_same(directory: Path, algorithm: str, config: RunConfig) -> None:
-    """UserError where the run in `directory` was begun with another algorithm or setting, but for those of HOW. Of a
-    Python function among them only its user knows whether it is the same."""
-    begun = read_run(directory)
-    given = json.loads(json.dumps({"algorithm": algorithm} | config_to_json(config)))
-    for name, was in ({"algorithm": begun["algorithm"]} | begun["config"]).items():
-        if name in given and name not in HOW and given[name] != was and not (
-                isinstance(was, dict) and isinstance(given[name], dict)):
-            raise UserError(f"{describe(directory)} was begun with {name} = {was!r}, not {given[name]!r}; give the "
-                            "same settings again, or begin a run of its own without resume")
+def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str], advice: str) -> None:
+    """UserError, with that advice, where the run in `directory` was begun with another algorithm or setting, `but` for
+    these. Of a Python function among them only its user knows whether it is the same."""
+    begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples are lists
+    if begun["algorithm"] != algorithm:
+        raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
+    for name, was in begun["config"].items():
+        both_python = isinstance(was, dict) and isinstance(given.get(name), dict)
+        if name in given and name not in but and given[name] != was and not both_python:
+            raise UserError(f"{describe(directory)} is a run with {name} {was}, not {given[name]}; {advice}")
 
 
 def find_run(directory: Path) -> Path:

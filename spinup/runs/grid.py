@@ -4,7 +4,6 @@ What is done is read from the folders of the runs, so the same command again doe
 """
 import csv
 import itertools
-import json
 import math
 import re
 import signal
@@ -29,8 +28,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, short
 from spinup.runs.files import read_json
-from spinup.runs.folders import check_exp_name, config_to_json
-from spinup.runs.policy import describe
+from spinup.runs.folders import check_exp_name, check_same
 
 POLL = 0.2                                              # seconds between looks at the processes
 OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
@@ -124,15 +122,7 @@ def check_job(algo: str, job: Job, config: RunConfig) -> None:
     """Note the run's steps, and whether it is finished. UserError where its folder holds a run of other settings."""
     job.total_steps = config.total_steps
     if (job.directory / "config.json").exists():
-        there = read_json(job.directory / "config.json")
-        wanted = json.loads(json.dumps(config_to_json(config)))                            # tuples become lists
-        earlier = {**wanted, **there["config"], "log_dir": wanted["log_dir"], "quiet": wanted["quiet"]}
-        differing = [k for k, v in wanted.items() if earlier[k] != v]
-        if there["algorithm"] != algo:
-            raise UserError(f"{describe(job.directory)} is a run of {there['algorithm']}; choose another --exp-name")
-        if differing:
-            raise UserError(f"{describe(job.directory)} is a run with {differing[0]} {earlier[differing[0]]}, "
-                            f"not {wanted[differing[0]]}; choose another --exp-name")
+        check_same(job.directory, algo, config, {"log_dir", "quiet"}, "choose another --exp-name")
     if job.result().get("status") == "finished":
         job.status = "finished"
 

@@ -21,6 +21,7 @@ from spinup.runs.display import Display, duration
 from spinup.runs.doctor import find_compiler
 from spinup.runs.files import write_json
 from spinup.runs.folders import (
+    HOW,
     check_same,
     check_writable,
     config_to_json,
@@ -75,7 +76,7 @@ class Training:
         self.state = None
         if resume is not None:
             self.directory = find_run(Path(resume))
-            check_same(self.directory, algorithm, config)
+            check_same(self.directory, algorithm, config, HOW, "give the same settings again, or leave out resume")
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != algorithm:

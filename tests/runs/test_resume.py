@@ -324,12 +324,12 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
     assert again.status == "finished" and again.returns == first.returns and again.directory.samefile(first.directory)
     for other in ({"seed": 2}, {"hidden": (8, 8)}, {"total_steps": 512}):
         name, = other
-        with pytest.raises(UserError, match=f"was begun with {name} = .*; give the same settings again"):
+        with pytest.raises(UserError, match=f"is a run with {name} .*, not .*; give the same settings again"):
             ppo(**tiny | other, resume=first.directory)
     assert ppo(**tiny | {"quiet": False, "threads": 2}, resume=first.directory).status == "finished"
     own = ppo(**tiny | {"env": lambda: gymnasium.make("User-v0")})
-    with pytest.raises(UserError, match="was begun with env = {'callable'"):
+    with pytest.raises(UserError, match="is a run with env {'callable'.*, not User-v0"):
         ppo(**tiny, resume=own.directory)
-    with pytest.raises(UserError, match="was begun with algorithm = 'ppo', not 'vpg'"):
+    with pytest.raises(UserError, match="is a run of ppo; give the same settings again"):
         vpg(**tiny, resume=first.directory)
     assert json.loads((first.directory / "result.json").read_text())["status"] == "finished"     # it is as it was

@@ -13,7 +13,7 @@ from llm.policy.transformer import Shape, Transformer
 from llm.tasks import Problem, make_task
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
-from llm.tasks.make import TASKS
+from llm.tasks.make import TASKS, tool_of
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
 from llm.tasks.taste import Taste
@@ -166,3 +166,10 @@ def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_pat
         assert task.rewards([Problem("ab>")], ["ba"]) == [pytest.approx(llm.load(folder)("ab>", "ba"), abs=1e-6)]
     with pytest.raises(UserError, match="is a run of llm sft, not a reward model"):
         make_task(["ab>", "ba>"], beginner)
+
+
+# Turned red by: a task that is made, and its file opened, to ask it for a tool that it has not.
+def test_a_tool_is_found_without_a_tasks_file():
+    assert tool_of("calculator:digits=1")("[1*2+3]") == "=5;"
+    for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
+        assert tool_of(task) is None
