@@ -1,17 +1,11 @@
 """Documentation: sphinx-build -W docs docs/_build, or the line of CONTRIBUTING.md. Nothing of it needs the network."""
 import json
-import re
-import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from docutils import nodes
-from docutils.statemachine import StringList
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
-from sphinx.util.docutils import SphinxDirective
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 project, author, copyright = "Spinup", "the Spinup developers", "the Spinup developers"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -43,37 +37,6 @@ def block(translator: Any, node: nodes.Element) -> None:
     as_mathml(translator, node, "block")
 
 
-class Results(SphinxDirective):
-    """What benchmarks/README.md has between the marks of this name; `:only:` keeps the rows that have that cell."""
-
-    required_arguments, final_argument_whitespace = 1, True
-    option_spec: ClassVar = {"only": str}
-
-    def run(self) -> list[nodes.Node]:
-        readme = Path(__file__).parent / "benchmarks" / "README.md"
-        self.env.note_dependency(str(readme))
-        mark = self.arguments[0]
-        text = readme.read_text(encoding="utf-8").split(f"<!-- {mark} -->")[1].split(f"<!-- /{mark} -->")[0]
-        lines = rows_with(self.options["only"], text) if "only" in self.options else text.splitlines()
-        if not any(line.startswith("|") for line in lines):
-            raise self.error(f"no row of {mark!r} has the cell {self.options.get('only')!r}")
-        holder = nodes.container()
-        self.state.nested_parse(StringList(lines, str(self.get_source_info()[0])), 0, holder)
-        return holder.children
-
-
-def rows_with(cell: str, text: str) -> list[str]:
-    """The tables of a text, of their rows those with such a cell; without its column, which says the same in all."""
-    found: list[str] = []
-    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        head, rule, *rows = [line.strip().strip("|").split("|") for line in table.splitlines()]
-        at = next((i for row in rows for i, x in enumerate(row) if x.strip(" `") == cell), None)
-        if at is not None:
-            kept = [head, rule, *(row for row in rows if row[at].strip(" `") == cell)]
-            found += ["", *("|" + "|".join(row[:at] + row[at + 1:]) + "|" for row in kept)]
-    return found
-
-
 def bring_tutorials(app: Sphinx) -> None:
     """The executed notebooks of tutorials/, into this folder; a picture's words go where MyST-NB looks for them."""
     there = Path(__file__).parent / "tutorials"
@@ -91,7 +54,6 @@ def bring_tutorials(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("config-inited", lambda app, config: bring_tutorials(app))
-    app.add_directive("results", Results)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))
 
 

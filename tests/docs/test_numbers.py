@@ -1,0 +1,126 @@
+"""The tables of the benchmarks say what their raw files hold, and the pages what the tables say."""
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+BENCHMARKS = (DOCS / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of the tables between the marks of this name, without heads and emphasis."""
+    text = BENCHMARKS.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
+    tables = [t.splitlines()[2:] for t in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+    return [[c.strip(" *`") for c in re.sub(r"\*\*", "", line).strip("|").split("|")] for t in tables for line in t]
+
+
+def raw(name: str) -> dict:
+    return json.loads((DOCS / "benchmarks" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def numbers(text: str) -> list[float]:
+    return [float(x) for x in re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", text.replace(",", ""))]
+
+
+def check_rounded(shown: str, values: list[float]) -> None:
+    """The numbers of a text are these values, to its own number of digits."""
+    digits = [len(x.partition(".")[2]) for x in re.findall(r"-?[\d,]*\d(?:\.\d+)?", shown)]
+    found = numbers(shown)
+    assert len(found) == len(values), (shown, values)
+    for x, value, n in zip(found, values, digits, strict=True):
+        assert abs(x - value) <= 0.5 * 10 ** -n * (1 + 1e-9), (shown, values)
+
+
+# Turned red by: a table that was copied and then measured again.
+def test_pages_show_the_tables_of_the_benchmarks():
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    pages = {p: p.read_text(encoding="utf-8") for p in DOCS.glob("*/*.md")}
+    shown = [p for p, text in pages.items() if tables.PLACE.search(text)]
+    assert len(shown) > 15
+    for page in shown:
+        assert tables.fill(pages[page], BENCHMARKS) == pages[page], f"{page.name} differs; run python docs/tables.py"
+    with pytest.raises(ValueError, match="no table for <!-- results: returns, trpo -->"):
+        tables.fill("<!-- results: returns, trpo -->\n<!-- /results -->", BENCHMARKS)
+
+
+@pytest.mark.parametrize("row", rows("returns"), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_returns(row):
+    algorithm, env, steps, seeds, e100, r100, _ = row
+    found = raw(f"{algorithm}_{env.replace('/', '-')}")
+    assert int(steps.replace(",", "")) == found["steps"] and int(seeds) == len(found["runs"])
+    for shown, name in ((e100, "E100"), (r100, "R100")):
+        means = [run[name] for run in found["runs"]]
+        assert means == found[name]["seeds"]
+        check_rounded(shown, [np.mean(means), *found[name]["interval"]])
+
+
+@pytest.mark.parametrize("row", rows("llm"), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_accuracies(row):
+    task, method, start, end, seconds, soon = row
+    found = raw(f"llm_{task}_{method}")
+    for shown, name in ((start, "start"), (end, "end"), (seconds, "seconds")):
+        check_rounded(shown, found[name])
+    if soon:
+        check_rounded(soon, [run["soon"] for run in found["runs"]])
+
+
+@pytest.mark.parametrize("name", ["chain", "bandits", "doorkey", "noisy-tv", "es-scaling", "self-play"])
+def test_papers(name):
+    table, lines = rows(f"paper {name}"), raw(f"paper_{name}")["lines"]
+    assert [row[0] for row in table] == [line["what"] for line in lines]
+    for row, line in zip(table, lines, strict=True):
+        assert float(row[-3].replace(",", "")) == float(f"{line['ours']:.4g}")
+        assert row[-1] == ("" if not line["goal"] else "met" if line["met"] else "missed")
+        assert row[-2].replace("≥", ">=").replace("≤", "<=") == line["goal"]
+
+
+@pytest.mark.parametrize("row", rows("ladder speed"), ids=lambda row: f"{row[0].split(',')[0]}-{row[1]}")
+def test_ladder_speed(row):
+    what, threads, ours, peers, ratio, goal, share = row
+    algorithm, env = what.split(",")[0].split()
+    found = raw(f"speed_{algorithm}_{env}_{threads}")
+    pace = found["steps_per_second"]
+    check_rounded(f"{ours} {peers}", [np.median(pace["spinup"]), np.median(pace["sb3"])])
+    check_rounded(ratio, [found["ratio_median"], *found["ratios"]])
+    assert float(goal) == found["goal"] and np.median(found["ratios"]) == found["ratio_median"]
+    if share:
+        check_rounded(share.replace("%", ""), [100 * found["networks_alone_share"][x] for x in ("spinup", "sb3")])
+
+
+def test_preferences():
+    found, pairs = raw("preferences_frontier")["curves"], raw("preferences_over-optimisation")["end"]
+    table = rows("preferences")
+    assert [row[0] for row in table] == [*found, *(f"{int(n):,}" for n in pairs)]
+    for name, *cells in table:
+        end = found.get(name) or pairs[name.replace(",", "")]
+        kinds = ("end_gain", "end_kl") if name in found else ("accuracy", "proxy", "gold", "highest_gold")
+        for shown, kind in zip(cells, kinds, strict=True):
+            check_rounded(shown, end[kind])
+
+
+def test_speed_of_language_models():
+    table, generate = rows("llm speed"), raw("speed_generate")["rows"]
+    found = [raw(f"speed_grpo_{width}")[work] for width in (64, 128) for work in ("equal work", "half")] + generate
+    assert len(table) == len(found)
+    for (what, ours, peers, ratio, goal), row in zip(table, found, strict=True):
+        pace = {"spinup": [], **row["tokens_per_second"]}
+        check_rounded(f"{ours} {peers.partition('(')[0]}", [np.median(x) for x in pace.values()])
+        check_rounded(ratio, [row["ratio_median"], *(row["ratios"] if "(" in ratio else ())])
+        assert np.median(row["ratios"]) == pytest.approx(row["ratio_median"], abs=1e-3)
+        assert goal in ("", f"{row['goal']}")
+        assert "batch" not in row or f"{row['batch']} answers of {row['new']} tokens" in what
+
+
+def test_speed_of_ppo():
+    names = [env + how for env in ("CartPole-v1", "HalfCheetah-v5") for how in ("", "_compiled")]
+    for (_, ours, peers, ratio, limit), name in zip(rows("speed"), names, strict=True):
+        found = raw(f"speed_{name}")
+        pace = found["steps_per_second"]
+        check_rounded(f"{ours} {peers} {ratio} {limit}", [np.median(pace["spinup"]), np.median(pace["sb3"]),
+                                                         found["ratio_median"], found["environment_steps_per_second"]])
