@@ -85,7 +85,9 @@ def obs_cases():
     by_hand = case(next_obs=torch.tensor([[1.0, 1.0], [5.0, 5.0], [6.0, 6.0]]),
                    final_obs=torch.tensor([[0.0, 0.0], [2.0, 2.0], [3.0, 3.0]]), terminated=flags(0, 1, 0),
                    truncated=flags(0, 0, 1))
-    found = [by_hand]
+    with_zeros = case(next_obs=torch.tensor([[5.0, 5.0], [6.0, 6.0]]), final_obs=torch.tensor([[0.0, 2.0], [0.0, 0.0]]),
+                      terminated=flags(1, 0), truncated=flags(0, 1))      # an observation like any other
+    found = [by_hand, with_zeros]
     make = torch.Generator().manual_seed(1)
     for n, d in ((8, 3), (4, 4), (5, 1)):
         terminated, truncated = (torch.rand(n, generator=make) < 0.4 for _ in range(2))
@@ -135,6 +137,18 @@ def _(next_obs, final_obs, terminated, truncated):
 @obs.mistake("The choice runs along the wrong axis: a flag belongs to a copy, a row of `[N, d]`, not to a column.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(terminated | truncated, final_obs, next_obs)
+
+
+@obs.mistake("You tell by the numbers of final_obs whether an episode ended, one number at a time. Numbers of an "
+             "observation may be 0 as well: ask terminated and truncated.")
+def _(next_obs, final_obs, terminated, truncated):
+    return torch.where(final_obs != 0, final_obs, next_obs)
+
+
+@obs.mistake("You take a final_obs that is 0 everywhere for one that is not there. An observation may be 0: ask "
+             "terminated and truncated.")
+def _(next_obs, final_obs, terminated, truncated):
+    return torch.where(final_obs.any(-1, keepdim=True), final_obs, next_obs)
 
 
 @exercise.property

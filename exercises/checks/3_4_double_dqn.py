@@ -77,6 +77,11 @@ def _(rew, terminated, next_q_online, next_q_target, gamma):
     return rew + gamma * at(next_q_target, next_q_online.argmax(-1, keepdim=True))
 
 
+@values.mistake("gamma is missing: what the next state is worth comes one step later, and is discounted by one step.")
+def _(rew, terminated, next_q_online, next_q_target, gamma):
+    return rew + at(next_q_target, next_q_online.argmax(-1, keepdim=True)) * ~terminated
+
+
 @values.mistake("The mask is inverted: what follows counts only where nothing follows.")
 def _(rew, terminated, next_q_online, next_q_target, gamma):
     return rew + gamma * at(next_q_target, next_q_online.argmax(-1, keepdim=True)) * terminated
