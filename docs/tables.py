@@ -1,4 +1,4 @@
-"""Copies the tables of benchmarks/README.md into the pages that show them: python docs/tables.py.
+"""Copies the tables of benchmarks/README.md into README.md and the pages that show them: python docs/tables.py.
 
 A page has <!-- results: NAME --> and <!-- /results --> around such a table, NAME being that of its marks in
 benchmarks/README.md; <!-- results: NAME, CELL --> keeps the rows that have the cell. A test fails where a page differs.
@@ -9,6 +9,11 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Where there may be such tables."""
+    return [DOCS.parent / "README.md", *sorted(DOCS.glob("*/*.md"))]
 
 
 def fill(page: str, benchmarks: str) -> str:
@@ -39,11 +44,11 @@ def rows_with(cell: str, text: str) -> str:
 
 def main() -> None:
     benchmarks = (DOCS / "benchmarks" / "README.md").read_text(encoding="utf-8")
-    for path in sorted(DOCS.glob("*/*.md")):
+    for path in pages():
         text = path.read_text(encoding="utf-8")
         if (new := fill(text, benchmarks)) != text:
             path.write_text(new, encoding="utf-8")
-            sys.stdout.write(f"{path.relative_to(DOCS)}\n")
+            sys.stdout.write(f"{path.relative_to(DOCS.parent)}\n")
 
 
 if __name__ == "__main__":

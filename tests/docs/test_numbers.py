@@ -40,7 +40,7 @@ def test_pages_show_the_tables_of_the_benchmarks():
     spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
     tables = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tables)
-    pages = {p: p.read_text(encoding="utf-8") for p in DOCS.glob("*/*.md")}
+    pages = {p: p.read_text(encoding="utf-8") for p in tables.pages()}
     shown = [p for p, text in pages.items() if tables.PLACE.search(text)]
     assert len(shown) > 15
     for page in shown:
@@ -77,6 +77,7 @@ def test_papers(name):
     for row, line in zip(table, lines, strict=True):
         assert float(row[-3].replace(",", "")) == float(f"{line['ours']:.4g}")
         assert row[-1] == ("" if not line["goal"] else "met" if line["met"] else "missed")
+        assert not line["paper"] or row[1] == line["paper"]
         assert row[-2].replace("≥", ">=").replace("≤", "<=") == line["goal"]
 
 
