@@ -2,16 +2,13 @@
 import copy
 import hashlib
 import json
-import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import nn
 
 from llm.config import LanguageConfig
@@ -22,8 +19,15 @@ from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task, judge_all
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.files import read_json
-from spinup.runs.folders import check_writable, config_to_json, find_run, finished, free_directory, read_run
+from spinup.runs.folders import (
+    check_writable,
+    config_to_json,
+    find_run,
+    finished,
+    free_directory,
+    read_result,
+    read_run,
+)
 from spinup.runs.policy import describe
 from spinup.runs.training import find_device
 
@@ -145,15 +149,15 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
-    done = directory / "result.json"
-    with alone(directory):
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(Path(cfg.log_dir) / f".{directory.name}"):   # one makes it, others that need it wait
         if not finished(directory):
             wanted.exp_name = name
             result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
                 raise KeyboardInterrupt
-            seconds = read_json(done)["seconds"]
-    reached = read_json(done)["held_out_accuracy"]
+            seconds = read_result(directory)["seconds"]
+    reached = read_result(directory)["held_out_accuracy"]
     if not cfg.quiet:
         print(f"start: {describe(directory)}, held-out accuracy {reached:.2f}"
               + (f", made by imitation in {seconds:.0f} s" if seconds else ""), flush=True)
@@ -192,39 +196,6 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     earned = judge_all(task, problems, texts) if callable(cfg.reward) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
     return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
-
-
-@contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Of several runs that need the same start at once, one makes it, and the others wait until it is there."""
-    lock = directory.with_suffix(".making")                   # holds the number of the process that does
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        try:
-            with open(lock, "x") as file:
-                file.write(str(os.getpid()))
-            break
-        except FileExistsError:
-            if not at_work(lock):
-                lock.unlink(missing_ok=True)                  # its process was killed
-            time.sleep(0.2)
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-
-
-def at_work(lock: Path) -> bool:
-    """Whether the process that made a lock is still there; where that cannot be asked, whether the lock is fresh."""
-    try:
-        if os.name != "posix":
-            return time.time() - lock.stat().st_mtime < 3600
-        os.kill(int(lock.read_text() or 0) or os.getpid(), 0)
-    except (ProcessLookupError, FileNotFoundError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def on_device(start: Start, cfg: LanguageConfig) -> Start:

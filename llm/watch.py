@@ -1,6 +1,5 @@
 """Reading what a policy writes, or what a reward model says: samples in colours, how good they are, a conversation."""
 import json
-import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.policy import describe
-from spinup.runs.statistics import bootstrap_interval
+from spinup.runs.statistics import in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
 CHUNK = 256             # problems answered at once
@@ -172,24 +171,23 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
     return f"{describe(folder)}: {words}"
 
 
-def mean_of(each: np.ndarray) -> tuple[float, list[float], str]:
-    """Mean of what was found for each problem `[P]`, its 95 % bootstrap interval, and that in words."""
-    low, high = bootstrap_interval(each) if len(each) > 1 else (math.nan, math.nan)
-    return float(each.mean()), [float(low), float(high)], f"95 % interval {low:.3f} to {high:.3f}"
+def mean_of(each: np.ndarray) -> tuple[float, tuple[float, float] | None, str]:
+    """Mean of what was found for each problem `[P]`, its 95 % interval, and that in words."""
+    return float(each.mean()), interval(each), in_words(each, 3)
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
     """What is said of pairs `[n]`, some of them ranked rightly."""
-    mean, interval, words = mean_of(right.astype(float))
-    return ({"pairs": len(right), "pair_accuracy": mean, "interval": interval},
+    mean, between, words = mean_of(right.astype(float))
+    return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
 
 
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
     """What is said of rewards `[P, PASS]` and of those of the likeliest answers `[P]`, where 1 is solved."""
     right = (sampled >= 1).double()
-    mean, interval, words = mean_of(right.mean(1).numpy())
-    found = {"problems": len(right), "held_out_accuracy": mean, "interval": interval,
+    mean, between, words = mean_of(right.mean(1).numpy())
+    found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
              "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{PASS}": float(right.amax(1).mean()),
              "reward": float(sampled.mean())}
     return found, (f"{mean:.3f} of held-out problems solved ({words}), drawing {PASS} answers to each of {len(right)}; "
@@ -205,8 +203,8 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
     for name, rewards in {"reward": sampled, "gold": gold}.items():
         if rewards is not None:
             values = rewards.double().numpy()
-            mean, interval, words = mean_of(values.mean(1))
-            found |= {name: mean, f"{name}_interval": interval, f"{name}_std": float(values.std())}
+            mean, between, words = mean_of(values.mean(1))
+            found |= {name: mean, f"{name}_interval": between, f"{name}_std": float(values.std())}
             said.append(f"{mean:.3f} ({words}; deviation of a response {values.std():.3f})")
     words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, drawing {PASS} answers to each of "
              f"{len(sampled)} held-out problems; greedy {found['reward_greedy']:.3f}")

@@ -73,7 +73,10 @@ def load(directory: str | Path, device: str = "cpu") -> Any:
     module, _ = algorithm(data["algorithm"])
     state = load_checkpoint(directory / "checkpoint.pt")
     cfg = config_from_json(module.Config, data["config"])
-    spaces = [space_from_json(data[key]) for key in ("observation_space", "action_space")]
+    keys = ("observation_space", "action_space")
+    if missing := [key for key in keys if key not in data]:
+        raise UserError(f"{describe(directory)}/config.json lacks {missing[0]!r}; restore it or train again")
+    spaces = [space_from_json(data[key]) for key in keys]
     policy = module.make_policy(cfg, *spaces)
     try:
         if state["algorithm"] != data["algorithm"]:

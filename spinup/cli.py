@@ -1,5 +1,6 @@
 """The `spinup` command. Nothing heavy is imported before it is needed: `spinup --help` does not wait for torch."""
 import argparse
+import math
 import os
 import shlex
 import sys
@@ -216,11 +217,10 @@ def resume(argv: list[str]) -> int:
     parser = Parser("spinup resume", "Go on with a run that was stopped, from its last checkpoint.")
     parser.add_argument("directory", metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
     from spinup.api import algorithm
-    from spinup.runs.files import read_json
-    from spinup.runs.folders import config_from_json, find_run, read_run
+    from spinup.runs.folders import config_from_json, find_run, read_result, read_run
     from spinup.runs.policy import describe
     directory = find_run(Path(parser.parse(argv).directory))
-    if (directory / "result.json").exists() and (done := read_json(directory / "result.json"))["status"] == "finished":
+    if (done := read_result(directory)).get("status") == "finished":
         where = describe(directory)
         print(f"{where} is finished: {done['steps']:,} steps; `spinup watch {where}` shows it")
         return 0
@@ -252,10 +252,31 @@ def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
     return partial(parse, name, Annotated[int, Range(at_least)])
 
 
+def number(name: str) -> Callable[[str], float]:
+    """A parser of finite numbers, for the setting of that name."""
+    from spinup.runs.config import Range, parse
+    return partial(parse, name, Annotated[float, Range(-math.inf)])
+
+
 def positive(name: str) -> Callable[[str], float]:
     """A parser of numbers above 0, for the setting of that name."""
     from spinup.runs.config import Positive, parse
     return partial(parse, name, Positive)
+
+
+class Distinct(argparse.Action):
+    """Several values, each of them once."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        if twice := [v for v in values if values.count(v) > 1]:
+            parser.error(f"{option_string} has {twice[0]} more than once, which is one run; give each once")
+        setattr(namespace, self.dest, values)
+
+
+def add_seeds(parser: Parser, default: list[int] | None, said: str) -> None:
+    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", action=Distinct, default=default, metavar="S",
+                        help=f"of the runs. {said}")
 
 
 def plot(argv: list[str]) -> int:
@@ -280,7 +301,7 @@ def plot(argv: list[str]) -> int:
     pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
                           beside=args.beside, out=args.out)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    rows = plots.summary(found, args.group)
+    rows = plots.summary(found, args.group, args.value)
     for column in rows[0]:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
@@ -354,6 +375,7 @@ def evaluate(argv: list[str]) -> int:
         print(examine(Path(args.directory), problems=args.episodes, seed=args.seed, as_json=args.json))
         return 0
 
+    from spinup.runs import statistics
     from spinup.runs.evaluate import evaluate as play
     from spinup.runs.policy import describe
     policy, env, folder = trained(args.directory)
@@ -364,10 +386,9 @@ def evaluate(argv: list[str]) -> int:
         print(json.dumps({"directory": str(folder), "env": env, **rules, "deterministic": not args.stochastic,
                           **found.as_dict()}))
     else:
-        low, high = found.interval
-        print(f"{describe(folder)}: return {found.mean:.1f} (95 % interval {low:.1f} to {high:.1f}) in {args.episodes} "
-              f"fresh episodes of {env}, {'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, "
-              f"best {found.max:.1f}")
+        words = statistics.in_words(found.returns, 1)
+        print(f"{describe(folder)}: return {found.mean:.1f} ({words}) in {args.episodes} fresh episodes of {env}, "
+              f"{'drawing' if args.stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
         if protocol(env):
             print(f"protocol: {in_words(policy.env_settings)}")
     return 0
@@ -398,13 +419,19 @@ def grid(argv: list[str]) -> int:
     for word in argv[words:]:
         if word.startswith("--"):
             key, equals, value = word[2:].partition("=")
-            current = values.setdefault(key.replace("_", "-"), [value] if equals else [])
+            current = values.setdefault(key.replace("_", "-"), [])
+            current += [value] * bool(equals)
         elif current is None:
             raise UserError(f"spinup grid does not know what to do with {word!r}; values follow a flag, as in "
                             "--seed 0 1 2")
         else:
             current.append(word)
-    workers = whole("workers")((values.pop("workers", None) or ["1"])[0])
+    for flag in values:
+        if not values[flag] and flag in ("workers", "seed"):
+            raise UserError(f"--{flag} needs a value, as in --{flag} {1 if flag == 'seed' else 2}")
+    if len(values.get("workers", "1")) > 1:
+        raise UserError(f"--workers takes one value, not {' '.join(values['workers'])}")
+    workers = whole("workers")(values.pop("workers", ["1"])[0])
 
     def check(flags: dict[str, str]) -> "BaseConfig":
         config, _ = settings(name, [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()])
@@ -483,8 +510,7 @@ def language(argv: list[str]) -> int:
     if word == "picture":
         parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
         parser.add_argument("name", choices=PICTURES, help=", ".join(PICTURES))
-        parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
-                            help="of the runs. [1 2 3]")
+        add_seeds(parser, [1, 2, 3], "[1 2 3]")
         parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="of the runs. [runs]")
         parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
         args = parser.parse(rest)
@@ -554,51 +580,59 @@ def bench(argv: list[str]) -> int:
             return bench_language(" ".join(words), argv[len(words):])
     if argv[:1] == ["paper"]:
         return bench_paper(argv[1:])
+    if argv[:1] in (["speed"], ["time-to"], ["returns"]):
+        return bench_algorithm(argv[0], argv[1:])
     parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
-                                    "missed. Those of language models, `spinup bench speed grpo`, `spinup bench speed "
-                                    "generate`, `roofline` and `accuracy`, and `paper`, have flags of their own.")
-    parser.add_argument("what", choices=["speed", "time-to", "returns"],
-                        help="speed beside a peer, seconds to a return, or the returns of a preset")
+                                    "missed. `spinup bench speed --help` and so on have the flags.")
+    parser.add_argument("what", choices=["speed", "time-to", "returns", "paper", "accuracy", "roofline"], help=(
+        "speed beside a peer, of an algorithm, or of llm: `speed grpo`, `speed generate`; seconds to a return; the "
+        "returns of a preset; a paper's own experiment; what a method of llm reaches; and how near it comes to the "
+        "limits of the machine"))
+    parser.parse(argv)
+    return 0
+
+
+def bench_algorithm(what: str, argv: list[str]) -> int:
+    parser = Parser(f"spinup bench {what}", {
+        "speed": "Steps a second of an algorithm, learning, beside a peer's.",
+        "time-to": "Seconds of training until the last 20 episodes have a return.",
+        "returns": "What a preset reaches, seed by seed. Finished runs that are there already are not repeated."}[what])
     parser.add_argument("algorithm", help=", ".join(ALGORITHMS))
-    from spinup.bench.speed import TASKS as MEASURED
-    there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
-    parser.add_argument("--env", default="CartPole-v1", metavar="ID",
-                        help=f"any for time-to and returns; for speed there is {there}. [CartPole-v1]")
-    parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
-    parser.add_argument("--threads", type=int, choices=[1, 2], default=1,
-                        help="of torch and of matrix products, for both sides, for speed. [1]")
-    parser.add_argument("--compile", action="store_true", default=False,
-                        help="compile our update step; for speed, its seconds are stated apart")
-    parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N", help="steps of each run")
-    parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
-    parser.add_argument("--return", dest="target", type=float, default=475.0, metavar="R",
-                        help="mean of the last 20 episodes to reach. [475]")
-    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
-                        help="of the runs. [1 2 3]")
-    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N",
-                        help="runs at a time, for returns. [1]")
-    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
-                        help="the folder of the runs, for returns. [runs]")
+    if what == "speed":
+        from spinup.bench.speed import TASKS as MEASURED
+        there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
+        parser.add_argument("--env", default="CartPole-v1", metavar="ID", help=f"there is {there}. [CartPole-v1]")
+        parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
+        parser.add_argument("--threads", type=int, choices=[1, 2], default=1,
+                            help="of torch and of matrix products, for both sides. [1]")
+        parser.add_argument("--compile", action="store_true", default=False,
+                            help="compile our update step; its seconds are stated apart")
+        parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
+                            help="steps of each run")
+        parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
+    else:
+        parser.add_argument("--env", default="CartPole-v1", metavar="ID", help="the environment. [CartPole-v1]")
+        add_seeds(parser, [1, 2, 3], "[1 2 3]")
+    if what == "time-to":
+        parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
+                            help="mean of the last 20 episodes to reach. [475]")
+    if what == "returns":
+        parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
+        parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
+        parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
+                            help="the folder of the runs. [runs]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
-    args = parser.parse(argv)
-    if args.what == "speed":
-        from spinup.bench.speed import speed
-        return speed(args.algorithm, args.env, against=args.against, threads=args.threads, compile=args.compile,
-                     total_steps=args.total_steps, rounds=args.rounds, out=args.out)
-    if args.what == "returns":
-        from spinup.bench.returns import returns
-        return returns(args.algorithm, args.env, seeds=args.seeds, workers=args.workers, compile=args.compile,
-                       log_dir=args.log_dir, out=args.out)
-    from spinup.bench.time_to import time_to
-    return time_to(args.algorithm, args.env, target=args.target, seeds=args.seeds, out=args.out)
+    given = vars(parser.parse(argv))
+    from spinup.bench import returns, speed, time_to
+    measure = {"speed": speed.speed, "time-to": time_to.time_to, "returns": returns.returns}[what]
+    return measure(given.pop("algorithm"), given.pop("env"), **given)
 
 
 def bench_paper(argv: list[str]) -> int:
     parser = Parser("spinup bench paper", "A paper's own experiment, small: its table beside ours, and a picture. Runs "
                                           "that are there already, finished, are not repeated.")
     parser.add_argument("name", choices=PAPERS, help="; ".join(f"{name}: {about}" for name, about in PAPERS.items()))
-    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=None, metavar="S",
-                        help="of the runs. [those of the goals]")
+    add_seeds(parser, None, "[those of the goals]")
     parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
     parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
                         help="the folder of the runs. [runs]")
@@ -626,10 +660,11 @@ def bench_language(name: str, argv: list[str]) -> int:
         parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
         parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
     elif name == "accuracy":
-        parser.add_argument("method", choices=METHODS, help=", ".join(METHODS))
+        rewarded = [method for method, file in METHODS.items()
+                    if file.rpartition(".")[2] in ("reinforce", "grpo", "best_of_n", "ppo")]
+        parser.add_argument("method", choices=rewarded, help=", ".join(rewarded))
         parser.add_argument("--task", default="reverse", help="such as reverse, addition, countdown. [reverse]")
-        parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", default=[1, 2, 3], metavar="S",
-                            help="of the runs. [1 2 3]")
+        add_seeds(parser, [1, 2, 3], "[1 2 3]")
         parser.add_argument("--workers", type=whole("workers"), metavar="N", help="runs at a time. [1]")
         parser.add_argument("--threads", type=whole("threads"), metavar="N", help="of torch, in each run. [1]")
         parser.add_argument("--log-dir", type=Path, metavar="DIR", help="the folder of the runs. [runs]")

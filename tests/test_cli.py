@@ -91,6 +91,19 @@ WRONG = {                                                                 # what
     "grid word": ("grid ppo 3", "spinup grid does not know what to do with '3'"),
     "grid flag": ("grid ppo --lrr 3", "spinup ppo has no flag --lrr. Did you mean '--lr'?"),
     "grid algorithm": ("grid pop --seed 3", "no algorithm 'pop'. Did you mean 'ppo'?"),
+    "grid seeds": ("grid ppo --seed --gamma 0.9", "--seed needs a value, as in --seed 1"),
+    "grid workers": ("grid ppo --seed 1 --workers 2 4", "--workers takes one value, not 2 4"),
+    "no environment": ("ppo --env=", "--env is empty; leave it out for CartPole-v1"),
+    "config twice": ("ppo --config twice.toml", "twice.toml has num-envs and num_envs, which are one setting"),
+    "long name": (f"ppo --exp-name {'x' * 300}", "has 300 bytes, and a folder's at most 200"),
+    "threads": ("ppo --threads 100000", "--threads must be from 0 to 256, not 100000"),
+    "seed twice": ("bench returns ppo --seeds 1 2 1", "--seeds has 1 more than once, which is one run"),
+    "flag of another benchmark": ("bench returns ppo --rounds 3", "spinup bench returns has no flag --rounds"),
+    "benchmark": ("bench time", "invalid choice: 'time'"),
+    "return": ("bench time-to ppo --return nan", "--return must be a finite number, not nan"),
+    "algorithm of a benchmark": ("bench time-to pop", "no algorithm 'pop'. Did you mean 'ppo'?"),
+    "method of a benchmark": ("bench accuracy reward_model", "invalid choice: 'reward_model'"),
+    "task without right answers": ("bench accuracy grpo --task taste", "--task taste has no right answers to count"),
     "episodes": ("eval runs --episodes 0", "--episodes must be at least 1, not 0"),
     "envs": ("envs --grep CartPolo", "no environment has 'CartPolo' in its id."),
     **{f"{command} {where}": (f"{command} {where}", where if where == "nowhere" else f"{where} holds no run")
@@ -111,6 +124,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, tre
     (tmp_path / "key.toml").write_text("totl_steps = 3")
     (tmp_path / "value.toml").write_text("lr = -1")
     (tmp_path / "env.toml").write_text("env = 5")
+    (tmp_path / "twice.toml").write_text("num-envs = 3\nnum_envs = 4")
     before = tree()
     check_refused(cli(*typed.split()), words)
     assert tree() == before and unwarned(recwarn)
@@ -219,6 +233,25 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
         path.write_text(content)
         for command in ("resume", "eval"):
             check_refused(cli(command, RUN), words)
+
+
+# Turned red by: believing what JSON or a table says, whatever it is.
+def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
+    assert cli("ppo", *TINY, "--exp-name", "x").code == 0
+    for file, content, command, words in (
+            ("result.json", b"{}", "resume", "result.json is not that of a run of spinup; delete it"),
+            ("result.json", b"[]", "resume", "result.json is not that of a run of spinup; delete it"),
+            ("progress.csv", b"steps\nfoo\n", "plot", "damaged (could not convert string to float: 'foo')"),
+            ("progress.csv", b"\xff\xfe\n1\n", "plot", "progress.csv is damaged ("),
+            ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "plot", "is not of a run of"),
+            ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}}', "eval",
+             "config.json lacks 'observation_space'")):
+        path = tmp_path / RUN / file
+        whole = path.read_bytes()
+        path.write_bytes(content)
+        check_refused(cli(command, RUN), words)
+        assert path.read_bytes() == content
+        path.write_bytes(whole)
 
 
 def test_a_folder_above_one_run_stands_for_it_and_above_several_is_refused(cli):

@@ -12,11 +12,14 @@ import numpy as np
 
 from llm.tasks.make import make_task
 from spinup.bench.speed import check_out, finish
+from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import finished
+from spinup.runs.grid import safe
 from spinup.runs.log import read_progress
 from spinup.runs.process import spinup
 
+MEASURE = "held_out_accuracy"
 PROBLEMS = 1000         # of the final evaluation, eight answers each
 SOON, LATE = 60, 120    # seconds of learning from rewards
 ACTOR_CRITIC = ("ppo", "vapo")                  # train two models, and promise nothing of the first minute
@@ -29,7 +32,9 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     Runs that are there already, finished, are not repeated; unfinished ones go on.
     """
     check_out(out)
-    name = f"bench_llm_{method}_{task.replace(':', '-').replace(',', '-')}"
+    if getattr(make_task(task), "measure", MEASURE) != MEASURE:
+        raise UserError(f"--task {task} has no right answers to count; choose another, such as reverse")
+    name = safe(f"bench_llm_{method}_{task}")
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(lambda seed: one(method, task, seed, name, threads, log_dir), seeds))
     for r in runs:

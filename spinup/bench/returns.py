@@ -1,16 +1,21 @@
 """The returns that a preset reaches, seed by seed: what a user would run, then what a user would evaluate."""
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from spinup.api import algorithm as algorithm_file
 from spinup.bench.speed import check_out, finish
-from spinup.runs.files import read_json
+from spinup.envs.make import find_id
+from spinup.runs.config import check_names
+from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
+from spinup.runs.presets import configure
 from spinup.runs.process import spinup
-from spinup.runs.statistics import bootstrap_interval
+from spinup.runs.statistics import in_words, interval
 
 # (algorithm, environment) -> {measure: the mean over seeds that is promised}
 GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
@@ -31,27 +36,31 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
     """
     check_out(out)
+    env, module = find_id(env), algorithm_file(algorithm)[0]
+    given = {"env": env, **({"compile": True} if compile else {})}
+    check_names(given, [f.name for f in fields(module.Config)], f"{algorithm} has no setting")
+    config, _ = configure(module, given)
     name = f"bench_{algorithm}_{env.replace('/', '-')}"
+    for seed in seeds:
+        folder = log_dir / name / f"{name}_s{seed}"
+        if (folder / "config.json").exists():
+            check_same(folder, algorithm, replace(config, seed=seed), HOW - {"compile"}, "choose another --log-dir")
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, compile), seeds))
     for r in runs:
         print(f"seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
               f"{r['steps']:,} steps in {r['seconds']:.0f} s")
-    config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
+    about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
     goal = GOALS.get((algorithm, env), {})
     result: dict[str, Any] = {
         "command": f"spinup bench returns {algorithm} --env {env} --seeds {' '.join(map(str, seeds))}"
                    f"{' --compile' * compile}",
-        "steps": runs[0]["steps"], "settings": config["config"], "versions": config["versions"], "git": config["git"],
+        "steps": runs[0]["steps"], "settings": about["config"], "versions": about["versions"], "git": about["git"],
         "goal": goal}
     for measure in ("R100", "E100"):
         values = [r[measure] for r in runs]
-        result[measure], words = {"mean": float(np.mean(values)), "seeds": values}, "one seed, which has no interval"
-        if len(values) > 1:
-            low, high = bootstrap_interval(values)
-            result[measure]["interval"] = [float(low), float(high)]
-            words = f"95 % interval of the mean over {len(values)} seeds: {low:.1f} to {high:.1f}"
-        print(f"{measure} {np.mean(values):.1f} ({words})")
+        result[measure] = {"mean": float(np.mean(values)), "interval": interval(values), "seeds": values}
+        print(f"{measure} {np.mean(values):.1f} (seeds: {len(values)}; {in_words(values, 1)})")
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
     return finish(result, out, runs=runs)
 
@@ -62,9 +71,9 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile:
     if not (folder / "config.json").exists():
         spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
                 *(["--compile"] if compile else []))
-    elif not (folder / "result.json").exists() or read_json(folder / "result.json")["status"] != "finished":
+    elif not finished(folder):
         spinup("resume", str(folder))
-    done, progress = read_json(folder / "result.json"), read_progress(folder)
+    done, progress = read_result(folder), read_progress(folder)
     evaluation = json.loads(spinup("eval", str(folder), "--json"))
     curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON knows no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}

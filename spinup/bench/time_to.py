@@ -14,7 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from spinup.api import algorithm
 from spinup.bench.speed import check_out, child, finish
+from spinup.envs.make import find_id
 from spinup.envs.vector import VectorEnv
 
 WINDOW = 20                                                               # episodes
@@ -28,6 +30,8 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
     """
     check_out(out)
+    algorithm(algo)
+    env = find_id(env)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)
     runs = []
@@ -37,7 +41,8 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
         print(f"seed {seed}  {run['seconds']:.2f} s   {run['steps']:,} steps{missed}", flush=True)
     middle = median(run["seconds"] if run["reached"] else math.inf for run in runs)
     met = middle <= goal if goal else all(run["reached"] for run in runs)
-    print(f"median {middle:.2f} s{f', goal {goal} s: ' + ('met' if met else 'missed') if goal else ''}")
+    found = f"{middle:.2f} s" if math.isfinite(middle) else "not reached"
+    print(f"median {found}{f', goal {goal} s: ' + ('met' if met else 'missed') if goal else ''}")
     seconds, steps = ([run[key] if run["reached"] else None for run in runs] for key in ("seconds", "steps"))
     return finish({"benchmark": "time-to", "algorithm": algo, "env": env, "target": target, "window": WINDOW,
                    "seeds": seeds, "seconds": seconds, "steps": steps,

@@ -36,6 +36,7 @@ class Range:
 
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
+Threads = Annotated[int, Range(0, 256)]                                   # torch dies of too many
 Seed = Annotated[int, Range(0, 2**63 - 1)]                                # what torch takes
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
@@ -53,7 +54,7 @@ class RunConfig:
     seed: Seed = 1                       # decides every random number; the same seed and machine give the same run
     total_steps: Count = 100_000         # steps of the whole run
     device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU where one helps, else the CPU
-    threads: Natural = 0                 # torch's threads; 0 chooses: 1 for narrow networks, 2 for wide ones, images
+    threads: Threads = 0                 # torch's threads; 0 chooses: 1 for narrow networks, 2 for wide ones, images
     log_dir: str = "runs"                # the folder that holds the experiments
     exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
     checkpoint_steps: Natural = 0        # steps between checkpoints; 0 means a twentieth of the run
@@ -230,6 +231,9 @@ def read_toml(path: Path, config: type[BaseConfig]) -> dict[str, Any]:
         raise UserError(f"--config {path}: {error.strerror.lower()}; give a readable TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"--config {path} is not TOML: {error}") from None
+    for name in data:
+        if "-" in name and (same := name.replace("-", "_")) in data:
+            raise UserError(f"{path} has {name} and {same}, which are one setting; leave one out")
     data = {k.replace("-", "_"): v for k, v in data.items()}
     known = [f.name for f in fields(config)]
     check_names(data, known, f"{path}: there is no setting")

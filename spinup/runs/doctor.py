@@ -17,7 +17,8 @@ from spinup.errors import UserError
 Line = tuple[str, str, str]                             # what, state, particulars
 # missing: something optional; problem: training will not work.
 COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
-CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil")
+CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil",
+        "filelock")
 # The extras of pyproject.toml, by the modules that their packages install.
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "multi": ("mpe2", "chess", "rlcard"), "grid": ("minigrid",),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),

@@ -11,8 +11,8 @@ from spinup.envs.make import OURS, EnvSource, env_name
 from spinup.envs.spaces import observation_view
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
+from spinup.runs import statistics
 from spinup.runs.policy import Policy
-from spinup.runs.statistics import bootstrap_interval
 
 UNSEEN = 1_000_000      # added to the seed, so that no episode was trained on: runs are seeded with small numbers
 LONGEST = 100_000       # steps after which an episode is taken to have no end
@@ -31,9 +31,12 @@ class Evaluation:
         return float(np.mean(self.returns))
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the mean over episodes of this one policy; other training seeds vary more."""
-        return bootstrap_interval(self.returns)
+    def interval(self) -> tuple[float, float] | None:
+        """95 % bootstrap interval of the mean over episodes of this one policy, None for fewer than three.
+
+        Other training seeds vary more.
+        """
+        return statistics.interval(self.returns)
 
     @property
     def min(self) -> float:
@@ -47,7 +50,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain data, for JSON."""
-        return {"episodes": len(self.returns), "mean": self.mean, "interval": list(self.interval),
+        return {"episodes": len(self.returns), "mean": self.mean, "interval": self.interval,
                 "min": self.min, "max": self.max, "length_mean": float(np.mean(self.lengths)),
                 "returns": self.returns, "lengths": self.lengths}
 

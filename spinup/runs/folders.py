@@ -20,6 +20,7 @@ from spinup.runs.policy import describe
 # Settings that say where and how to train, not what: a run may go on with others.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
        "workers", "save_replay"}
+LONGEST = 200           # bytes of a name: file systems take 255, and a run's seed and parts of files are added
 
 
 def source_name(source: object) -> str:
@@ -45,16 +46,30 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
     return root / leaf / f"{leaf}_s{config.seed}"
 
 
+def read_result(directory: Path) -> dict[str, Any]:
+    """What a run's result.json says of its end; nothing where it has not ended once. UserError where it is damaged."""
+    path = directory / "result.json"
+    if not path.exists():
+        return {}
+    data = read_json(path)
+    if not isinstance(data, dict) or not {"status", "steps"} <= set(data):
+        raise UserError(f"{describe(directory)}/result.json is not that of a run of spinup; delete it, and "
+                        "`spinup resume` goes on from the last checkpoint")
+    return data
+
+
 def finished(directory: Path) -> bool:
     """Whether a run is there, and complete."""
-    done = directory / "result.json"
-    return done.exists() and read_json(done)["status"] == "finished"
+    return read_result(directory).get("status") == "finished"
 
 
 def check_exp_name(name: str) -> None:
-    """UserError unless a folder can be called that."""
+    """UserError unless a folder can be called that, and those of its runs."""
     if Path(name).name != name or name in (".", ".."):
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
+    if len(name.encode()) > LONGEST:
+        raise UserError(f"the name {name[:40]}... has {len(name.encode())} bytes, and a folder's at most {LONGEST}; "
+                        "choose a shorter --exp-name")
 
 
 def check_writable(folder: Path) -> None:
@@ -110,7 +125,8 @@ def config_from_json(config_type: type[RunConfig], data: dict[str, Any]) -> RunC
 def read_run(directory: Path) -> dict[str, Any]:
     """The config.json of a run. UserError where it is missing, damaged, or of something else."""
     data = read_json(directory / "config.json")
-    if not isinstance(data, dict) or not {"algorithm", "config"} <= set(data):
+    if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
+            data.get("config"), dict) or "seed" not in data["config"] or not {"env", "task"} & set(data["config"]):
         raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
                         "runs/NAME/NAME_s1")
     return data

@@ -27,8 +27,8 @@ from rich.text import Text
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, short
-from spinup.runs.files import read_json
-from spinup.runs.folders import check_exp_name, check_same
+from spinup.runs.folders import check_exp_name, check_same, read_result
+from spinup.runs.statistics import interval
 
 POLL = 0.2                                              # seconds between looks at the processes
 OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
@@ -59,9 +59,8 @@ class Job:
             return 0
 
     def result(self) -> dict[str, Any]:
-        """What result.json says; nothing where the run has not ended once."""
-        path = self.directory / "result.json"
-        return read_json(path) if path.exists() else {}
+        """What result.json says."""
+        return read_result(self.directory)
 
 
 def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
@@ -107,6 +106,7 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
         name = "_".join([base, *(safe(f"{k}{v}") for k, v in flags.items() if len(set(varied[k])) > 1)])
         if names.setdefault(name.lower(), flags) is not flags:
             raise UserError(f"two variants would both be called {name}; give values that differ in letters and digits")
+        check_exp_name(name)
         for seed in seeds:
             own = {"exp-name": name, "log-dir": str(root), "seed": str(seed), "quiet": ""}
             jobs.append(Job(name, seed, {**flags, **own}, root / name / f"{name}_s{seed}"))
@@ -258,12 +258,11 @@ class Grid:
 
 def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
     """The cells of one variant."""
-    from spinup.runs.statistics import bootstrap_interval
     results = [j.result() for j in jobs if j.status == "finished"]
     returns = [r[r["measure"]] for r in results if r[r["measure"]] is not None]
-    interval = " to ".join(map(number, bootstrap_interval(returns))) if len(returns) > 1 else "-"
+    between = " to ".join(map(number, interval(returns) or ())) or "-"
     states = {s: n for s in ("finished", "failed", "interrupted", "waiting") if (n := sum(j.status == s for j in jobs))}
-    return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), interval,
+    return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), between,
             f"{np.mean([r['steps_per_second'] for r in results]):,.0f}" if results else "-",
             "finished" if list(states) == ["finished"] else ", ".join(f"{n} {s}" for s, n in states.items()))
 

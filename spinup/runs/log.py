@@ -20,9 +20,13 @@ class Log:
     def __init__(self, directory: Path, *, tensorboard: bool, wandb: bool, config: dict[str, Any],
                  position: dict[str, int] | None):
         self.directory, self.path, self.columns = directory, directory / "progress.csv", None
-        for file in [self.path, *self._events()]:             # there also where a run died before its first checkpoint
+        kept = position or {}                                 # nothing where a run died before its first checkpoint
+        if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
+            raise UserError(f"{self.path} has lost rows since the checkpoint; put it back, or train anew under another "
+                            "--exp-name")
+        for file in [self.path, *self._events()]:
             if file.exists():
-                os.truncate(file, (position or {}).get(file.name, 0))
+                os.truncate(file, min(kept.get(file.name, 0), file.stat().st_size))
         if self.path.exists() and self.path.stat().st_size:
             with open(self.path, newline="") as file:
                 self.columns = next(csv.reader(file))
@@ -81,14 +85,16 @@ def check_wandb(wanted: bool) -> None:
 
 
 def read_progress(directory: Path) -> dict[str, list[float]]:
-    """The columns of a run's `progress.csv`. UserError where there is none."""
+    """The columns of a run's `progress.csv`. UserError where there is none, or it is damaged."""
     path = Path(directory) / "progress.csv"
     try:
         with open(path, newline="") as file:
             rows = list(csv.reader(file))
+        columns = {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
+                   for i, name in enumerate(rows[0])} if len(rows) > 1 else {}
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None
-    if len(rows) < 2:
-        return {}
-    return {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])] for i, name in enumerate(rows[0])}
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{path} is damaged ({error}); put it back, or train anew under another --exp-name") from None
+    return columns

@@ -14,13 +14,12 @@ from spinup.runs.display import short
 from spinup.runs.files import write_whole
 from spinup.runs.folders import read_run
 from spinup.runs.log import read_progress
-from spinup.runs.statistics import bootstrap_interval
+from spinup.runs.statistics import ENOUGH, bootstrap_interval, interval
 
 if TYPE_CHECKING:                                            # it takes 0.3 s: imported where a picture is drawn
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ENOUGH = 3              # runs from which on a mean with an interval says more than the curves themselves
 POINTS = 200            # of a mean curve; as many as a run has rows
 MANY = 6                # curves beyond which the legend stands outside
 # Okabe and Ito's colours, which colour-blind people tell apart; yellow last, because it is faint on white.
@@ -225,22 +224,22 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     return paths
 
 
-def summary(directories: Sequence[Path], group: str = "experiment") -> list[dict[str, Any]]:
-    """What `plot` draws as a table: a row for each group, with the mean over its runs of the last number of their
-    measure, which `measure` names.
+def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:
+    """What `plot` draws as a table: a row for each group, with the mean over its runs of a column, their measure unless
+    `value` names another, in their last rows up to the step where the shortest of them ends.
 
-    `n` counts the runs in which an episode ended; `steps` are those of the shortest run; `low` and `high` bound the
-    95 % bootstrap interval over runs, and are NaN for fewer than three.
+    `n` counts the runs that have a number there; `steps` are those of the shortest run; `low` and `high` bound the 95 %
+    bootstrap interval over runs, and are NaN for fewer than three.
     """
     rows = []
-    for (env, measure), groups in grouped(find_curves(directories), group).items():
+    for (env, measure), groups in grouped(find_curves(directories), group, value).items():
         for label, members in groups.items():
-            last = [float(ys[-1]) for _, ys in (m.xy("steps", m.measure) for m in members) if len(ys)]
-            low, high = bootstrap_interval(last) if len(last) >= ENOUGH else (np.nan, np.nan)
-            rows.append({group: label, "env": env, "n": len(last),
-                         "steps": int(min(m.progress["steps"][-1] for m in members)),
-                         "measure": measure, "mean": float(np.mean(last)) if last else np.nan, "low": low,
-                         "high": high})
+            until = min(m.progress["steps"][-1] for m in members)
+            curves = (m.xy("steps", value or m.measure) for m in members)
+            last = [float(ys[xs <= until][-1]) for xs, ys in curves if (xs <= until).any()]
+            low, high = interval(last) or (np.nan, np.nan)
+            rows.append({group: label, "env": env, "n": len(last), "steps": int(until), "measure": measure,
+                         "mean": float(np.mean(last)) if last else np.nan, "low": low, "high": high})
     return rows
 
 

@@ -49,7 +49,9 @@ def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto", f
     """
     subject = "task" if method else "env"
     from_file = read_toml(Path(file), module.Config) if file else {}
-    value = given.get(subject) or from_file.get(subject) or getattr(module.Config, subject)
+    value = given.get(subject, from_file.get(subject, getattr(module.Config, subject)))
+    if isinstance(value, str) and not value:
+        raise UserError(f"--{subject} is empty; leave it out for {getattr(module.Config, subject)}")
     full = find_id(value) if isinstance(value, str) and not method else value            # CartPole is CartPole-v1
     name, values = choose_preset(module, full, preset, method)
     fixed = module.METHODS[method] if method else {}

@@ -1,7 +1,10 @@
 """What may be said of a mean over a few runs or episodes."""
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
+ENOUGH = 3              # values from which on an interval says something; that of two is these two
 BLOCK = 2_000_000       # numbers drawn at a time: 10,000 resamples of 10,000 episodes at once would take a gigabyte
 
 
@@ -25,3 +28,15 @@ def bootstrap_interval(values: ArrayLike, confidence: float = 0.95, resamples: i
                             for done in range(0, resamples, rows)])
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return (float(low), float(high)) if values.ndim == 1 else (low, high)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of their mean that users are told: none where they are fewer than ENOUGH."""
+    return bootstrap_interval(values) if len(values) >= ENOUGH else None
+
+
+def in_words(values: Sequence[float], digits: int) -> str:
+    """The same as it is printed."""
+    between = interval(values)
+    return (f"95 % interval {between[0]:.{digits}f} to {between[1]:.{digits}f}" if between
+            else f"no interval, which needs {ENOUGH} values")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from spinup.core.optim import FlatAdam
@@ -92,18 +93,29 @@ class Training:
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": versions(), "git": git_revision()}
         self._make_directory()
+        self.lock = FileLock(self.directory / ".lock", timeout=0)         # given back when the process ends, however
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise UserError(f"another process trains in {describe(self.directory)}; wait until it has ended, or stop "
+                            "it") from None
+        if not self.resumed:
+            write_json(self.directory / "config.json", description)
+        position = self.state["files"] if self.state else None
+        try:
+            self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
+                                config=config_to_json(self.config), position=position)
+        except UserError:
+            self.lock.release()
+            raise
         self.threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         self.interrupted = self.under_way = False
         self.handler_before = None
         if threading.current_thread() is threading.main_thread():
             self.handler_before = signal.signal(signal.SIGINT, self._interrupt)
-        if not self.resumed:
-            write_json(self.directory / "config.json", description)
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
                                f"{describe(self.directory)}", self.measure, self.config.quiet)
-        self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
-                            config=config_to_json(self.config), position=self.state["files"] if self.state else None)
         self.started = time.perf_counter()
         return self
 
@@ -122,6 +134,7 @@ class Training:
         self.display.close()
         self.log_file.close()
         self.close_subject()
+        self.lock.release()
         torch.set_num_threads(self.threads_before)
         if self.handler_before is not None:
             signal.signal(signal.SIGINT, self.handler_before)

@@ -110,7 +110,7 @@ def test_the_command_line_hands_on_threads(cli, monkeypatch):
     assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5").code == 0 and given["threads"] == 1
     assert cli("bench", "speed", "td3", "--env", "HalfCheetah-v5", "--threads", 2).code == 0 and given["threads"] == 2
     assert cli("bench", "speed", "td3", "--threads", 0).code == 2
-    assert "td3 on HalfCheetah-v5; sac on HalfCheetah-v5" in " ".join(cli("bench", "--help").out.split())
+    assert "td3 on HalfCheetah-v5; sac on HalfCheetah-v5" in " ".join(cli("bench", "speed", "--help").out.split())
 
 
 @pytest.mark.parametrize("algo, env", TASKS)
@@ -347,11 +347,14 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
 def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
     """A run of SAC that is there is evaluated; far from learned, it misses what its preset promises."""
     from spinup.algos import sac
-    name = "bench_sac_Pendulum-v1"
-    sac.train(sac.Config(env="Pendulum-v1", total_steps=250, learning_starts=200, hidden=(8,), seed=3, threads=1,
-                         log_dir=str(tmp_path), exp_name=name, quiet=True, tensorboard=False))
+    name, small = "bench_sac_Pendulum-v1", {"total_steps": 250, "learning_starts": 200, "hidden": (8,)}
+    sac.train(sac.Config(env="Pendulum-v1", **small, seed=3, threads=1, log_dir=str(tmp_path), exp_name=name,
+                         quiet=True, tensorboard=False))
+    with pytest.raises(UserError, match="a run with total_steps 250, not 20000; choose another --log-dir"):
+        returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
+    monkeypatch.setattr(returns_module, "configure", lambda module, given: (module.Config(**given, **small), "none"))
     capsys.readouterr()
-    assert returns_module.returns("sac", "Pendulum-v1", seeds=[3], log_dir=tmp_path) == 1
+    assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 1
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["goal"] == {"E100": -165} and not result["met"]
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200

@@ -244,6 +244,16 @@ def test_summary_is_what_was_drawn(tmp_path):
     assert (two["n"], two["mean"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
 
 
+# Turned red by: the last number of each run, however long, or the measure in place of the column that was asked for.
+def test_summary_compares_at_the_step_that_all_have_reached(tmp_path):
+    for seed, returns in enumerate(([10.0, 20.0], [10.0, 500.0, 500.0, 500.0], [10.0, 60.0, 400.0])):
+        write_run(tmp_path / "x" / f"x_s{seed}", returns)
+    (row,) = summary([tmp_path])
+    assert row["steps"] == 200 and row["mean"] == (20 + 500 + 60) / 3
+    (row,) = summary([tmp_path], value="kl")
+    assert row["measure"] == "kl" and row["mean"] == pytest.approx(0.01)
+
+
 @pytest.mark.parametrize(("given", "sentence"), [
     ({"value": "return_mean_10"}, "no run has a column 'return_mean_10'. Did you mean 'return_mean_100'?"),
     ({"group": "seed"}, "--group must be one of experiment, run, algorithm"),

@@ -143,6 +143,37 @@ def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, t
     assert read_json(directory / "result.json")["status"] == "finished"
 
 
+# Turned red by: a run that does not keep its folder to itself.
+def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp_path):
+    words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO]
+    process, directory = start(*words), tmp_path / RUN
+    wait_for(lambda: rows(directory) > 5, process)
+    refused = cli("resume", RUN)
+    assert refused.code == 2 and f"another process trains in {RUN}; wait until it has ended, or stop it" in refused.err
+    process.kill()
+    process.wait()
+    assert cli("resume", RUN).code == 0                                   # the dead keep nothing
+    steps = [float(line.split(",")[1]) for line in (directory / "progress.csv").read_text().splitlines()[1:]]
+    assert steps == sorted(set(steps))
+
+
+# Turned red by: os.truncate, which fills what is missing with zeros.
+def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_path):
+    process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
+    wait_for(lambda: rows(directory) > 10, process)
+    process.send_signal(signal.SIGINT)
+    assert process.end().code == 130
+    path = directory / "progress.csv"
+    whole = path.read_bytes()
+    for left in (whole[:300], None):
+        path.unlink() if left is None else path.write_bytes(left)
+        refused = cli("resume", RUN)
+        assert refused.code == 2 and "progress.csv has lost rows since the checkpoint; put it back" in refused.err
+        assert (path.read_bytes() if path.exists() else None) == left
+    path.write_bytes(whole)
+    assert cli("resume", RUN).code == 0 and b"\0" not in path.read_bytes()
+
+
 # Turns red (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
 @pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", "Ant-v5"])
 def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):

@@ -34,7 +34,7 @@ def test_the_folder_of_a_run_is_whole(cli, tmp_path):
     run = tmp_path / "runs/swing/swing_s7"
     files = {p.name for p in run.iterdir()}
     events = {name for name in files if name.startswith("events.out.tfevents.")}
-    assert files - events == {"config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"}
+    assert files - events == {".lock", "config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"}
     assert len(events) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["runs"]
 

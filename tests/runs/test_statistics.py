@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 
 from spinup.runs import statistics
-from spinup.runs.statistics import bootstrap_interval
+from spinup.runs.statistics import bootstrap_interval, in_words, interval
 
 
 def test_zeros_and_ones_give_the_quantiles_of_a_binomial():
@@ -36,6 +36,11 @@ def test_drawing_in_blocks_keeps_the_number_of_resamples(monkeypatch, block):
     monkeypatch.setattr(statistics, "BLOCK", block)
     monkeypatch.setattr(np, "quantile", lambda means, *a, **k: drawn.append(len(means)) or quantile(means, *a, **k))
     assert bootstrap_interval(range(8), resamples=100) == whole and drawn == [100]
+
+
+def test_of_two_values_no_interval_is_told():
+    assert interval([1.0, 2.0]) is None and in_words([1.0, 2.0], 1) == "no interval, which needs 3 values"
+    assert in_words([1.0, 1.0, 1.0], 2) == "95 % interval 1.00 to 1.00"
 
 
 @pytest.mark.parametrize(("values", "confidence"), [([], 0.95), ([1, 2], 1.0), ([1, 2], 95)])
