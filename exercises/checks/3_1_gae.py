@@ -21,13 +21,13 @@ def cases():
     half = torch.full((1, 3), 0.5)
     by_hand = {"rew": torch.tensor([[1.0, 0.0, 2.0]]), "value": half, "next_value": half, "gamma": 0.5, "lam": 0.5}
     found = [case(**by_hand, terminated=ends, truncated=no), case(**by_hand, terminated=no, truncated=ends),
-             case(**by_hand, terminated=no, truncated=no)]
+             case(**by_hand, terminated=no, truncated=no), case(**by_hand, terminated=ends, truncated=ends)]
     make = torch.Generator().manual_seed(0)
     for gamma, lam in ((0.99, 0.95), (0.9, 0.0), (0.9, 1.0), (1.0, 0.5)):
-        terminated, cut = (torch.rand(3, 12, generator=make) < 0.15 for _ in range(2))
+        terminated, truncated = (torch.rand(3, 12, generator=make) < 0.15 for _ in range(2))
         found.append(case(rew=torch.randn(3, 12, generator=make), value=torch.randn(3, 12, generator=make),
                           next_value=torch.randn(3, 12, generator=make), terminated=terminated,
-                          truncated=cut & ~terminated, gamma=gamma, lam=lam))
+                          truncated=truncated, gamma=gamma, lam=lam))
     return found
 
 
@@ -76,6 +76,17 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
 @gae.mistake("The sum goes on through truncated episodes: what follows in the batch is another episode there too.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~terminated)
+
+
+@gae.mistake("Where both flags are set the task is over, and the clock does not matter: V(s') must not count.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    delta = rew + gamma * next_value * (~terminated | truncated) - value
+    return backwards(delta, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("The sum goes on where both flags are set. An episode ends there as it does where one of them is.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * (terminated == truncated))
 
 
 @gae.mistake("The weights of later steps fall by gamma * lambda, not by lambda alone.")

@@ -37,9 +37,10 @@ def masked_cases():
     mask = torch.arange(6) < ends
     holes = torch.tensor([[False, True, True, False, True, False]]) & mask
     broken = torch.where(mask, k, torch.tensor([math.inf, math.nan, -math.inf, 7.0])[:, None])
-    return [case(k=torch.tensor([[1.0, 2.0, 5.0], [4.0, 0.5, 0.5]]),
-                 mask=torch.tensor([[True, True, False], [True, True, True]])),
-            case(k=k.clone().requires_grad_(), mask=mask), case(k=k, mask=holes), case(k=broken, mask=mask)]
+    by_hand = torch.tensor([[True, True, False], [True, True, True]])
+    return [case(k=torch.tensor([[1.0, 2.0, 5.0], [4.0, 0.5, 0.5]]), mask=by_hand),
+            case(k=k.clone().requires_grad_(), mask=mask), case(k=k, mask=holes), case(k=broken, mask=mask),
+            case(k=torch.tensor([[1.0, math.nan, 5.0], [4.0, 0.5, 0.5]]), mask=by_hand)]
 
 
 k1 = exercise.function("k1", cases())
@@ -148,6 +149,12 @@ def _(k, mask):
                          "they are NaN. Select what counts instead.")
 def _(k, mask):
     return (k * mask).sum(1)
+
+
+@kl_per_response.mistake("NaN counts as 0 in tokens of the response too: what went wrong there is hidden, and training "
+                         "goes on with a wrong number. Select by the mask alone.")
+def _(k, mask):
+    return (k.nan_to_num() * mask).sum(1)
 
 
 @kl_per_response.mistake("This is a mean over the tokens of a response. The log-probabilities of its tokens add up to "

@@ -17,7 +17,7 @@ exercise = Exercise(
 
 def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tuple[int, ...] = ()):
     """What N environments return in next-step mode, those in `over` just after an end. An observation is (number of the
-    environment, time of its own)."""
+    environment, place); an episode begins anywhere, and a step leads to a place beside, as a restart may too."""
     ended = torch.zeros(envs, dtype=torch.bool)
     ended[list(over)] = True
     before = ended.clone()
@@ -25,17 +25,18 @@ def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tu
     rew, terminated = torch.randn(envs, steps, generator=make), torch.zeros(envs, steps, dtype=torch.bool)
     rew = rew * (torch.rand(envs, steps, generator=make) < 0.5)           # many rewards of real steps are 0 too
     truncated, act = terminated.clone(), torch.randint(4, (envs, steps), generator=make)
+    first = torch.randint(-2, 3, (envs, steps + 1), generator=make).tolist()
     for n in range(envs):
-        clock = 3.0 * n
+        place = first[n][-1]
         for t in range(steps):
-            obs[n, t] = torch.tensor([n, clock])
+            obs[n, t] = torch.tensor([n, place])
             if ended[n]:
-                clock, rew[n, t], ended[n] = 0.0, 0.0, False
+                place, rew[n, t], ended[n] = first[n][t], 0.0, False
             else:
-                clock += 1
+                place += int(act[n, t]) % 2 * 2 - 1
                 end, cut = (torch.rand(2, generator=make) < chance).tolist()
-                terminated[n, t], truncated[n, t], ended[n] = end, cut and not end, end or cut
-            next_obs[n, t] = torch.tensor([n, clock])
+                terminated[n, t], truncated[n, t], ended[n] = end, cut, end or cut
+            next_obs[n, t] = torch.tensor([n, place])
     return case(obs=obs, act=act, rew=rew, next_obs=next_obs, terminated=terminated, truncated=truncated, ended=before)
 
 
@@ -46,7 +47,7 @@ def cases():
                "rew": torch.tensor([[1.0, 1.0, 0.0, 1.0]]), "next_obs": torch.tensor([[[1.0], [2.0], [0.0], [1.0]]]),
                "ended": torch.tensor([False])}
     make = torch.Generator().manual_seed(1)
-    return [case(**by_hand, terminated=end, truncated=no), case(**by_hand, terminated=no, truncated=end),
+    return [*(case(**by_hand, terminated=over, truncated=cut) for over, cut in ((end, no), (no, end), (end, end))),
             stream(make, 3, 12, 0.2), stream(make, 3, 6, 0.3, over=(0, 2)), stream(make, 4, 5, 0.0),
             stream(make, 2, 1, 0.9, over=(0, 1))]
 
@@ -89,6 +90,27 @@ def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(rew != 0, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
+@transitions.mistake("You tell false steps by where they lead: to an observation of 0, with a reward of 0. Episodes "
+                     "may begin elsewhere, and real steps may lead there; what tells is that the step before ended an "
+                     "episode.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen((next_obs.flatten(2)[..., -1] != 0) | (rew != 0), obs, act, rew, next_obs, terminated, truncated,
+                  ended)
+
+
+@transitions.mistake("You tell false steps by an observation that does not grow. Real steps may lead back, and a "
+                     "restart may lead forward; what tells is that the step before ended an episode.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(next_obs[..., -1] > obs[..., -1], obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("You tell false steps by how far they lead. A restart may lead to a place beside; what tells is "
+                     "that the step before ended an episode.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    near = (next_obs - obs).flatten(2)[..., -1].abs() == 1
+    return chosen(near, obs, act, rew, next_obs, terminated, truncated, ended)
+
+
 @transitions.mistake("You drop the step that ends an episode. That one was really taken, and it alone tells what an "
                      "end is worth; it is the one after it that was not.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
@@ -111,6 +133,11 @@ def _(obs, act, rew, next_obs, terminated, truncated, ended):
 @transitions.mistake("After a termination the false step is still there: both ways to end lead to a restart.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
+
+
+@transitions.mistake("Where both flags are set the false step is still there: the episode ended there too.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    return chosen(~before(terminated ^ truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
 @transitions.mistake("The first step of the batch is kept always. It is a restart too where the batch before ended "

@@ -35,7 +35,9 @@ def cases():
     return [case(logp=torch.full((2, 4), -1.0), adv=torch.tensor([[1.0, 1.0, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]),
                  mask=by_hand),
             of(logp, adv, mask), of(logp, adv, torch.ones_like(mask)), of(logp, adv, holes), of(logp, adv, empty),
-            of(torch.where(mask, logp, broken), torch.where(mask, adv, broken), mask)]
+            of(torch.where(mask, logp, broken), torch.where(mask, adv, broken), mask),
+            case(logp=torch.full((2, 4), -1.0), adv=torch.tensor([[1.0, math.nan, 1.0, 1.0], [-2.0, -2.0, 0.0, 0.0]]),
+                 mask=by_hand)]
 
 
 sequence_loss = exercise.function("sequence_loss", cases())
@@ -80,6 +82,13 @@ def _(logp, adv, mask):
                        "spoils the whole batch: select what counts.")
 def _(logp, adv, mask):
     return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
+
+
+@sequence_loss.mistake("NaN counts as 0 in tokens too: what went wrong there is hidden, and training goes on with a "
+                       "wrong number. What counts is for the mask alone to say.")
+def _(logp, adv, mask):
+    own = (adv.nan_to_num() * mask).sum(1, keepdim=True)
+    return with_advantage(logp, own / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
 @sequence_loss.mistake("Padding is multiplied by 0, and a row without a token of its own divides 0 by 0. Both are NaN: "

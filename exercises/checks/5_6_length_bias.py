@@ -28,7 +28,8 @@ def cases():
         found.append(case(logp=logp.requires_grad_(), adv=torch.randn(len(lengths), generator=make), mask=mask))
     anything = torch.tensor([[-1.0, -2.0], [-3.0, math.nan]], requires_grad=True)
     real = torch.tensor([[True, True], [True, False]])
-    return [*found, case(logp=anything, adv=torch.tensor([1.0, -1.0]), mask=real)]
+    unseen = torch.tensor([[-1.0, math.nan], [-3.0, -1.0]])               # a token that counts and is NaN
+    return [*found, *(case(logp=logp, adv=torch.tensor([1.0, -1.0]), mask=real) for logp in (anything, unseen))]
 
 
 policy_loss = exercise.function("policy_loss", cases())
@@ -60,6 +61,12 @@ def _(logp, adv, mask):
                      "choose with torch.where, or take logp[mask].")
 def _(logp, adv, mask):
     return (-adv[:, None] * logp * mask).sum() / mask.sum()
+
+
+@policy_loss.mistake("NaN counts as 0 in tokens too: what went wrong there is hidden, and training goes on with a "
+                     "wrong number. What counts is for the mask alone to say.")
+def _(logp, adv, mask):
+    return losses(logp, adv, mask).nansum() / mask.sum()
 
 
 @policy_loss.mistake("You divide by the longest response of the batch. The tokens of a batch weigh the same then, but "

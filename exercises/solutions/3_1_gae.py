@@ -10,7 +10,8 @@
 #
 # An episode can end in two ways. If it has **terminated**, there is no next state: its value is 0. If it was
 # **truncated**, a clock ran out: the next state has a value, which is given here as every other one. In both cases the
-# sum ends, because what follows in the batch is another episode.
+# sum ends, because what follows in the batch is another episode. Both may happen in the same step: then there is no
+# next state either.
 #
 # **You are done when** `spinup exercise check 3.1` says PASS.
 #
@@ -28,7 +29,7 @@ def gae(rew: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, trun
     Args:
         rew: rewards `[N, T]`, time last.
         value: V(s_t), `[N, T]`. next_value: V(s_{t+1}) of the state that the step really led to, `[N, T]`.
-        terminated, truncated: whether the episode ended with this step so, `[N, T]` bool.
+        terminated, truncated: whether the episode ended with this step so, `[N, T]` bool; both may be set.
         gamma, lam: discount and lambda.
 
     Returns:

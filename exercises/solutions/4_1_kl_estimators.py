@@ -15,7 +15,8 @@
 # The mean of $k_1$ over tokens drawn from $\pi$ is the divergence, but single values may be negative. $k_3$ adds
 # $r - 1$, whose mean is 0: the mean stays, no value is negative, and near the reference the noise falls. $k_2$ is never
 # negative either, and has a bias. The divergence of a whole response is the sum over its tokens. Responses are padded
-# to equal length, and what stands in the padding may be anything, infinity and NaN too.
+# to equal length, and what stands in the padding may be anything, infinity and NaN too. A NaN of a token of the
+# response must be seen in the sum.
 #
 # **You are done when** `spinup exercise check 4.1` says PASS.
 #

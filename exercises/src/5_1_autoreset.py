@@ -40,7 +40,8 @@ def transitions(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, termina
         act: the actions that were given to `step`, `[N, T]`.
         rew: the rewards that it returned, `[N, T]`.
         next_obs: the observations that it returned, `[N, T, *shape]`. obs[:, t + 1] is next_obs[:, t].
-        terminated: whether it said that the task ended, `[N, T]` bool. truncated: that the clock ran out, likewise.
+        terminated: whether it said that the task ended, `[N, T]` bool. truncated: that the clock ran out, likewise;
+            both may be set.
         ended: whether the call before the first of these had ended an episode, `[N]` bool.
 
     Returns:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from spinup.exercises.checks import Wrong
-from spinup.exercises.source import CONTENT, entries, load, signatures
+from spinup.exercises.source import CONTENT, Entry, entries, load, signatures
 from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
@@ -49,6 +49,30 @@ def test_every_mistake_is_told_by_its_own_name(entry):
             with pytest.raises(Wrong) as found:
                 exercise.check(student, "property")
             assert str(found.value) == message
+
+
+# Turned red by: cases of 3.1 that never set both flags, episodes of 5.1 that all begin at 0 and whose steps only lead
+# forward or far from any restart, no token of 4.1, 5.4, 5.6 that counts and is NaN.
+@pytest.mark.parametrize("name, line, instead", [
+    ("3_1_gae", "next_value * ~terminated", "next_value * (~terminated | truncated)"),
+    ("3_1_gae", "~(terminated | truncated)", "(terminated == truncated)"),
+    ("5_1_autoreset", "~torch.cat([ended[:, None], (terminated | truncated)[:, :-1]], 1)",
+     "~((next_obs.flatten(2)[..., -1] == 0) & (rew == 0))"),
+    ("5_1_autoreset", "~torch.cat([ended[:, None], (terminated | truncated)[:, :-1]], 1)",
+     "next_obs[..., -1] > obs[..., -1]"),
+    ("5_1_autoreset", "~torch.cat([ended[:, None], (terminated | truncated)[:, :-1]], 1)",
+     "((next_obs - obs)[..., -1].abs() == 1) | (rew != 0)"),
+    ("5_1_autoreset", "(terminated | truncated)", "(terminated ^ truncated)"),
+    ("4_1_kl_estimators", "torch.where(mask, k, 0.0).sum(1)", "(torch.nan_to_num(k) * mask).sum(1)"),
+    ("4_1_kl_estimators", "torch.where(mask, k, 0.0).sum(1)", "torch.where(mask, k, 0.0).nansum(1)"),
+    ("5_4_padding", "torch.where(mask, adv, 0.0)", "(torch.nan_to_num(adv) * mask)"),
+    ("5_6_length_bias", "each.sum()", "each.nansum()")])
+def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_path):
+    text = (CONTENT / "solutions" / f"{name}.py").read_text()
+    assert text.count(line) == 1
+    (tmp_path / f"{name}.py").write_text(text.replace(line, instead))
+    with pytest.raises(Wrong):
+        Entry(name).checks.check(load(tmp_path / f"{name}.py"), "property")
 
 
 @each
