@@ -36,6 +36,10 @@ class Wrong(Exception):
         self.function = function
 
 
+class Overwritten(Exception):
+    """A tensor was changed in place, and its gradient needs what was there before."""
+
+
 def case(**inputs: Any) -> Case:
     """Inputs by name. Derivatives are compared too, by each tensor that requires them."""
     return inputs
@@ -172,7 +176,10 @@ def outcome(function: Callable[..., Any], inputs: Case, view: Callable[[Any], An
                     if isinstance(x, Tensor | np.ndarray) and not equal(x, given[name], 0.0))
     total = sum((x.sum() for x in tensors(value) if x.requires_grad), torch.zeros(()))
     if leaves and total.requires_grad:
-        found = torch.autograd.grad(total, leaves, allow_unused=True)
+        try:
+            found = torch.autograd.grad(total, leaves, allow_unused=True)
+        except RuntimeError as error:
+            return Outcome(error=Overwritten() if "inplace operation" in str(error) else error)
         gradients = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True))
     else:
         gradients = tuple(torch.zeros_like(x) for x in leaves)
@@ -220,6 +227,9 @@ def numeric(x: Any) -> bool:
 
 def explain(name: str, inputs: Case, expected: Outcome, got: Outcome, close: float) -> str:
     """What is different, in a sentence, with the inputs where they are small."""
+    if isinstance(got.error, Overwritten):
+        return (f"{name} changes in place, as clamp_, *= and x[...] = do, a tensor that the gradient still needs; make "
+                "a new tensor instead")
     if got.error is not None:
         said = " ".join(f"{type(got.error).__name__}: {got.error}".split())[:500]
         return f"{name} raised {said}" + on(inputs)

@@ -1,6 +1,8 @@
 """What a check says of a student's file: first without running it, then from a process of its own."""
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ GRACE = 30.0             # seconds for Python to start, after which a check that
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # after which a level is given up
 LEVELS = ("static", *SECONDS)
 PRINTED = 4000          # characters of what a file printed that are shown
+MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?
 
 
 @dataclass
@@ -45,7 +48,7 @@ def python_of(file: Path) -> tuple[str, list[str]]:
             if cell["cell_type"] == "code":
                 number += 1
                 source = "".join(cell["source"]).splitlines()
-                code += [f"# {x}" if x.lstrip().startswith(("%", "!")) else x for x in source]
+                code += plain(source)
                 names += [f"cell {number}, line {i}" for i in range(1, len(source) + 1)]
         return "\n".join(code) + "\n", [*names, "its end"]
     except OSError as error:
@@ -54,6 +57,19 @@ def python_of(file: Path) -> tuple[str, list[str]]:
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
         raise UserError(f"{file} is damaged; `spinup exercise reset` puts back the one you began with and keeps yours "
                         "beside it") from None
+
+
+def plain(cell: list[str]) -> list[str]:
+    """The lines of a cell; those that only a notebook understands, and on which Python stops, are comments."""
+    while True:
+        try:
+            ast.parse("\n".join(cell))
+            return cell
+        except (SyntaxError, ValueError) as error:
+            at = (getattr(error, "lineno", 0) or 0) - 1
+            if not 0 <= at < len(cell) or not MAGIC.fullmatch(cell[at]):
+                return cell
+            cell = [*cell[:at], f"# {cell[at]}", *cell[at + 1:]]
 
 
 def static(entry: Entry, text: str) -> Verdict:
@@ -97,9 +113,9 @@ def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: V
         copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
         copy.write_text(text, encoding="utf-8")
         child = subprocess.Popen(
-            [sys.executable, "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels), str(seconds),
-             str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed, cwd=file.resolve().parent,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
+             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
         ended = "it ended its process (exit code {}) before the check was done"
         try:
             child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot

@@ -8,7 +8,7 @@ import torch
 from spinup.exercises import verdict as verdicts
 from spinup.exercises.checks import Exercise, Wrong, case, equal
 from spinup.exercises.source import CONTENT, Entry, solution, student
-from spinup.exercises.verdict import check
+from spinup.exercises.verdict import check, python_of
 
 GAE = Entry("3_1_gae")
 RIGHT = (CONTENT / "solutions" / "3_1_gae.py").read_text()
@@ -76,6 +76,29 @@ def test_a_notebook_is_checked_and_its_cell_named(tmp_path):
     assert check(GAE, file).message.startswith("3_1_gae.ipynb, cell 2, line 2: it cannot be loaded (NameError")
 
 
+# Turned red by: every line that begins with % taken for a magic, a question about a name taken for Python.
+@pytest.mark.parametrize("cell, read", [
+    ("x = (7\n     % 4)\n", "x = (7\n     % 4)\n"), ("torch.sum?\nx = 1", "# torch.sum?\nx = 1\n"),
+    ("%time\nx = (7\n     % 4)\n!echo '\n?x", "# %time\nx = (7\n     % 4)\n# !echo '\n# ?x\n"),
+    ('x = """\n!a\nwhy?\n"""', 'x = """\n!a\nwhy?\n"""\n'), ("return x?", "return x?\n"),
+    ("if x:\n    x?", "if x:\n#     x?\n")])
+def test_lines_of_a_notebook_that_are_no_python_are_comments(cell, read, tmp_path):
+    file = tmp_path / "3_1_gae.ipynb"
+    file.write_text(json.dumps({"cells": [{"cell_type": "code", "source": cell.splitlines(keepends=True)}]}))
+    assert python_of(file)[0] == read
+
+
+# Turned red by: a child that looks for modules in the student's folder first, or not at all.
+def test_modules_beside_a_file_are_found_after_those_of_python(tmp_path):
+    for name in ("random", "torch", "numpy", "json"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('mine')")
+    (tmp_path / "helper.py").write_text("import random\nseven = random.Random(0).randint(7, 7)\n")
+    file = tmp_path / "3_1_gae.py"
+    file.write_text("from helper import seven\nassert seven == 7\n" + RIGHT)
+    found = check(GAE, file)
+    assert found.passed, found.message
+
+
 def test_a_source_becomes_a_students_file_and_a_solution():
     text = "a = 1\n# BEGIN SOLUTION\nb = 2\n# END SOLUTION\ndef f():\n    # BEGIN SOLUTION\n    # STUB: # Think.\n" \
            "    # STUB: raise X\n    return 3\n    # END SOLUTION\n"
@@ -109,6 +132,16 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
         return
     with pytest.raises(Wrong, match=message):
         function.check(mine)
+
+
+# Turned red by: derivatives that are asked for where nothing catches what they raise.
+def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path):
+    file, clipped = tmp_path / "3_2_clipped_objective.py", Entry("3_2_clipped_objective")
+    text = (CONTENT / "solutions" / file.name).read_text()
+    file.write_text(text.replace("ratio.clamp(", "ratio.clamp_("))
+    found = check(clipped, file)
+    line = text[:text.index("def clipped_loss")].count("\n") + 1
+    assert not found.passed and found.message.startswith(f"{file.name}, line {line}: clipped_loss changes in place")
 
 
 @pytest.mark.parametrize("one, other, same", [
