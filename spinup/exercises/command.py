@@ -188,7 +188,10 @@ def watch(argv: list[str]) -> int:
     entry = current(workspace, args.id)
     workspace.begin(entry)
     while True:
-        changed = workspace.file(entry).stat().st_mtime
+        try:
+            changed = workspace.file(entry).stat().st_mtime
+        except FileNotFoundError:
+            changed = seen                                                # an editor is about to put it back
         if changed != seen:
             seen = changed
             if say.console.is_terminal and not args.json:

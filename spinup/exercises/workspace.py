@@ -23,11 +23,13 @@ class Workspace:
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
-        """A new one, or that which is there."""
+        """A new one, or that which is there. UserError where it cannot be made."""
         if not (folder / STATE).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / STATE).parent.mkdir(exist_ok=True)
-            write_json(folder / STATE, {"exercises": {}})
+            try:
+                (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
+                write_json(folder / STATE, {"exercises": {}})
+            except OSError as error:
+                raise UserError(f"cannot create {folder} ({error.strerror.lower()}); choose another name") from None
         return cls(folder)
 
     @classmethod
@@ -80,10 +82,13 @@ class Workspace:
 def read(path: Path) -> dict[str, dict[str, Any]]:
     """What the state file says. UserError where it is damaged."""
     try:
-        return json.loads(path.read_text())["exercises"]
+        found = json.loads(path.read_text())["exercises"]
+        if isinstance(found, dict) and all(isinstance(known, dict) for known in found.values()):
+            return found
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: your files "
-                        "stay, and a check passes them again") from None
+        pass
+    raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: your files stay, "
+                    "and a check passes them again")
 
 
 def stamp() -> str:

@@ -111,6 +111,15 @@ def test_watching_checks_until_it_passes(work, cli, monkeypatch):
     assert done.code == 0 and done.out.count("NOT YET") == 1 and done.out.count("TO DO") == 1 and "PASS" in done.out
 
 
+# Turned red by: a look at the file that ends in a traceback while an editor that saves by renaming has it away.
+def test_watching_goes_on_while_the_file_is_away(work, cli, monkeypatch):
+    from spinup.exercises import command
+    saves = iter([(work / f"{FIRST.name}.py").unlink, lambda: None, lambda: solve(work, FIRST)])
+    monkeypatch.setattr(command, "pause", lambda: next(saves)())
+    done = cli("exercise", "watch", FIRST.id)
+    assert done.code == 0 and done.out.count("TO DO") == 1 and "PASS" in done.out
+
+
 def test_several_are_checked_at_once(work, cli):
     assert "no exercise has been begun here" in cli("exercise", "check", "--all").err
     for entry in (FIRST, SECOND):
@@ -137,10 +146,21 @@ def test_outside_of_a_folder_of_exercises_one_is_told_how_to_make_it(cli):
     assert "spinup exercise init DIR" in cli("exercise").out
 
 
-def test_a_damaged_state_is_named(work, cli):
-    (work / STATE).write_text("{")
-    done = cli("exercise", "list")
-    assert done.code == 2 and "state.json is damaged; remove it" in done.err
+# Turned red by: a folder that cannot be made, and an error of the system's that nothing catches.
+def test_a_folder_below_a_file_is_refused(tmp_path, cli):
+    (tmp_path / "mine").write_text("")
+    done = cli("exercise", "init", "mine/rl")
+    assert done.code == 2 and done.err.count("\n") == 1 and "cannot create mine/rl (not a directory)" in done.err
+
+
+# Turned red by: a state that is JSON and of which nobody asks what is in it.
+@pytest.mark.parametrize("text", ["{", "[]", '{"exercises": []}', '{"exercises": {"1.1": 3}}'])
+def test_a_damaged_state_is_named(text, work, cli):
+    (work / STATE).write_text(text)
+    for words in ("list",), ("check",), ("start",), ("init", "."):
+        done = cli("exercise", *words)
+        assert done.code == 2 and "state.json is damaged; remove it" in done.err and done.err.count("\n") == 1
+    assert (work / STATE).read_text() == text
 
 
 # Turned red by: learning that stands in the way of passing, or that a program cannot see to have failed.
