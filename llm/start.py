@@ -14,7 +14,7 @@ from torch import nn
 from llm.config import LanguageConfig
 from llm.policy.policy import check_context
 from llm.policy.scalar import RewardModel, ScalarModel
-from llm.policy.tokenizer import CharTokenizer, Tokenizer
+from llm.policy.tokenizer import CharTokenizer, Tokenizer, tokens_with
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task, judge_all
 from spinup.errors import UserError
@@ -132,10 +132,10 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     settings: the next run that needs it finds it there.
     """
     from llm.algos import sft
+    start = check(cfg, task) if resume is None else None      # what would stop the run itself, before minutes are spent
     if cfg.model:
-        return on_device(load_model(cfg.model), cfg)
-    if resume is None:                                        # what would stop the run itself, before minutes are spent
-        check(cfg, task)
+        return on_device(start or load_model(cfg.model), cfg)
+    if start:
         free_directory("llm", task.name, cfg)
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
@@ -211,12 +211,27 @@ def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))
 
 
+def check_judge(task: Task, tokenizer: Tokenizer) -> None:
+    """UserError where a reward model judges the task that cannot read what a policy with this tokenizer writes."""
+    from llm.tasks.make import ModelJudged
+    judge = task.function.tokenizer if isinstance(task, ModelJudged) else None
+    if isinstance(judge, CharTokenizer) and isinstance(tokenizer, CharTokenizer):
+        strange = "".join(sorted(set(tokenizer.alphabet) - set(judge.alphabet)))
+        if strange:
+            raise UserError(f"the reward model does not fit the task {task.name}, for it cannot read {strange!r}; make "
+                            "one for this task with: spinup llm reward_model")
+
+
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
     """What a run of these settings would begin with, unless that is given as `start`; UserError where it could not
     begin. Makes nothing."""
     from llm.tasks.make import make_task
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
-    check_context(longest_prompt(task, start.tokenizer), cfg.max_tokens or task.max_tokens, start.model)
+    prompt, response = longest_prompt(task, start.tokenizer), cfg.max_tokens or task.max_tokens
+    check_context(prompt, response, start.model)
+    check_context(prompt, response + getattr(cfg, "overlong", 0), start.model, "--overlong")
+    tokens_with(getattr(cfg, "step", ""), start.tokenizer)
+    check_judge(task, start.tokenizer)
     check_writable(Path(cfg.log_dir))
     return start

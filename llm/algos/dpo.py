@@ -36,7 +36,7 @@ from llm.algos.reward_model import bradley_terry
 from llm.config import PreferenceConfig
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl, score
-from llm.policy.tokenizer import Tokenizer
+from llm.policy.tokenizer import tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.run import Batch, Loss, Result, Run
 from llm.start import find_start
@@ -63,18 +63,16 @@ class Config(PreferenceConfig):
     total_steps: Count = 300             # updates; with few pairs they come again and again, and are learned by heart
     lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.draw == 1:
+            raise UserError("of the responses to a prompt the best is compared with the worst, and --draw 1 leaves "
+                            "nothing to compare; choose 2 or more, or 0 for fixed pairs")
+
 
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
     """`[pairs]`: 1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
-
-
-def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens that hold this text, perhaps among more; UserError where it is a text and none does."""
-    found = [i for i in range(tokenizer.vocab_size) if text in tokenizer.decode([i])] if text else []
-    if text and not found:
-        raise UserError(f"no token of this tokenizer holds --step {text!r}; choose a shorter one")
-    return found
 
 
 def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:

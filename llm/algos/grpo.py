@@ -38,6 +38,7 @@ from spinup.algos.ppo import clipped_surrogate
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
 from spinup.core.optim import FlatAdam, step_size
+from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 METHODS = {"grpo": {"scale": "group", "average": "sequence"},
@@ -60,6 +61,15 @@ class Config(LearningConfig):
     warmup: Natural = 50                 # updates in which lr grows to that; with 10, one seed in three collapsed
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.samples == 1:
+            raise UserError("the responses to a prompt are compared with each other, and --samples 1 leaves nothing to "
+                            "compare; choose 2 or more")
+        if self.minibatches > (most := self.prompts * self.samples):
+            raise UserError(f"--minibatches {self.minibatches} is more than the responses of an update, --prompts "
+                            f"{self.prompts} x --samples {self.samples} = {most}; choose at most {most}")
 
 
 def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
@@ -125,7 +135,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
             if cfg.draws > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]
-            denominator = (counted.sum() if cfg.average == "token" else len(counted)) / cfg.minibatches
+            pieces = min(cfg.minibatches, max(1, len(counted)))
+            denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
             before = run.start_logp(batch) if cfg.kl_coef else r.logp
 
             # Update.

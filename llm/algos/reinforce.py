@@ -32,6 +32,7 @@ from spinup.core.kl import k1
 from spinup.core.masked import aggregate, select, whiten
 from spinup.core.optim import FlatAdam, step_size
 from spinup.core.returns import discounted
+from spinup.errors import UserError
 from spinup.runs.config import Natural, NonNegative, Positive, Unit
 
 METHODS = {"reinforce": {"baseline": "mean"}, "rloo": {"baseline": "others"}, "remax": {"baseline": "greedy"},
@@ -47,6 +48,12 @@ class Config(LearningConfig):
     warmup: Natural = 50                 # updates in which lr grows to that; with 10, one seed in three collapsed
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.baseline == "others" and self.samples == 1:
+            raise UserError("a response is compared with the others to the same prompt, and --samples 1 leaves none; "
+                            "choose 2 or more")
 
 
 def leave_one_out(rewards: Tensor, samples: int) -> Tensor:

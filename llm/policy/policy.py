@@ -28,7 +28,14 @@ class LanguagePolicy:
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
     def respond(self, prompt: str, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
-        """`samples` responses to one prompt; `greedy` takes the likeliest token each time."""
+        """`samples` responses to one prompt; `greedy` takes the likeliest token each time.
+
+        max_tokens: of a response; 0 means as many as in training.
+        UserError for less than that, or than one sample; and where `respond_all` has one.
+        """
+        for name, number, least in ("samples", samples, 1), ("max_tokens", max_tokens, 0):
+            if number < least:
+                raise UserError(f"{name} must be at least {least}, not {number}")
         return self.respond_all([prompt], samples, None if greedy else self.generator, max_tokens or self.max_tokens)
 
     def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None,
@@ -36,9 +43,11 @@ class LanguagePolicy:
         """`samples` responses to each prompt, those of a prompt together.
 
         generator: None takes the likeliest token each time.
-        UserError where a prompt and its response do not fit the model.
+        UserError where a prompt is empty, or does not fit the model with its response.
         """
         rows = [self.tokenizer.prompt(p) for p in prompts]
+        if not all(rows):
+            raise UserError("a prompt is empty; write at least one character")
         check_context(max(map(len, rows)), max_tokens, self.model)
         r = self.sampler(Prompts.of(rows, self.model.device), samples=samples, max_tokens=max_tokens,
                          generator=generator, temperature=self.temperature, tool=for_tokens(self.tool, self.tokenizer))
@@ -59,8 +68,8 @@ def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -
     return tool if call else None
 
 
-def check_context(prompt: int, response: int, model: Transformer) -> None:
-    """UserError where a prompt and its response do not fit the model."""
+def check_context(prompt: int, response: int, model: Transformer, setting: str = "--max-tokens") -> None:
+    """UserError where a prompt and its response do not fit the model, because of that setting."""
     if prompt + response > model.shape.context:
         raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
-                        f"of {model.shape.context}; choose a smaller --max-tokens or shorter prompts")
+                        f"of {model.shape.context}; choose a smaller {setting} or shorter prompts")

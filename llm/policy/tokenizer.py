@@ -126,6 +126,14 @@ class HFTokenizer:
         self.tokenizer.save_pretrained(folder)
 
 
+def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The tokens that hold this text, perhaps among more; UserError where it is a text and none does."""
+    found = [i for i in range(tokenizer.vocab_size) if text in tokenizer.decode([i])] if text else []
+    if text and not found:
+        raise UserError(f"no token of this tokenizer holds --step {text!r}; choose a shorter one")
+    return found
+
+
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """The tokenizer in a model's folder, ours or Hugging Face's; UserError where it holds none that can be opened."""
     file = Path(folder, CHARACTERS)

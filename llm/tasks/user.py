@@ -5,6 +5,8 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
+from numbers import Real
 from pathlib import Path
 from reprlib import Repr
 from traceback import extract_tb
@@ -67,6 +69,9 @@ class UserTask:
         if strange:
             raise UserError(f"{where} uses {strange!r}, which the alphabet lacks; add it there")
         answer = row.get("answer")
+        if isinstance(answer, bool) or not isinstance(answer, str | Real | None):
+            raise UserError(f'{where} has an "answer" that is no text or number; write {{"prompt": "...", "answer": '
+                            '"..."}')
         return Problem(prompt, "" if answer is None else str(answer), {k: v for k, v in row.items() if k != "prompt"})
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
@@ -139,8 +144,8 @@ def judge(function: Reward, prompt: str, response: str) -> float:
     here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
     try:
         result = function(prompt, response)
-    except Exception as error:
-        last = extract_tb(error.__traceback__)[-1]                        # our own line where it takes other arguments
+    except (Exception, SystemExit) as error:
+        last = extract_tb(error.__traceback__)[-1]                        # our own line where it is not Python's
         where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
         raise UserError(f"the reward function failed {here}: {described(error)}{where}") from error
     try:
@@ -153,12 +158,24 @@ def judge(function: Reward, prompt: str, response: str) -> float:
 
 
 def as_reward(reward: str | Reward | None) -> Reward | None:
-    """A function as it is, or loaded where it is "file.py:function"; UserError for anything that cannot be called."""
-    if isinstance(reward, str):
-        return load_reward(reward)
-    if reward is not None and not callable(reward):
-        raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(reward)}")
-    return reward
+    """A function as it is, or loaded where it is "file.py:function"; UserError for anything that cannot be called with
+    a prompt and a response.
+    """
+    function = load_reward(reward) if isinstance(reward, str) else reward
+    if function is None:
+        return None
+    if not callable(function):
+        raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(function)}")
+    try:
+        takes = signature(function)
+    except ValueError:                                                    # some that are not Python's do not say
+        return function
+    try:
+        takes.bind("prompt", "response")
+    except TypeError:
+        name = f"--reward {reward}" if isinstance(reward, str) else "the reward function"
+        raise UserError(f"{name} takes {takes}; write it as a function of (prompt, response)") from None
+    return function
 
 
 def load_reward(text: str) -> Reward:

@@ -47,6 +47,12 @@ def fails(prompt, response):
 def text(prompt, response):
     return "good"
 
+def leaves(prompt, response):
+    raise SystemExit(3)
+
+def alone(response):
+    return 1
+
 nothing = 3
 '''
 FILES = {
@@ -54,6 +60,7 @@ FILES = {
     "two.jsonl": '{"prompt": "a>", "answer": "b"}\n{"prompt": "b>", "answer": "a"}\n',
     "cut.jsonl": '{"prompt": "a>", "answer": "b"}\n{"prompt": "b>", "ans\n', "list.jsonl": '["a>", "b"]\n',
     "open.jsonl": '{"prompt": "a>"}\n{"prompt": "b>"}\n', "one.jsonl": '{"prompt": "a>", "answer": "b"}\n',
+    "many.jsonl": '{"prompt": "a>", "answer": ["b", "c"]}\n',
     "long.jsonl": "".join(json.dumps({"prompt": letter * 600, "answer": "a"}) + "\n" for letter in "ab"),
     "gpt/config.json": '{"architectures": ["GPT2LMHeadModel"]}', "bare/config.json": json.dumps(QWEN),
     "cut/config.json": '{"architectures": ', "empty/readme.txt": "",
@@ -78,6 +85,17 @@ WRONG = {                                                                 # what
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
     "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into even parts; choose --heads 4"),
     "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into even parts"),
+    "group of one": ("llm grpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
+    "group of one of another": ("llm dapo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
+    "no others": ("llm rloo --samples 1", "the others to the same prompt, and --samples 1 leaves none; choose 2 or"),
+    "one response": ("llm online_dpo --draw 1", "--draw 1 leaves nothing to compare; choose 2 or more, or 0 for fixed"),
+    "minibatches": ("llm grpo --prompts 2 --samples 4 --minibatches 9",
+                    "--minibatches 9 is more than the responses of an update, --prompts 2 x --samples 4 = 8; choose at "
+                    "most 8"),
+    "step": ("llm step_dpo --step zz", "no token of this tokenizer holds --step 'zz'; choose a shorter one"),
+    "step of a model": ("llm step_dpo --step zz --model {model}", "no token of this tokenizer holds --step 'zz'"),
+    "buffer": ("llm grpo --overlong 600", "longer than the model's context of 512; choose a smaller --overlong or"),
+    "buffer of a model": ("llm grpo --overlong 600 --model {model}", "choose a smaller --overlong or"),
     "text": ("llm grpo --task open.jsonl --reward score.py:one",
              "the prompts of open are ordinary text, which a small character model cannot read; give --model"),
     "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs its file"),
@@ -99,6 +117,9 @@ WRONG = {                                                                 # what
     "reward's name": ("llm grpo --reward score.py:fail", "no 'fail' in score.py. Did you mean 'fails'?"),
     "reward a number": ("llm grpo --reward score.py:nothing", "nothing is no function"),
     "reward broken": ("llm grpo --reward broken.py:one", "broken.py cannot be imported: ModuleNotFoundError"),
+    "reward of one": ("llm grpo --reward score.py:alone",
+                      "--reward score.py:alone takes (response); write it as a function of (prompt, response)"),
+    "answers": ("llm grpo --task many.jsonl", 'many.jsonl, line 1 has an "answer" that is no text or number; write {'),
     "prompts missing": ("llm grpo --task nowhere.jsonl", "nowhere.jsonl cannot be read (no such file or directory)"),
     "prompts cut": ("llm grpo --task cut.jsonl", "cut.jsonl, line 2 is not JSON"),
     "prompts a list": ("llm grpo --task list.jsonl", "list.jsonl, line 1 is no JSON object"),
@@ -160,7 +181,9 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
     ("text", r"the reward function must return a finite number, and returned 'good' for the prompt '[a-j]{2}>' and the "
-             r"response '[a-j>]*'")])
+             r"response '[a-j>]*'"),
+    ("leaves", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': SystemExit: 3 "
+               r"\(.*score.py, line 15\)")])
 def test_a_reward_that_fails_is_shown_what_it_was_given(name, words, cli, files, beginner, tmp_path):
     done = cli("llm", "grpo", *WORDS, "--model", beginner, "--reward", f"score.py:{name}", "--exp-name", "x")
     assert done.code == 2 and re.fullmatch(f"spinup: {words}\n", done.err)
@@ -429,6 +452,22 @@ def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
         f"{learned['judge']}: {right / 40:.3f} of 40 held-out pairs ranked rightly (95 % interval {low:.3f} to "
         f"{high:.3f})\n")
     assert cli("watch", learned["judge"], "--episodes", 40, "--seed", 1).out.splitlines() != shown
+
+
+# Turned red by: a check that comes after imitation, or in one of the ways to begin alone.
+@pytest.mark.parametrize("typed", ["ppo", "ppo --model {sft}", "sft"])
+def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree):
+    method, *words = typed.format(**learned).split()
+    letters = 8 if words else 10
+    folder = learned["judge"]
+    if words:
+        folder = shutil.copytree(folder, "judge")
+        write_json(Path("judge/config.json"), read_json(Path("judge/config.json")) | {"alphabet": "abcdefxy>"})
+    before, strange = tree(), "gh" if words else "ij"
+    check_refused(cli("llm", method, *words, "--task", f"taste:letters={letters}", "--reward", folder),
+                  f"the reward model does not fit the task taste, for it cannot read {strange!r}; make one for this "
+                  "task with: spinup llm reward_model")
+    assert tree() == before
 
 
 # Turned red by: a traceback where the start has moved, or where nothing can be said.

@@ -361,6 +361,16 @@ def test_dapo_uses_as_many_groups_as_were_asked_for(watch):
     assert sorted(seen.updates[0][1].tolist()) == list(range(4, 12))
 
 
+# Turned red by: as many pieces as were asked for in the denominator, with which fewer of them step farther.
+def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
+    seen = watch("dapo", lambda draw: BAD + MIXED, total_steps=1, overlong=0, draws=2, minibatches=8)
+    assert len(seen.updates) == 8 and all(len(update[1]) == 1 for update in seen.updates)
+    seen = watch("dapo", lambda draw: [BAD + BAD, BAD + MIXED][draw], total_steps=1, overlong=0, draws=2, minibatches=8)
+    (batch, *_), rows = seen.updates[0], torch.cat([update[1] for update in seen.updates])
+    assert len(seen.updates) == len(rows) == 4
+    assert all(update[3] == batch.responses.mask[rows].sum() / 4 for update in seen.updates)
+
+
 # Turned red by: a penalty within the task's own limit, which a right answer needs; none; one in the logged reward.
 def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
     seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, draws=1)

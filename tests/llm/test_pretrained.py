@@ -7,9 +7,8 @@ import torch
 import transformers
 
 import llm
-from llm.algos.dpo import tokens_with
 from llm.algos.sft import Config
-from llm.policy.tokenizer import CharTokenizer, HFTokenizer
+from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
 from llm.run import Run
 from llm.start import load_model, value_body
 from llm.tasks import Problem

@@ -325,7 +325,7 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
 # Bug: the last piece is dropped (9). Turned red by: `rows[:n // minibatches * minibatches]`; one order for all epochs;
 # pieces without a row, where there are more pieces than rows.
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "best_of_n"])
-@pytest.mark.parametrize("minibatches", [3, 40])
+@pytest.mark.parametrize("minibatches", [3, 32])
 def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch):
     backward, used, batches = Run.backward, [], []
 
@@ -375,7 +375,7 @@ def test_a_training_without_contrast_leaves_the_weights_alone(method, train, sta
             return 0.7
 
     settings = {"overlong": 0} if method == "dapo" else {}
-    for samples in (4, 1) if method != "remax" else (4,):
+    for samples in (4, 1) if method == "reinforce_pp" else (4,):
         result = train(method, task=Same(), samples=samples, **settings)
         assert result.status == "finished" and weights(result.policy.model).equal(start_weights(start))
 

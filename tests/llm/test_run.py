@@ -230,6 +230,10 @@ def test_the_policy_of_a_run_and_the_loaded_ones_answer_alike(method, settings, 
         loaded[0].respond("az>")
     with pytest.raises(UserError, match="a prompt of 601 tokens .* longer than the model's context of 512"):
         loaded[0].respond("a" * 600 + ">")
+    for given, words in (({"prompt": ""}, "a prompt is empty"), ({"samples": 0}, "samples must be at least 1, not 0"),
+                         ({"max_tokens": -3}, "max_tokens must be at least 0, not -3")):
+        with pytest.raises(UserError, match=words):
+            loaded[0].respond(**{"prompt": "ab>"} | given)
 
 
 # Turned red by: evaluating with the generator of the rollout.

@@ -97,8 +97,19 @@ def test_a_reward_that_fails_is_named():
     with pytest.raises(UserError, match="ZeroDivisionError: division by zero.*test_user.py, line [0-9]+") as caught:
         task.reward(Problem("p" * 9000), "r" * 9000)
     assert "'ppp" in str(caught.value) and "'rrr" in str(caught.value) and len(str(caught.value)) < 600
-    with pytest.raises(UserError, match="TypeError.*positional argument but 2 were given$"):
-        reward_of(lambda prompt: 1.0)
+    with pytest.raises(UserError, match="TypeError: must be real number, not str$"):
+        reward_of(math.pow)
+
+
+# Turned red by: a reward of other arguments that is found when there are responses; one that does not say which it
+# takes, refused.
+def test_a_reward_takes_a_prompt_and_a_response():
+    for function, takes in ((lambda prompt: 1.0, "prompt"), (lambda p, r, weight: 1.0, "p, r, weight"),
+                            (lambda *, prompt, response: 1.0, r"\*, prompt, response")):
+        with pytest.raises(UserError, match=rf"reward function takes \({takes}\); write it as a function of"):
+            UserTask(WORDS, function)
+    for function in (lambda p, r, weight=2: 1.0, lambda *texts: 1.0, max):
+        assert UserTask(WORDS, function).function is function
 
 
 # Turned red by: a mistake in the prompts that is found later than this, or without its place.
@@ -106,6 +117,9 @@ def test_a_reward_that_fails_is_named():
     ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"), ('{"prompt": "a"}\n\n"b"', "line 3 is no JSON object"),
     ('{"prompt": "a"}\n{"question": "b"}', "line 2 has no text as its prompt"),
     ('{"prompt": "a"}\n{"prompt": " "}', "line 2 has no text as its prompt"), ('{"prompt": 5}', "line 1 has no text"),
+    ('{"prompt": "a", "answer": true}', 'line 1 has an "answer" that is no text or number; write {"prompt": "'),
+    ('{"prompt": "a"}\n{"prompt": "b", "answer": ["x", "y"]}', 'line 2 has an "answer" that is no text or number'),
+    ('{"prompt": "a", "answer": {"x": 1}}', 'line 1 has an "answer" that is no text or number'),
     ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl holds half of a character"),
     ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it holds 0"),
     ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it holds 1")], ids=lambda x: x[:30])
