@@ -1,5 +1,8 @@
 """`spinup arena`: from what is typed to players, and from their games to files."""
+from collections import defaultdict
 from collections.abc import Callable
+from itertools import count
+from os.path import abspath
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from spinup.arena.players import Player, own, scripted, trained
 from spinup.arena.show import print_table, write
 from spinup.arena.tournament import Record, hold
 from spinup.errors import UserError, nearest
-from spinup.runs.folders import check_writable, find_run, read_run
+from spinup.runs.folders import check_writable, find_run
 
 Load = Callable[[Path], Any]
 
@@ -30,19 +33,33 @@ def game_meant(entries: list[Path], game: str) -> str:
         if not game:
             raise UserError("say which game with --game tictactoe or --game connect_four")
         return game
-    return game_of(read_run(find_run(runs_in(folders[0])[0]))["config"]["env"])
+    return game_of(find_run(runs_in(folders[0])[0]))
+
+
+def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:
+    """Put as many folders before the names of players as tell them from namesakes elsewhere.
+
+    homes: the folders that each is in, the nearest first.
+    """
+    names, found = [p.family or p.name for p in players], defaultdict(set)
+    for name, home in zip(names, homes, strict=True):
+        found[name].add(home)
+    for player, name, home in zip(players, names, homes, strict=True):
+        depth = next(k for k in count() if sum(other[:k] == home[:k] for other in found[name]) == 1)
+        whole = "/".join([*home[:depth][::-1], name])
+        player.name, player.family = whole + player.name.removeprefix(name), whole if player.family else ""
 
 
 def gather(entries: list[Path], game: str, env: str, versions: int, seconds: float, memory_mb: int,
            load: Load) -> list[Player]:
     """The scripted players, and those of folders and files, no two of one name."""
     players = [Player(name, moves) for name, moves in scripted(game).items()]
+    homes: list[tuple[str, ...]] = [()] * len(players)
     for entry in entries:
-        if entry.is_dir():
-            for run in runs_in(entry):
-                players += trained(run, env, versions, load)
-        else:
-            players.append(own(entry, seconds, memory_mb))
+        for path in map(find_run, runs_in(entry)) if entry.is_dir() else [entry]:
+            players += trained(path, env, versions, load) if entry.is_dir() else [own(path, seconds, memory_mb)]
+            homes += [Path(abspath(path)).parent.parts[::-1]] * (len(players) - len(homes))
+    tell_apart(players, homes)
     names: set[str] = set()
     for player in players:
         name, again = player.name, 2
@@ -70,7 +87,7 @@ def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versio
     """Hold a tournament, or go on with the one in `out`; 0. UserError for what cannot play."""
     game = game_meant(entries, game)
     make_game, env = find_game(game)
-    check_writable(out)
+    check_writable(out, "--out", "results")
     players = gather(entries, game, env, versions, seconds, memory_mb, load)
     console = Console()
     try:

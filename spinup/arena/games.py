@@ -1,12 +1,14 @@
 """The games of an arena, by name."""
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from spinup.envs.boards import BOARDS
 from spinup.envs.games import Game
 from spinup.envs.zoo import ZooGame, find_zoo_id
 from spinup.errors import UserError, nearest
+from spinup.runs.folders import read_run
+from spinup.runs.policy import describe
 
 LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}            # the environments of our boards
 
@@ -24,10 +26,15 @@ def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
                     "PettingZoo's for two, such as classic/chess-v6")
 
 
-def game_of(env: Any) -> str:
-    """The name of the game that one learns in this environment, as `config.json` has it. UserError for a game of one's
-    own, which only Python can make."""
+def game_of(directory: Path) -> str:
+    """The name of the game that a run has learned. UserError where it is none, or one's own, which only Python can
+    make."""
+    data = read_run(directory)
+    env = data["config"].get("env", "")
     if not isinstance(env, str):
         raise UserError(f"the game of this run is a Python object, {env['callable']}, which a command cannot make; "
                         "from Python, spinup.load(DIR) acts in it")
+    if env not in LEARNED_IN.values() and not env.startswith("classic/"):
+        what = f"in {env}, which is no game of two" if env else "which plays no game"
+        raise UserError(f"{describe(directory)} is a run of {data['algorithm']} {what}; give a run of self_play")
     return next((name for name, learned_in in LEARNED_IN.items() if learned_in == env), env)

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor, nn
 
+from spinup.arena.games import find_game, game_of
 from spinup.arena.process import Process
 from spinup.core.acting import NumpyMLP
 from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.envs.games import flat
-from spinup.envs.make import env_name
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import find_run, read_run
+from spinup.runs.folders import find_run
 
 FORFEIT = -1            # the move of a player that has none: it loses the game
 CLOSED = "chose a move that is not open"
@@ -119,8 +119,9 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     load: makes a policy of a folder. UserError: it was trained in another environment than `env`.
     """
     directory = find_run(directory)
-    if (learned_in := read_run(directory)["config"]["env"]) != env:
-        raise UserError(f"{directory} was trained in {env_name(learned_in)}, not in {env}; name its game with --game")
+    game = game_of(directory)
+    if (learned_in := find_game(game)[1]) != env:
+        raise UserError(f"{directory} was trained in {learned_in}, not in {env}; name its game with --game {game}")
     policy, checkpoint = load(directory), load_checkpoint(directory / "checkpoint.pt")
     name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # what they play is known
     digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
@@ -133,7 +134,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     if pool := checkpoint["parts"].get("pool"):
         taken = sorted(set(np.linspace(0, len(pool["steps"]) - 1, versions).round().astype(int).tolist()))
         players[:0] = [Player(f"{name} @{short(pool['steps'][k])}", past_self(policy.module.pi, pool["nets"][k]),
-                              digest, int(pool["steps"][k]), name) for k in taken if versions]
+                              f"{digest} @{pool['steps'][k]}", int(pool["steps"][k]), name) for k in taken if versions]
     return players
 
 

@@ -88,13 +88,19 @@ class Record:
     def for_players(self, names: list[str], versions: list[str]) -> tuple["Record", list[str]]:
         """The record of these players, in this order, then of all others that are in it, and the changed among these.
 
-        Who is new has played nothing, nor has who has changed since then, whose name alone is known.
+        Who has another name than then, and the same version, is the same. Who is new has played nothing, nor has who
+        has changed since then, whose name alone is known.
         """
         known = {key: i for i, key in enumerate(zip(self.names, self.versions, strict=True))}
-        absent = [(name, version) for name, version in known if name not in names]
-        names, versions = names + [name for name, _ in absent], versions + [version for _, version in absent]
-        new = Record.empty(names, versions)
         old = [known.get(key) for key in zip(names, versions, strict=True)]
+        for k, version in enumerate(versions):
+            if old[k] is None and version:
+                old[k] = next((i for i, v in enumerate(self.versions) if v == version and i not in old), None)
+        left = {name: i for i, name in enumerate(self.names) if i not in old}
+        changed = [name for name, i in zip(names, old, strict=True) if i is None and name in left]
+        absent = [i for name, i in left.items() if name not in names]
+        old += absent
+        new = Record.empty(names + [self.names[i] for i in absent], versions + [self.versions[i] for i in absent])
         kept = [k for k, i in enumerate(old) if i is not None]
         at = [old[k] for k in kept]
         new.scores[np.ix_(kept, kept)] = self.scores[np.ix_(at, at)]
@@ -102,7 +108,7 @@ class Record:
         new.elo[kept] = self.elo[at]
         new.elo += MEAN - new.elo.mean()                                  # where one has changed
         new.faults = [self.faults[i] if i is not None else {} for i in old]
-        return new, [name for name, i in zip(names, old, strict=True) if i is None and name in self.names]
+        return new, changed
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as plain data, for JSON."""
@@ -165,6 +171,11 @@ def read(file: Path) -> Record:
     try:
         arrays = {name: np.array(data[name], kind) for name, kind in (
             ("scores", float), ("begun", np.int64), ("elo", float))}
-        return Record(list(data["names"]), list(data["versions"]), **arrays, faults=list(data["faults"]))
+        record = Record(list(data["names"]), list(data["versions"]), **arrays, faults=list(data["faults"]))
+        n = len(record.names)
+        shapes = [record.scores.shape, record.begun.shape, record.elo.shape]
+        if shapes != [(n, n), (n, n), (n,)] or not n == len(record.versions) == len(record.faults):
+            raise ValueError
+        return record
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{file} does not hold the results of an arena; remove it, or choose another --out") from None

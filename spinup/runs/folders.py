@@ -72,11 +72,11 @@ def check_exp_name(name: str) -> None:
                         "choose a shorter --exp-name")
 
 
-def check_writable(folder: Path) -> None:
-    """UserError unless a folder can be made at `folder`; makes none."""
+def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
+    """UserError, with another folder for that flag, unless one can be made at `folder`; makes none."""
     existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise UserError(f"--log-dir {folder} cannot be written to; choose a folder of your own, such as --log-dir runs")
+        raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")
 
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:

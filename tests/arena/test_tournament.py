@@ -17,6 +17,9 @@ from spinup.core.ratings import MEAN
 from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 
+RESULTS = {"names": ["a", "b"], "versions": ["1", "2"], "scores": [[0, 1], [0, 0]], "begun": [[0, 1], [0, 0]],
+           "elo": [1210, 1190], "faults": [{}, {}]}
+
 
 # Turned red by: matches that tell nothing, results that are kept for the wrong player, an Elo that makes points.
 def test_twelve_players_of_known_strength_are_ranked():
@@ -87,7 +90,22 @@ def test_results_are_whole_after_every_match(tmp_path, monkeypatch):
     assert hold(TicTacToe, players, 15, 5, 0, file, print, lambda record: None).begun.sum() == 15
 
 
-@pytest.mark.parametrize("text", ["{}", "[1]", '{"names": 3}', "{"])
+# Turned red by: games thrown away where a name is another; who has changed taken for who is now called so; two who
+# play the same taken for one.
+def test_who_has_another_name_keeps_its_games():
+    record = Record.empty(["mine", "x @5k", "x", "yours"], ["1", "2 @5000", "2", "3"])
+    record.add(0, 1, [1.0] * 3)
+    record.add(2, 3, [0.5] * 5)
+    names = ["ann/mine", "bob/mine", "y", "y @5k", "mine", "yours"]
+    moved, changed = record.for_players(names, ["1", "1", "2", "2 @5000", "5", "4"])
+    assert moved.names == names and changed == ["yours"]
+    assert moved.games.tolist() == [3, 0, 0, 3, 0, 0] and moved.scores[0, 3] == 3
+    back, changed = moved.for_players(["mine"], ["1"])
+    assert back.names == ["mine", "bob/mine", "y", "y @5k", "yours"] and back.scores[0, 3] == 3 and not changed
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '{"names": 3}', "{", *(json.dumps(RESULTS | part) for part in (
+    {"versions": ["1"]}, {"names": ["a"]}, {"faults": []}, {"scores": [[0, 0]]}, {"begun": [0, 0]}, {"elo": [1200]}))])
 def test_a_file_of_something_else_is_not_taken_for_results(text, tmp_path):
     file = tmp_path / "games.json"
     file.write_text(text)
@@ -184,6 +202,40 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tm
     assert "going on with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
 
 
+# Turned red by: names of which nobody can tell whose they are; a namesake more by which others lose their games.
+def test_namesakes_are_called_by_their_folders(cli, tmp_path):
+    files = [tmp_path / folder / "mine.py" for folder in ("ann", "bob", "old/bob")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text(f"def act(observation, mask):\n    return int(mask.argmax())  # {file}\n")
+    for n, names in enumerate((["mine"], ["ann/mine", "bob/mine"],
+                               ["ann/mine", f"{tmp_path.name}/bob/mine", "old/bob/mine"]), 1):
+        found = cli("arena", *files[:n], "--game", "tictactoe", "--games", 20 * n)
+        assert found.code == 0 and "begins anew" not in found.out
+        rows = json.loads((tmp_path / "arena/ratings.json").read_text())["players"]
+        assert {row["name"] for row in rows} == {"random", "minimax", *names}
+        assert f">{names[-1]}<" in (tmp_path / "arena/arena.html").read_text()
+    (tmp_path / "random.py").write_text((tmp_path / "ann/mine.py").read_text())
+    players = gather([tmp_path / "random.py", *[tmp_path / "ann/mine.py"] * 2], "tictactoe", "", 0, 1, 512, None)
+    assert [p.name for p in players] == ["random", "minimax", f"{tmp_path.name}/random", "mine", "mine (2)"]
+    for player in players:
+        player.close()
+
+
+# Turned red by: a line in the picture of two runs; past selves that lose the name of theirs.
+def test_runs_of_one_name_are_called_by_their_folders(trained, tmp_path):
+    import shutil
+
+    import spinup as library
+    run = trained.directory
+    other = shutil.copytree(run.parent, tmp_path / run.parent.name) / run.name
+    players = gather([run, other], "tictactoe", "TicTacToe-v0", 1, 1, 512, library.load)[2:]
+    name = run.name.replace("_TicTacToe-v0", "")
+    ends = [f"{folder.parent.parent.name}/{folder.parent.name}/{name}" for folder in (run, other)]
+    assert [p.name for p in players] == [ends[0] + " @0", ends[0], ends[1] + " @0", ends[1]]
+    assert [p.family for p in players] == [ends[0], ends[0], ends[1], ends[1]]
+
+
 def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("5\n5\nhello\nq\n"))
     found = cli("play", "minimax", "--game", "tictactoe")
@@ -192,6 +244,29 @@ def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(("\n".join("123456789") + "\n") * 4 + "q\nq\n"))
     found = cli("play", trained.directory)
     assert found.code == 0 and " won, " in found.out
+
+
+# Turned red by: advice that leads to another refusal.
+def test_a_run_of_no_game_is_refused(cli, tmp_path):
+    import spinup as library
+    settings = {"total_steps": 512, "num_envs": 2, "rollout_steps": 32, "quiet": True, "tensorboard": False}
+    folder = library.ppo("CartPole-v1", **settings, log_dir=str(tmp_path), exp_name="cp").directory
+    for line in (["arena", "cp"], ["play", "cp"], ["arena", "cp", "--game", "tictactoe"],
+                 ["play", "cp", "--game", "tictactoe"]):
+        code, _, err = cli(*line)
+        assert code == 2 and err == ("spinup: cp/cp_s1 is a run of ppo in CartPole-v1, which is no game of two; give a "
+                                     "run of self_play\n")
+    data = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(data | {"algorithm": "llm grpo", "config": {"task": "reverse"}}))
+    assert "cp/cp_s1 is a run of llm grpo which plays no game; give" in cli("arena", "cp").err
+    assert not (tmp_path / "arena").exists()
+
+
+def test_results_go_to_a_folder(cli, tmp_path):
+    (tmp_path / "mine.py").write_text("")
+    found = cli("arena", "--game", "tictactoe", "--out", "mine.py")
+    assert found.code == 2 and found.err == ("spinup: --out mine.py cannot be written to; choose a folder of your own, "
+                                             "such as --out results\n")
 
 
 @pytest.mark.parametrize("line, words", [
