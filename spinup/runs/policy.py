@@ -1,9 +1,11 @@
 """A trained policy as a person uses it: an observation in, an action out."""
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.spaces import Dict
 from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
@@ -32,6 +34,10 @@ class Policy:
         deterministic: the likeliest action; otherwise one drawn as in training.
         ValueError where it is no observation of `observation_space`, as a batch of several would be.
         """
+        space = self.observation_space
+        if isinstance(space, Dict) and not (isinstance(obs, Mapping) and {*space} <= {*obs}):
+            form = ", ".join(f'"{key}": ...' for key in space)
+            raise ValueError(f"one observation is {{{form}}}, as the environment gives it")
         batch = np.asarray(self.view(obs), self.dtype)[None]
         if batch.shape[1:] != self.shape:
             raise ValueError(f"one observation has the shape {self.shape}, and this {batch.shape[1:]}; act_batch takes "

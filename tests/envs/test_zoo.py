@@ -62,6 +62,9 @@ def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
         move = int(rng.choice(np.flatnonzero(seen["action_mask"])))
         game.step(move)
         duel.play(np.array([move]), np.array([0]))
+    for part in seen["observation"], see(duel)[0], {"observation": seen["observation"]}:
+        with pytest.raises(ValueError, match='one observation is {"observation": ..., "action_mask": ...}, as the env'):
+            policy.act(part)
 
 
 @pytest.mark.parametrize("env", ["classic/chess-v6", "classic/rps-v2", "classic/go-v5"])
