@@ -95,6 +95,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         code = 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -275,6 +276,7 @@ class Distinct(argparse.Action):
 
 
 def add_seeds(parser: Parser, default: list[int] | None, said: str) -> None:
+    """The flag `--seeds`, whose default is `said`."""
     parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", action=Distinct, default=default, metavar="S",
                         help=f"of the runs. {said}")
 
@@ -539,12 +541,12 @@ def rlhf(argv: list[str]) -> int:
 
 
 def envs(argv: list[str]) -> int:
-    parser = Parser("spinup envs", "Environments that can be made here; those marked * run in this library's own "
-                                   "vectorised copies.")
+    parser = Parser("spinup envs", "Environments that can be made here, first those marked *, which run in this "
+                                   "library's own vectorised copies.")
     parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this, in any case")
     word = parser.parse(argv).grep
     from spinup.envs.make import OURS, registered
-    ids = [i for i in registered() if word.lower() in i.lower()]
+    ids = sorted((i for i in registered() if word.lower() in i.lower()), key=lambda i: i not in OURS)
     if not ids:
         raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists "
                         "them all")
@@ -593,6 +595,7 @@ def bench(argv: list[str]) -> int:
 
 
 def bench_algorithm(what: str, argv: list[str]) -> int:
+    """`spinup bench speed`, `time-to` and `returns`, of an algorithm."""
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps a second of an algorithm, learning, beside a peer's.",
         "time-to": "Seconds of training until the last 20 episodes have a return.",

@@ -99,9 +99,9 @@ def page(record: Record, rows: list[dict[str, Any]], picture: bytes, title: str)
         f"<tr><td class=n>{place}</td><th scope=row>{escape(row['name'])}"
         f"{'<small>' + escape(row['notes']) + '</small>' if row['notes'] else ''}</th>"
         f"<td class=n><b>{row['rating']:.0f}</b></td>"
+        f"<td class=n>{row['low']:.0f} – {row['high']:.0f}</td>"
         f"<td class=bar><i style='left:{at(row['low']):.1f}%;width:{at(row['high']) - at(row['low']):.1f}%'></i>"
-        f"<b style='left:{at(row['rating']):.1f}%'></b></td>"
-        f"<td class=n>{row['low']:.0f} – {row['high']:.0f}</td><td class=n>{row['elo']:.0f}</td>"
+        f"<b style='left:{at(row['rating']):.1f}%'></b></td><td class=n>{row['elo']:.0f}</td>"
         f"<td class=n>{row['games']}</td><td class=n>{share(row['score'])}</td></tr>\n"
         for place, row in enumerate(rows, 1))
     order = [record.names.index(row["name"]) for row in rows]
@@ -120,27 +120,27 @@ h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin-top: 2rem; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
 th, td {{ padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: left; font-weight: normal; }}
-thead th {{ color: #888; font-size: .85rem; }}
+thead th {{ color: light-dark(#555, #bbb); font-size: .85rem; }}
 .n {{ text-align: right; white-space: nowrap; }}
 small {{ display: block; color: #b35900; }}
 .bar {{ position: relative; min-width: 8rem; }}
 .bar i, .bar b {{ position: absolute; top: 50%; transform: translateY(-50%); }}
 .bar i {{ height: 4px; background: var(--a); opacity: .35; }}
 .bar b {{ width: 8px; height: 8px; margin-left: -4px; border-radius: 4px; background: var(--a); }}
-.cross td {{ text-align: center; min-width: 2.2rem; font-size: .85rem; }}
+.cross td, .cross thead th {{ text-align: center; min-width: 2.2rem; font-size: .85rem; }}
 .cross th {{ white-space: nowrap; font-size: .85rem; }}
 img {{ max-width: 100%; height: auto; background: #fff; }}
 </style>
 <h1>{escape(title)}</h1>
-<div class=wide><table><thead><tr><th></th><th>player</th><th class=n>rating</th><th></th><th class=n>95 %</th>
-<th class=n>Elo</th><th class=n>games</th><th class=n>score</th></tr></thead><tbody>
+<div class=wide><table><thead><tr><th>place</th><th>player</th><th class=n>rating</th><th class=n>95 %</th>
+<th>drawn</th><th class=n>Elo</th><th class=n>games</th><th class=n>score</th></tr></thead><tbody>
 {standing}</tbody></table></div>
 <p>Ratings are Bradley–Terry's, fitted to all games at once; 400 points more are odds of ten to one, and the
 mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 <h2>Ratings over training</h2>
 <img alt="Ratings over steps of training" src="data:image/png;base64,{image}">
 <h2>Who scored what against whom</h2>
-<div class=wide><table class=cross><thead><tr><th></th>{heads}</tr></thead><tbody>
+<div class=wide><table class=cross><thead><tr><th>player</th>{heads}</tr></thead><tbody>
 {cross}</tbody></table></div>
 </html>
 """

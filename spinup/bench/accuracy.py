@@ -29,7 +29,8 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
              log_dir: Path = Path("runs"), out: Path | None = None) -> int:
     """Train a method on a task with each seed, evaluate start and end, print them and JSON; 1 where a goal is missed.
 
-    Runs that are there already, finished, are not repeated; unfinished ones go on.
+    Runs that are there already, finished, are not repeated; unfinished ones go on. UserError for a task without right
+    answers.
     """
     check_out(out)
     if getattr(make_task(task), "measure", MEASURE) != MEASURE:

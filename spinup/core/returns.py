@@ -12,7 +12,7 @@ from spinup.core.masked import select
 def linear_recursion(b: Tensor, a: Tensor) -> Tensor:
     """x_t = b_t + a_t x_{t+1} with x_T = 0, for `[B, T]` coefficients, in log2(T) passes instead of T.
 
-    After the pass with step k, x_t holds the first 2k terms of its sum and a_t the product that leads to the next
+    After the pass with step k, x_t holds the first 2 k terms of its sum and a_t the product that leads to the next
     (Hillis & Steele 1986). `a` loses the k entries at its end that reach beyond T.
     """
     x, a, k = b.clone(), a[:, :-1], 1
@@ -44,12 +44,15 @@ def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor
         *, gamma: float, lam: float | Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Generalized advantage estimation (Schulman et al. 2016, eq. 16), and the value targets it implies; all `[B, T]`.
 
-    delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
-    A_t     = delta_t + gamma lam (1 - terminated_t)(1 - truncated_t) A_{t+1}
+    ::
+
+        delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
+        A_t     = delta_t + gamma lam (1 - terminated_t)(1 - truncated_t) A_{t+1}
 
     next_values[:, t] is the value of what step t really led to. At a truncation that is the last observation of the old
     episode, not the first of the new one: only the clock ran out, the future was still worth something. In a response
     with tool output it is the value of the next step that counts. Where terminated it is not looked at.
+
     lam: a number, or [B, 1] when it depends on the row (VAPO's length-adaptive lambda).
     """
     over = terminated.bool()

@@ -18,7 +18,7 @@ from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import TASKS, Memory, Tasks
 from spinup.envs.vector import VectorEnv
-from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, zoo_ids
+from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, missing, zoo_ids
 from spinup.errors import UserError, nearest
 
 EnvSource = str | Callable[[], Env] | type[Game]
@@ -77,6 +77,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
     env = find_id(env)
     if is_zoo(env):
         raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
+    plug_in(env)
     if env not in gymnasium.registry:
         instead = "`spinup play` plays against it" if env in DUELS else "`spinup eval` plays it"
         raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
@@ -102,12 +103,10 @@ def find_id(env: str) -> str:
     """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
     if is_zoo(env):
         return find_zoo_id(env)
+    if own := [i for i in OURS if env in (i, i.rpartition("-v")[0])]:     # these need no other package
+        return own[-1]
     package, _, name = env.rpartition(":")
-    for prefix, (module, extra) in PLUGINS.items():
-        if name.startswith(prefix) or (module == "ale_py" and protocol(name)):
-            if find_spec(module) is None:
-                raise UserError(f"{name} needs {module}; type: pip install 'spinup-rl[{extra}]'")
-            importlib.import_module(module)
+    plug_in(name)
     if package:
         try:
             importlib.import_module(package)
@@ -121,6 +120,15 @@ def find_id(env: str) -> str:
         return newest_version(f"{name}-v0")
     near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])
     raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all")
+
+
+def plug_in(env: str) -> None:
+    """Import the package that registers an environment of an extra. UserError where it is missing."""
+    for prefix, (module, extra) in PLUGINS.items():
+        if env.startswith(prefix) or (module == "ale_py" and protocol(env)):
+            if find_spec(module) is None:
+                raise UserError(f"{env} needs {module}; type: pip install 'spinup-rl[{extra}]'")
+            importlib.import_module(module)
 
 
 def env_name(env: EnvSource) -> str:
@@ -157,5 +165,12 @@ def registered() -> list[str]:
     for module, _ in PLUGINS.values():
         if find_spec(module) is not None:
             importlib.import_module(module)
-    ids = {*gymnasium.registry, *OURS, *zoo_ids()}
-    return sorted(i for i in ids if not i.startswith(("phys2d/", "tabular/", "GymV")))
+    ids = {*gymnasium.registry, *OURS, *(i for i in zoo_ids() if not missing(i))}
+    unmade = ("phys2d/", "tabular/", "GymV", *(() if find_spec("Box2D") else BOX2D))
+    return sorted(i for i in ids if not i.startswith(unmade) and not outdated(i))
+
+
+def outdated(env: str) -> bool:
+    """Whether Gymnasium registers this environment of MuJoCo, and MuJoCo's own package cannot make it."""
+    return env in gymnasium.registry and "mujoco" in str(gymnasium.spec(env).entry_point) and (
+        env.endswith(("-v2", "-v3")) or env == "Pusher-v4")

@@ -18,6 +18,10 @@ from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.vector import Step, VectorEnv
 from spinup.errors import UserError, nearest
 
+# The first words of ids -> what they need beside PettingZoo.
+NEEDS = {"atari/": ("supersuit", "multi_agent_ale_py"), "butterfly/": ("supersuit",), "sisl/": ("supersuit",),
+         "mpe/": ("mpe2", "supersuit"), "classic/chess": ("chess",),
+         **{f"classic/{cards}": ("rlcard",) for cards in ("gin_rummy", "leduc_holdem", "texas_holdem")}}
 FAMILIES = ("atari/", "butterfly/", "classic/", "mpe/", "sisl/")
 
 
@@ -40,10 +44,16 @@ def zoo_ids() -> list[str]:
     return sorted(ids)
 
 
+def missing(env: str) -> str:
+    """The module that this id needs and that is not installed, if there is one."""
+    needed = [module for words, modules in NEEDS.items() if env.startswith(words) for module in modules]
+    return next((module for module in ("pettingzoo", *needed) if find_spec(module) is None), "")
+
+
 def find_zoo_id(env: str) -> str:
-    """The full id; UserError where PettingZoo is missing, or with the nearest name."""
-    if find_spec("pettingzoo") is None or (env.startswith("mpe/") and find_spec("mpe2") is None):
-        raise UserError(f"{env} needs PettingZoo; type: pip install 'spinup-rl[multi]'")
+    """The full id; UserError where a package is missing, or with the nearest name."""
+    if module := missing(env):
+        raise UserError(f"{env} needs {module}; type: pip install 'spinup-rl[multi]'")
     for known in zoo_ids():
         if env in (known, known.rpartition("-v")[0]):
             return known

@@ -39,11 +39,12 @@ class Say:
     """Prints for people, or lines of JSON."""
 
     def __init__(self, as_json: bool):
-        self.console, self.as_json = Console(soft_wrap=True, highlight=False), as_json
+        self.console, self.as_json = Console(highlight=False), as_json
 
     def __call__(self, text: str | Text = "", style: str = "") -> None:
         if not self.as_json:
-            self.console.print(text if isinstance(text, Text) else Text(text, style), soft_wrap=True)
+            self.console.print(text if isinstance(text, Text) else Text(text, style),
+                               soft_wrap=not self.console.is_terminal)
 
     def data(self, **what: Any) -> None:
         """Prints a line of JSON, if that was asked for."""

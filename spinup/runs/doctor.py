@@ -20,9 +20,11 @@ COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
 CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil",
         "filelock")
 # The extras of pyproject.toml, by the modules that their packages install.
-EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "multi": ("mpe2", "chess", "rlcard"), "grid": ("minigrid",),
+EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
+          "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
-          "docs": ("sphinx", "myst_nb", "furo"), "bench": ("stable_baselines3",), "test": ("pytest", "xdist", "ruff")}
+          "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
+          "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
 PROBE = """
 import gymnasium, mujoco, os
 mujoco.set_mju_user_warning(lambda message: None)

@@ -126,7 +126,7 @@ def read_run(directory: Path) -> dict[str, Any]:
     """The config.json of a run. UserError where it is missing, damaged, or of something else."""
     data = read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
-            data.get("config"), dict) or "seed" not in data["config"] or not {"env", "task"} & set(data["config"]):
+            data.get("config"), dict):
         raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
                         "runs/NAME/NAME_s1")
     return data

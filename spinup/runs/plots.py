@@ -83,7 +83,9 @@ class Curves:
 def read_curves(directory: Path) -> Curves:
     """The run in `directory`. UserError where it is not one."""
     data, progress = read_run(directory), read_progress(directory)
-    subject = data["config"].get("env") or data["config"]["task"]
+    subject = data["config"].get("env") or data["config"].get("task")
+    if subject is None or "seed" not in data["config"]:
+        raise UserError(f"{directory}/config.json lacks {'env' if subject is None else 'seed'}; restore it")
     if not isinstance(subject, str):                                      # a Python function or object is only named
         subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"

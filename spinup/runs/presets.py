@@ -45,7 +45,8 @@ def configure(module: ModuleType, given: dict[str, Any], preset: str = "auto", f
               method: str = "") -> tuple[Any, str]:
     """The Config that layers make, and the name of the preset in it.
 
-    The layers, the later over the earlier: default, what the method means, preset, TOML file, given.
+    The layers, the later over the earlier: default, what the method means, preset, TOML file, given. UserError for an
+    environment or task without a name.
     """
     subject = "task" if method else "env"
     from_file = read_toml(Path(file), module.Config) if file else {}
