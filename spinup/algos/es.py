@@ -31,6 +31,7 @@ from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
+from spinup.runs.evaluate import check_ends
 from spinup.runs.run import Result, Run
 from spinup.runs.workers import Follower, Workers
 
@@ -88,7 +89,8 @@ def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float, seeds: np.n
     """One episode of each of the two policies that a seed stands for, both from the start that it also decides.
 
     Returns `[len(seeds), 2, 2 + 2 d]`: return, steps, and the sum and the sum of squares of the observations.
-    A copy that has ended takes the next policy at once: none waits for the longest episode.
+    A copy that has ended takes the next policy at once: none waits for the longest episode. UserError for one without
+    an end.
     """
     d = len(env.obs[0])
     told, actor, normalise = np.zeros((2 * len(seeds), 2 + 2 * d)), NumpyMLPs(policy.pi, env.num_envs), policy.view()
@@ -107,6 +109,7 @@ def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float, seeds: np.n
         obs = env.obs[busy].astype(np.float64)
         step = env.step(policy.dist.to_env(policy.dist.mode(actor(normalise(env.obs)))))
         told[plays[busy]] += np.concatenate([step.reward[busy, None], np.ones((len(busy), 1)), obs, obs * obs], 1)
+        check_ends(told[plays[busy], 1].max(), "this environment")
         for copy in busy[(step.terminated | step.truncated)[busy]]:
             begin(copy)
     return told.reshape(len(seeds), 2, 2 + 2 * d)
@@ -140,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             returns, steps = told[..., 0].numpy(), told[..., 1].numpy()   # [n, 2]
             env.finished = list(zip(returns.ravel().tolist(), steps.ravel().astype(int).tolist(), strict=True))
             run.steps_each = int(steps.sum())
-            run.check_finite(returns=told[..., 0])
+            run.check_finite(observations=told[..., 2:], returns=told[..., 0])
 
             # Update: every process the same step, from the same numbers.
             theta.grad.copy_(-gradient(theta, seeds, centred_ranks(returns), cfg.sigma))

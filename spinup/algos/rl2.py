@@ -67,6 +67,9 @@ class Config(BaseConfig):
         if self.num_envs % self.minibatches:
             raise UserError(f"--minibatches {self.minibatches} does not divide --num-envs {self.num_envs} sequences; "
                             f"choose a divisor of {self.num_envs}")
+        if self.num_envs * self.rollout_steps == self.minibatches:
+            raise UserError("minibatches of one step cannot be whitened; choose longer --rollout-steps, or "
+                            f"--minibatches below {self.minibatches}")
         if self.total_steps < self.num_envs * self.rollout_steps:
             raise UserError(f"--total-steps {self.total_steps} is less than one batch of --num-envs {self.num_envs} x "
                             f"--rollout-steps {self.rollout_steps} steps; choose a larger one")

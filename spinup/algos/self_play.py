@@ -141,8 +141,8 @@ class Pool:
         return (only_open(logits, obs) + gumbel).argmax(1)
 
     def rate(self, opponent: np.ndarray, result: np.ndarray) -> None:
-        """Elo after the learner's games against these versions `[n]`, which ended so `[n]`: 1, 0 or -1."""
-        for version, score in zip(opponent.tolist(), (result + 1) / 2, strict=True):
+        """Elo after the learner's games against these versions `[n]`, which ended so `[n]`: above 0 is won."""
+        for version, score in zip(opponent.tolist(), (np.sign(result) + 1) / 2, strict=True):
             self.own, self.ratings[version] = elo(self.own, self.ratings[version], float(score), self.rating_step)
 
     def state_dict(self) -> dict[str, Any]:

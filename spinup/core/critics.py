@@ -32,8 +32,9 @@ class QNetwork(nn.Module):
         if dueling:                                                       # as many weights, in two streams
             if len(sizes) > 2:                                            # which part before the last hidden layer
                 self.body = nn.Sequential(*relu_mlp(*sizes[:-1]), nn.ReLU())
-            self.value = relu_mlp(sizes[-2], sizes[-1] // 2, 1)
-            sizes = sizes[-2], sizes[-1] - sizes[-1] // 2
+            half = max(1, sizes[-1] // 2)
+            self.value = relu_mlp(sizes[-2], half, 1)
+            sizes = sizes[-2], max(1, sizes[-1] - half)
         self.advantage = relu_mlp(*sizes, num_actions, layer_norm=layer_norm)
         self.dueling = dueling
         self.register_buffer("epsilon", torch.ones(()))

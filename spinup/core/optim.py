@@ -105,6 +105,7 @@ class FlatAdam:
                 torch._foreach_sub_(self.params, [piece.view(shape) for piece, shape in pieces])
             return {**stats, "loss": value.detach(), "grad_norm": norm}
 
+        step.__code__ = step.__code__.replace()                           # of one code torch compiles few forms only
         compiled = torch.compile(step, fullgraph=True, dynamic=False)
 
         def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:

@@ -223,7 +223,7 @@ class Priorities:
     def follow(self, replay: Replay) -> None:
         """After `replay.add`: new rows get the largest priority so far, and rows that it forgot too early none."""
         self.set(np.arange(max(0, replay.count - self.size), replay.oldest), 0)
-        self.set(np.arange(replay.count - replay.num_envs, replay.count))
+        self.set(np.arange(max(replay.oldest, replay.count - replay.num_envs), replay.count))
 
     def draw(self, rng: np.random.Generator, batch: int, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows `[B]`, one from each of B equal shares of the whole sum, and their probabilities `[B]`.

@@ -87,8 +87,8 @@ def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.
 class Duels(VectorEnv):
     """N copies of a `Game`, each against an opponent, in one seat and the other by turns.
 
-    Observations `[N, d + A]` are those of `see`. The reward is 1 for a win, -1 for a loss, 0 for a draw, at the end.
-    A move that is not open loses.
+    Observations `[N, d + A]` are those of `see`. The reward comes at the end: 1 for a win, -1 for a loss, 0 for a draw,
+    or what PettingZoo's game pays. A move that is not open loses.
 
     Attributes:
         reply: makes the opponents' moves; at first `random_move`.

@@ -11,6 +11,7 @@ from gymnasium import Env
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
 from spinup.envs.vector import Step, VectorEnv
+from spinup.errors import UserError
 
 
 class GymVectorEnv(VectorEnv):
@@ -37,11 +38,25 @@ class GymVectorEnv(VectorEnv):
     def _reset(self) -> np.ndarray:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
         for i, env in enumerate(self.envs):
-            obs[i] = self.view(env.reset(seed=self.seeds[i])[0])
+            obs[i] = self._begin(env, seed=self.seeds[i])
         return obs
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        return self.view(self.envs[i].reset(seed=seed)[0])
+        return self._begin(self.envs[i], seed=seed)
+
+    def _begin(self, env: Env, **how: int) -> np.ndarray:
+        made = env.reset(**how)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise UserError(f"reset of the environment gave {type(made).__name__}, not observation and info; in "
+                            "one of the old kind write return obs, {}")
+        return self._see(made[0])
+
+    def _see(self, raw: Any) -> np.ndarray:
+        obs = self.view(raw)
+        if np.shape(obs) != self.shape:                                   # numpy would repeat it until it fits
+            raise UserError(f"the environment gave an observation of shape {np.shape(raw)}, and its observation_space "
+                            f"is {self.observation_space}; make them agree")
+        return obs
 
     def _step(self, action: np.ndarray) -> Step:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
@@ -49,14 +64,14 @@ class GymVectorEnv(VectorEnv):
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         final_obs = None
         for i, env in enumerate(self.envs):
-            raw, reward[i], ended, cut, _ = env.step(to_native(self.action_space, action[i]))
-            obs[i] = self.view(raw)
+            raw, earned, ended, cut, _ = env.step(to_native(self.action_space, action[i]))
+            obs[i], reward[i] = self._see(raw), one_number(earned)
             if ended or cut:
                 terminated[i], truncated[i] = ended, cut
                 if final_obs is None:
                     final_obs = obs.copy()
                 final_obs[i] = obs[i]
-                obs[i] = self.view(env.reset()[0])
+                obs[i] = self._begin(env)
             elif final_obs is not None:
                 final_obs[i] = obs[i]
         return Step(obs, reward, terminated, truncated, final_obs)
@@ -71,3 +86,13 @@ class GymVectorEnv(VectorEnv):
     def _load(self, state: list[list[dict[str, Any]]]) -> None:
         for env, saved in zip(self.envs, state, strict=True):
             load_layers(env, saved)
+
+
+def one_number(reward: Any) -> float:
+    """A reward, which some environments give as an array of one number. UserError where it is none, or several."""
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        if isinstance(reward, np.ndarray) and reward.size == 1:
+            return reward.item()
+        raise UserError(f"the environment gave a reward of {reward!r}; it must be one number") from None

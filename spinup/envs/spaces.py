@@ -19,9 +19,11 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     one-hot form. UserError where an observation has no fixed length.
     """
     if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
-            return _image_view(space.shape)
         size = int(np.prod(space.shape))
+        if not size:
+            raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
+        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
+            return _image_view(space.shape, max(1, int(space.high.max())))
         if len(space.shape) == 1:
             return space.shape, np.dtype(np.float32), lambda obs: obs
         return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
@@ -30,10 +32,12 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     except (NotImplementedError, ValueError):
         raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that "
                         "it returns a Box") from None
+    if not size:
+        raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
     return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
 
 
-def _image_view(shape: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype, ObsView]:
+def _image_view(shape: tuple[int, ...], brightest: int) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     if len(shape) == 2:
         channels_first, turn = (1, *shape), (lambda obs: obs[None])
     elif shape[-1] < shape[0]:                                            # [H, W, C], as cameras give it
@@ -41,9 +45,10 @@ def _image_view(shape: tuple[int, ...]) -> tuple[tuple[int, ...], np.dtype, ObsV
     else:
         channels_first, turn = shape, (lambda obs: obs)
     if min(channels_first[1:]) >= SMALLEST_IMAGE:
-        return channels_first, np.dtype(np.uint8), turn
+        times = np.uint8(255 // brightest)                                # the network takes 255 for white
+        return channels_first, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
     size = int(np.prod(shape))                                            # too small for the CNN: a vector in [0, 1]
-    return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size) / np.float32(255)
+    return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size) / np.float32(brightest)
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
@@ -54,7 +59,7 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
         return Categorical(tuple(int(n) for n in space.nvec))
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return Categorical((2,) * space.shape[0])
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.low.size:
         return DiagGaussian(space.low.ravel(), space.high.ravel())
     raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box "
                        "(real numbers) actions, and so must the environment or a wrapper around it",
@@ -91,12 +96,14 @@ def vector_size(space: Space, algorithm: str) -> int:
 
 def to_native(space: Space, action: np.ndarray) -> Any:
     """One action of ours, `[k]` or `[]`, as `env.step` wants it: the space's start is added, a flat vector gets its
-    shape back.
+    shape back, and half precision is kept.
     """
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         return action + space.start
+    if space.dtype == np.float16:
+        action = action.astype(np.float16)
     return action if action.shape == space.shape else action.reshape(space.shape)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
@@ -38,10 +38,14 @@ class Policy:
         if isinstance(space, Dict) and not (isinstance(obs, Mapping) and {*space} <= {*obs}):
             form = ", ".join(f'"{key}": ...' for key in space)
             raise ValueError(f"one observation is {{{form}}}, as the environment gives it")
+        if isinstance(space, Box):
+            obs = np.asarray(obs)
+            if obs.shape != space.shape:
+                raise ValueError(f"one observation has the shape {space.shape}, and this {obs.shape}; act_batch takes "
+                                 "several")
+        elif isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(obs):
+            raise ValueError(f"{obs!r} is no observation of {space}")
         batch = np.asarray(self.view(obs), self.dtype)[None]
-        if batch.shape[1:] != self.shape:
-            raise ValueError(f"one observation has the shape {self.shape}, and this {batch.shape[1:]}; act_batch takes "
-                             "several")
         return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
 
     def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:

@@ -131,18 +131,20 @@ class Training:
                 self.directory = free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        self.display.close()
-        self.log_file.close()
-        self.close_subject()
-        self.lock.release()
         torch.set_num_threads(self.threads_before)
         if self.handler_before is not None:
             signal.signal(signal.SIGINT, self.handler_before)
         if isinstance(error, WorkerError):
             error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
-        if error is not None and (self.under_way or not self.resumed):    # a run that was not gone on with is as it was
-            self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
-            self._write_result()
+        try:
+            self.display.close()
+            self.log_file.close()
+            if error is not None and (self.under_way or not self.resumed):            # else it was not gone on with
+                self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
+                self._write_result()
+            self.close_subject()                                          # last: it is not ours, and may raise
+        finally:
+            self.lock.release()
 
     def keep(self, **parts: Any) -> None:
         """Name what a checkpoint must hold; each part has `state_dict` and `load_state_dict`."""

@@ -13,7 +13,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import spinup
 from spinup.algos import es
 from spinup.envs.gym import GymVectorEnv
-from spinup.errors import UserError
+from spinup.errors import NonFiniteError, UserError
 from spinup.runs.workers import Workers
 
 TINY = {"total_steps": 4000, "pairs": 5, "num_envs": 3, "sigma": 0.1, "hidden": (8, 4), "quiet": True,
@@ -80,6 +80,22 @@ def one_episode(policy, seed: int) -> np.ndarray:
         told[0] += reward
         done = ended or cut
     return told
+
+
+def test_an_episode_without_an_end_is_told(monkeypatch):
+    monkeypatch.setattr("spinup.runs.evaluate.LONGEST", 500)
+    with pytest.raises(UserError, match="an episode of this environment did not end within 500 steps; put"):
+        spinup.es(lambda: gymnasium.make("Pendulum-v1").unwrapped, pairs=2, num_envs=2, total_steps=1000, quiet=True)
+
+
+# Turned red by: looking at the returns alone, which an action chosen from NaN does not spoil.
+def test_observations_that_are_not_finite_are_told():
+    class Blind(gymnasium.ObservationWrapper):
+        def observation(self, obs):
+            return np.where([False, True, False, False], np.nan, obs).astype(np.float32)
+
+    with pytest.raises(NonFiniteError, match="observations became NaN"):
+        spinup.es(lambda: Blind(gymnasium.make("CartPole-v1")), pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
 # Turned red by: the weights of a pair exchanged; a start that does not follow from the seed; steps of a copy that has

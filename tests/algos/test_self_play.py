@@ -1,4 +1,6 @@
 """Self-play: whom it meets, how they move, what they are rated; and that it learns a game."""
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -78,6 +80,10 @@ def test_ratings_follow_the_games():
     assert pool.ratings[1] == pool.own and pool.steps == [0, 10]
     pool.rate(np.array([1]), np.array([-1.0]))
     assert pool.own == pytest.approx(pool.ratings[1] - 4)
+    own, paid = pool.own, copy.deepcopy(pool)
+    for each, won in ((pool, 1.0), (paid, 100.0)):                        # a game that pays is won or lost all the same
+        each.rate(np.array([1]), np.array([won]))
+    assert own < pool.own == paid.own
 
 
 def test_only_open_serves_arrays_and_tensors():

@@ -63,8 +63,18 @@ def test_it_is_adam_with_a_clipped_gradient():
     assert {False, True} == {bool(c) for c in clipped}
 
 
-# The one test that compiles, some ten seconds. Turned red by: no bias correction of the second moment, or eps inside
-# its root; no clip; a `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
+# Turned red by: one code for all, of which torch compiles no more than its limit of forms.
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_as_many_networks_as_one_likes_are_compiled():
+    for width in (2, 3, 4):
+        net = torch.nn.Linear(width, 1)
+        adam = FlatAdam(net.parameters(), lr=LR, compile=True)
+        step = adam.minimizer(lambda x, net=net: (net(x).square().mean(), {}))
+        assert torch.isfinite(step(torch.ones(4, width))["loss"])
+
+
+# Some ten seconds. Turned red by: no bias correction of the second moment, or eps inside its root; no clip; a
+# `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
 def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
     eager, compiled = network(), network()
     (eager_adam, eager_step), (compiled_adam, compiled_step) = flat_adam(eager), flat_adam(compiled, compile=True)

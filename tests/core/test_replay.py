@@ -1,6 +1,7 @@
 """The replay beside plain lists of all that ever happened; priorities beside a table that is summed from left to right.
 """
 from collections import defaultdict
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -412,6 +413,14 @@ def prioritised(tmp_path, **settings) -> dqn.Config:
     return dqn.Config(env="CartPole-v1", total_steps=400, replay_size=100, learning_starts=30, batch_size=32,
                       hidden=(8,), epsilon=1.0, prioritised=True, log_dir=str(tmp_path), exp_name="x", quiet=True,
                       **settings)
+
+
+# Turned red by: the newest rows given their priority after the forgotten ones lost it, where they are the same.
+def test_of_a_tiny_replay_what_is_forgotten_has_no_priority():
+    priorities = Priorities(18, 1.0)
+    priorities.follow(SimpleNamespace(count=12, size=18, oldest=9, num_envs=4))
+    rows = priorities.sums[priorities.leaves:]
+    assert (rows[:9] == 0).all() and (rows[9:12] > 0).all()
 
 
 # Turned red by: forgotten rows left with their priority: their frames are those of other steps by then.

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs import make
+from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 
 Place = namedtuple("Place", "x y")
@@ -156,3 +157,39 @@ def test_what_cannot_be_saved_is_named(game, why):
     env = make(game, 2, 0)
     env.reset()
     assert not env.can_save and env.why_not_saved.startswith(why)
+
+
+class Odd(gymnasium.Env):
+    """An environment that does not keep to what it says."""
+
+    observation_space, action_space = Box(-1, 1, (3,)), Discrete(2)
+
+    def __init__(self, begun, seen=(0.0, 0.0, 0.0), reward=0.0):
+        self.begun, self.seen, self.earned = begun, seen, reward
+
+    def reset(self, *, seed=None, options=None):
+        return self.begun
+
+    def step(self, action):
+        return self.seen, self.earned, False, False, {}
+
+
+# Turned red by: numpy's broadcasting, which repeats a number until it fits.
+@pytest.mark.parametrize("odd, words", [
+    ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not observation and info"),
+    ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
+    ({"begun": (np.zeros(3), {}), "seen": 0.0}, r"an observation of shape \(\), and"),
+    ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), and"),
+    ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
+    ({"begun": (np.zeros(3), {}), "reward": None}, "gave a reward of None; it must be one number")])
+def test_what_does_not_fit_its_space_is_named(odd, words):
+    env = make(lambda: Odd(**odd))
+    with pytest.raises(UserError, match=words):
+        env.reset()
+        env.step(np.zeros(1, np.int64))
+
+
+def test_a_reward_may_be_an_array_of_one_number():
+    env = make(lambda: Odd((np.zeros(3), {}), reward=np.array([2.5])))
+    env.reset()
+    assert env.step(np.zeros(1, np.int64)).reward == 2.5

@@ -16,6 +16,7 @@ from spinup.envs.spaces import (
     observation_view,
     space_from_json,
     space_to_json,
+    to_native,
     vector_size,
 )
 from spinup.errors import ActionsError, UserError
@@ -94,6 +95,25 @@ def test_images_too_small_for_the_network_become_vectors_from_0_to_1():
     obs = make(lambda: Shows(pixels(35, 36, 3), [seen, seen])).reset()
     assert obs.dtype == np.float32
     np.testing.assert_allclose(obs, seen.reshape(1, -1) / 255, rtol=1e-6)
+
+
+# Turned red by: division by 255 whatever is white; pixels that the network divides by 255 handed on as they are.
+@pytest.mark.parametrize("shape, seen", [((10, 10, 4), 1.0), ((40, 40, 3), 255)])
+def test_planes_of_zeros_and_ones_are_as_bright_as_pixels(shape, seen):
+    space = Box(0, 1, shape, np.uint8)
+    obs = make(lambda: Shows(space, [np.ones(shape, np.uint8)] * 2)).reset()
+    assert (obs == seen).all() and obs.dtype == observation_view(space)[1]
+
+
+@pytest.mark.parametrize("space", [Box(0, 1, (0,)), Dict()], ids=["Box", "Dict"])
+def test_observations_of_nothing_are_refused(space):
+    with pytest.raises(UserError, match="there is nothing to see in observations of"):
+        observation_view(space)
+
+
+def test_half_precision_is_kept():
+    space = Box(-1, 1, (2,), np.float16)
+    assert space.contains(to_native(space, np.array([0.3, -1], np.float32)))
 
 
 def test_observations_without_a_fixed_length_are_refused():

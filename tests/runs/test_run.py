@@ -13,10 +13,12 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from spinup import load, ppo, vpg
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
+from spinup.runs.files import read_json
 from spinup.runs.run import Result
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
@@ -94,6 +96,38 @@ def test_a_policy_acts_on_one_observation():
     for wrong in np.zeros(3), np.zeros((2, 4)):
         with pytest.raises(ValueError, match=r"one observation has the shape \(4,\).*; act_batch takes several"):
             policy.act(wrong)
+
+
+# Turned red by: an index from the end, or several observations taken for one.
+def test_a_policy_answers_observations_of_its_space_alone():
+    class Numbers(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Discrete(5, start=2), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return 2, {}
+
+        def step(self, action):
+            return 3, 0.0, True, False, {}
+
+    policy = ppo(Numbers, **TINY).policy
+    assert policy.act(2) in (0, 1) and policy.act(np.int64(6)) in (0, 1)
+    for wrong in 0, -1, 7, 3.0, np.array([3, 4]):
+        with pytest.raises(ValueError, match="is no observation of Discrete"):
+            policy.act(wrong)
+
+
+# Turned red by: closing what is not ours before giving back what is.
+def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_path):
+    class Stuck(gymnasium.Wrapper):
+        def close(self):
+            raise OSError("stuck")
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(OSError, match="stuck"):
+        ppo(lambda: Stuck(gymnasium.make("CartPole-v1")), **TINY, log_dir=str(tmp_path), exp_name="x")
+    assert signal.getsignal(signal.SIGINT) is before
+    with FileLock(tmp_path / "x/x_s1/.lock", timeout=0):
+        assert read_json(tmp_path / "x/x_s1/result.json")["status"] == "finished"
 
 
 def test_one_policy_plays_an_episode_of_gymnasium():
