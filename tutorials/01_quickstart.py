@@ -163,7 +163,7 @@ assert 0.2 < writer.progress["held_out_accuracy"][0] < 0.45 and writer.progress[
 # Each training has left a folder: its settings, a table with a row for each epoch, a picture, a checkpoint.
 
 # %%
-print(*sorted(path.name for path in trained[0].directory.iterdir()), sep="\n")
+print(*sorted(path.name for path in trained[0].directory.glob("[!.]*")), sep="\n")
 
 # %% tags=["hide-cell"]
 assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {p.name for p in trained[0].directory.iterdir()}
