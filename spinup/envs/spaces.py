@@ -16,17 +16,8 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     """Shape and type of what a network sees of one observation, and the function that makes it.
 
     Box -> a float32 vector, or an image `[C, H, W]` of bytes; everything else -> a flat float32 vector, with numbers in
-    one-hot form. UserError where an observation has no fixed length.
+    one-hot form. UserError where an observation has no fixed length, or nothing in it.
     """
-    if isinstance(space, spaces.Box):
-        size = int(np.prod(space.shape))
-        if not size:
-            raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
-        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
-            return _image_view(space.shape, max(1, int(space.high.max())))
-        if len(space.shape) == 1:
-            return space.shape, np.dtype(np.float32), lambda obs: obs
-        return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError):
@@ -34,6 +25,12 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
                         "it returns a Box") from None
     if not size:
         raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
+    if isinstance(space, spaces.Box):
+        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
+            return _image_view(space.shape, max(1, int(space.high.max())))
+        if len(space.shape) == 1:
+            return space.shape, np.dtype(np.float32), lambda obs: obs
+        return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
     return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
 
 
