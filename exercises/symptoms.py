@@ -38,7 +38,7 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.errors import NonFiniteError
 from spinup.exercises.source import CONTENT, load
-from spinup.runs.plots import COLOURS, LINES, STYLE, render
+from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
 SEEDS = (1, 2, 3)

@@ -24,10 +24,10 @@ from spinup.errors import UserError
 from spinup.runs.config import check_names, flag, read_toml
 from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name
-from spinup.runs.grid import Job, check_job
 from spinup.runs.log import check_wandb, read_progress
 from spinup.runs.policy import describe
 from spinup.runs.presets import configure
+from spinup.view.grid import Job, check_job
 
 STAGES = (sft, reward_model, ppo)
 TASK = "taste"                          # unless another is asked for

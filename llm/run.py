@@ -25,9 +25,9 @@ from llm.tasks.task import Problem, Task, judge_all
 from llm.tasks.tools import pieces
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
+from spinup.machine import cores
 from spinup.runs.display import short
 from spinup.runs.log import read_progress
-from spinup.runs.machine import cores
 from spinup.runs.policy import describe
 from spinup.runs.training import Training
 

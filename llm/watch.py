@@ -23,7 +23,7 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.policy import describe
-from spinup.runs.statistics import in_words, interval
+from spinup.view.statistics import in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
 CHUNK = 256             # problems answered at once

@@ -297,8 +297,8 @@ def plot(argv: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from spinup.runs import plots
     from spinup.runs.display import number
+    from spinup.view import plots
     found = directories(args.directories)
     pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
                           beside=args.beside, out=args.out)
@@ -361,7 +361,7 @@ def watch(argv: list[str]) -> int:
         from llm.watch import watch as read
         read(Path(args.directory), prompts=args.episodes, seed=args.seed)
         return 0
-    from spinup.runs import watch as watching
+    from spinup.view import watch as watching
     policy, env, _ = trained(args.directory)
     watching.watch(policy, env, episodes=args.episodes, deterministic=not args.stochastic, gif=args.gif, seed=args.seed)
     return 0
@@ -377,9 +377,9 @@ def evaluate(argv: list[str]) -> int:
         print(examine(Path(args.directory), problems=args.episodes, seed=args.seed, as_json=args.json))
         return 0
 
-    from spinup.runs import statistics
-    from spinup.runs.evaluate import evaluate as play
     from spinup.runs.policy import describe
+    from spinup.view import statistics
+    from spinup.view.evaluate import evaluate as play
     policy, env, folder = trained(args.directory)
     found = play(policy, env, episodes=args.episodes, deterministic=not args.stochastic, seed=args.seed)
     from spinup.envs.atari import in_words, protocol
@@ -410,8 +410,8 @@ def grid(argv: list[str]) -> int:
     from spinup.envs import make
     from spinup.envs.zoo import num_agents
     from spinup.runs.folders import check_writable
-    from spinup.runs.grid import grid as run_grid
     from spinup.runs.training import find_device
+    from spinup.view.grid import grid as run_grid
     words = 2 if argv[0] == "llm" else 1
     if words == 2 and (len(argv) == 1 or argv[1].startswith("-")):
         raise UserError("spinup grid llm needs a method, as in: spinup grid llm grpo --seed 1 2; `spinup llm` lists "
@@ -516,7 +516,7 @@ def language(argv: list[str]) -> int:
         parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="of the runs. [runs]")
         parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
         args = parser.parse(rest)
-        from llm.pictures.draw import draw
+        from llm.bench.pictures.draw import draw
         return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
     near = nearest(word, [*METHODS, "rlhf", "chat", "export", "picture"])
     raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
@@ -558,7 +558,7 @@ def metrics(argv: list[str]) -> int:
     parser = Parser("spinup metrics", "What the columns of progress.csv mean, and the curves in TensorBoard.")
     parser.add_argument("--grep", default="", metavar="WORD", help="only those that have this in name or meaning")
     word = parser.parse(argv).grep
-    from spinup.runs.metrics import METRICS
+    from spinup.view.metrics import METRICS
     found = {name: text for name, text in METRICS.items() if word.lower() in f"{name} {text}".lower()}
     if not found:
         raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, METRICS)} `spinup metrics` "
@@ -569,7 +569,7 @@ def metrics(argv: list[str]) -> int:
 
 def doctor(argv: list[str]) -> int:
     Parser("spinup doctor", "What works on this machine.").parse(argv)
-    from spinup.runs.doctor import doctor as examine
+    from spinup.view.doctor import doctor as examine
     code = examine()
     from llm.tasks.sandbox import limits
     print(f"code that a language model writes is run with {limits()}")
@@ -685,7 +685,8 @@ def bench_language(name: str, argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
     given = vars(parser.parse(argv))
     given.pop("against", None)
-    from spinup.bench import accuracy, language, roofline
+    from llm.bench import accuracy, roofline
+    from llm.bench import speed as language
     return {"accuracy": accuracy.accuracy, "speed grpo": language.speed_grpo, "speed generate": language.speed_generate,
             "roofline": roofline.roofline}[name](**given)
 

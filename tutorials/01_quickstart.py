@@ -18,9 +18,9 @@ import numpy as np
 
 import llm
 from spinup import ppo
-from spinup.runs.evaluate import evaluate
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.statistics import bootstrap_interval
+from spinup.view.evaluate import evaluate
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.statistics import bootstrap_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "device": "cpu"},

@@ -22,8 +22,8 @@ from scipy.stats import t
 from spinup import ppo
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.returns import gae
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"},
              cpu={"seeds": range(1, 11), "device": "cpu"}, gpu={"seeds": range(1, 11), "device": "cuda"})
@@ -90,7 +90,7 @@ DETAILS = {                                                               # sett
 
 def trained(task, settings, functions=()):
     with ExitStack() as stack:
-        stack.enter_context(patch("spinup.runs.plots.draw_curve", lambda folder: None))           # dozens of pictures
+        stack.enter_context(patch("spinup.view.plots.draw_curve", lambda folder: None))           # dozens of pictures
         for name, function in dict(functions).items():
             stack.enter_context(patch(name, function))
         return [ppo(task, seed=seed, **{**TASKS[task], **settings}, **QUIET) for seed in SIZE["seeds"]]

@@ -23,9 +23,9 @@ from scipy.stats import norm
 from spinup import dqn
 from spinup.algos.dqn import greedy_value, td_target
 from spinup.envs import make
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS
-from spinup.runs.statistics import bootstrap_interval
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS
+from spinup.view.statistics import bootstrap_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "worlds": 20, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "worlds": 40, "device": "cpu"},

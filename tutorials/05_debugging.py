@@ -23,19 +23,19 @@ import torch
 import spinup.algos.ppo as source
 from spinup import ppo, vpg
 from spinup.core.networks import ActorCritic
-from spinup.runs.evaluate import evaluate
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS, LINES
 from spinup.runs.policy import Policy
 from spinup.runs.run import Run
-from spinup.runs.statistics import bootstrap_interval
+from spinup.view.evaluate import evaluate
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS, LINES
+from spinup.view.statistics import bootstrap_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "pool": 24, "device": "cpu"},
              gpu={"seeds": (1, 2, 3, 4, 5), "pool": 24, "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-_ = patch("spinup.runs.plots.draw_curve").start()         # of 170 runs, pictures would take half the time
+_ = patch("spinup.view.plots.draw_curve").start()         # of 170 runs, pictures would take half the time
 
 # %% [markdown]
 # ## One of these is wrong

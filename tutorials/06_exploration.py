@@ -21,20 +21,20 @@ import torch
 
 from spinup import curiosity, param_noise
 from spinup.algos.curiosity import Surprise
-from spinup.core.acting import NumpyMLPs
 from spinup.core.critics import QNetwork
-from spinup.core.linear import relu_mlp
+from spinup.core.fast.acting import NumpyMLPs
+from spinup.core.fast.linear import relu_mlp
 from spinup.core.normaliser import Normaliser
 from spinup.envs import make
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.notebook import curves, panels, show, sizes
 from spinup.runs.run import Run
+from spinup.view.notebook import curves, panels, show, sizes
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"}, cpu={"seeds": (1, 2, 3, 4, 5), "device": "cpu"},
              gpu={"seeds": (1, 2, 3, 4, 5), "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-_ = patch("spinup.runs.plots.draw_curve").start()         # of 24 runs, pictures would take some seconds
+_ = patch("spinup.view.plots.draw_curve").start()         # of 24 runs, pictures would take some seconds
 
 # %% [markdown]
 # ## A chain

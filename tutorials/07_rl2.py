@@ -22,11 +22,11 @@ from torch.nn.functional import one_hot
 
 from spinup import rl2
 from spinup.algos.rl2 import RecurrentActorCritic
-from spinup.core.bandits import beta_draw, beta_mean, ucb_index
 from spinup.envs import make
-from spinup.envs.trials import Bandits, EpsilonGreedy, Index, play
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS, LINES
+from spinup.envs.worlds.beliefs import beta_draw, beta_mean, ucb_index
+from spinup.envs.worlds.trials import Bandits, EpsilonGreedy, Index, play
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "steps": 1_024_000, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "steps": 3_072_000, "device": "cpu"},

@@ -20,11 +20,11 @@ from spinup import load, self_play
 from spinup.algos.self_play import opponents
 from spinup.arena.players import Player, minimax, random_moves, trained
 from spinup.arena.tournament import play
-from spinup.core.ratings import MEAN, POINTS, bradley_terry
-from spinup.envs.boards import TicTacToe
 from spinup.envs.games import flat
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS, LINES
+from spinup.envs.ratings import MEAN, POINTS, bradley_terry
+from spinup.envs.worlds.boards import TicTacToe
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "steps": 250_000, "device": "cpu"},
              cpu={"seeds": (1, 2, 3), "steps": 1_000_000, "device": "cpu"},

@@ -24,8 +24,8 @@ from llm.algos import reinforce as reinforce_file
 from llm.tasks.strings import Copy
 from llm.tasks.testbed import TabularPolicy, Testbed, expectation
 from spinup.core.masked import aggregate
-from spinup.runs.notebook import curves, panels, show, sizes
-from spinup.runs.plots import COLOURS, LINES
+from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.plots import COLOURS, LINES
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "updates": 60, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "updates": 120, "device": "cpu"},

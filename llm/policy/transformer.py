@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spinup.core.linear import Linear
+from spinup.core.fast.linear import Linear
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.core.distributions import Categorical, DiagGaussian
-from spinup.core.linear import relu_mlp
+from spinup.core.fast.linear import relu_mlp
 from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic, mlp
 from spinup.core.normaliser import Normaliser, ReturnScaler

@@ -23,7 +23,7 @@ from gymnasium import Space
 from scipy.stats import rankdata
 from torch import Tensor
 
-from spinup.core.acting import NumpyMLPs
+from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.networks import Actor
 from spinup.core.optim import FlatAdam
 from spinup.envs import make
@@ -31,9 +31,9 @@ from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
-from spinup.runs.evaluate import check_ends
 from spinup.runs.run import Result, Run
 from spinup.runs.workers import Follower, Workers
+from spinup.view.evaluate import check_ends
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 OBSERVATIONS = ("vectors",)

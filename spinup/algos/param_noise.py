@@ -32,9 +32,9 @@ from torch.nn.utils import parameters_to_vector
 
 from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import greedy_value, td_target
-from spinup.core.acting import NumpyMLPs
 from spinup.core.critics import ActorCritics, QNetwork, frozen
 from spinup.core.distributions import NoisyAction
+from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.optim import FlatAdam, Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size

@@ -24,15 +24,15 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from spinup.algos.ppo import clipped_surrogate, value_loss
-from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical
+from spinup.core.fast.acting import NumpyMLP
 from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic, BoardConvolution, mlp
 from spinup.core.optim import FlatAdam
-from spinup.core.ratings import MEAN, elo
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.games import Duels
+from spinup.envs.ratings import MEAN, elo
 from spinup.envs.spaces import number_of_actions, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, Natural, NonNegative, Positive, Unit, Widths, check_minibatches

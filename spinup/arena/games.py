@@ -3,8 +3,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from spinup.envs.boards import BOARDS
 from spinup.envs.games import Game
+from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import ZooGame, find_zoo_id
 from spinup.errors import UserError, nearest
 from spinup.runs.folders import read_run

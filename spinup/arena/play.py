@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spinup.arena.players import Player
-from spinup.envs.boards import BOARDS, Board
+from spinup.envs.worlds.boards import BOARDS, Board
 from spinup.errors import UserError
 
 STONES, COLOURS = "XO", ("bold cyan", "bold yellow")                      # of who began, and of the other

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from spinup.arena.games import find_game, game_of
 from spinup.arena.process import Process
-from spinup.core.acting import NumpyMLP
-from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.core.fast.acting import NumpyMLP
 from spinup.envs.games import flat
+from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run

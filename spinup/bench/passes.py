@@ -18,7 +18,7 @@ def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool
 
     Of the targets forward, of the critics forward and backward, of the actor forward, through the critics that its loss
     asks, and back to its own weights alone. Without losses, optimiser, replay or environment.
-    plain: the same layers by torch's own linear layer, as a peer's would be, instead of `spinup.core.linear`.
+    plain: the same layers by torch's own linear layer, as a peer's would be, instead of `spinup.core.fast.linear`.
     """
     if algo not in ("td3", "sac"):
         return None

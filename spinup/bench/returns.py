@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from spinup.api import algorithm as algorithm_file
+from spinup.bench.process import spinup
 from spinup.bench.speed import check_out, finish
 from spinup.envs.make import find_id
 from spinup.runs.config import check_names
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
-from spinup.runs.process import spinup
-from spinup.runs.statistics import in_words, interval
+from spinup.view.statistics import in_words, interval
 
 # (algorithm, environment) -> {measure: the mean over seeds that is promised}
 GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},

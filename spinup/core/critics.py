@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import EpsilonGreedy, NoisyAction, SquashedGaussian
-from spinup.core.linear import relu_mlp
+from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions
 
 CNN_WIDTH = 512         # of the layer after the Nature CNN's convolutions

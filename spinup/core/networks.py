@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical, Certain, DiagGaussian
-from spinup.core.linear import Linear
+from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}

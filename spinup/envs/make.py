@@ -10,14 +10,14 @@ import gymnasium
 from gymnasium import Env
 
 from spinup.envs.atari import AtariVector, protocol
-from spinup.envs.boards import DUELS
-from spinup.envs.chain import CHAINS
-from spinup.envs.classic import CLASSIC
 from spinup.envs.games import Duels, Game
-from spinup.envs.grids import GRIDS, as_here
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import TASKS, Memory, Tasks
 from spinup.envs.vector import VectorEnv
+from spinup.envs.worlds.boards import DUELS
+from spinup.envs.worlds.chain import CHAINS
+from spinup.envs.worlds.classic import CLASSIC
+from spinup.envs.worlds.grids import GRIDS, as_here
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, missing, zoo_ids
 from spinup.errors import UserError, nearest
 

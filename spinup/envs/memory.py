@@ -7,8 +7,8 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.spaces import action_distribution, vector_size
-from spinup.envs.trials import Bandits, TabularMDPs, Trials
 from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
 
 
 class Tasks(VectorEnv):

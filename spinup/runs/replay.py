@@ -9,8 +9,8 @@ from spinup.core.replay import Replay, replay_bytes
 from spinup.envs.spaces import observation_view
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
+from spinup.machine import free_memory
 from spinup.runs.config import ReplayConfig
-from spinup.runs.machine import free_memory
 
 SPARE = 0.9             # of the free memory that a replay may take
 FOLDER = "replay"       # in that of the run

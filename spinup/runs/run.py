@@ -9,18 +9,18 @@ from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
-from spinup.envs.boards import Board
 from spinup.envs.games import Duels
 from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
+from spinup.envs.worlds.boards import Board
+from spinup.machine import cores
 from spinup.runs.config import BaseConfig
-from spinup.runs.evaluate import evaluate
 from spinup.runs.log import read_progress
-from spinup.runs.machine import cores
 from spinup.runs.policy import Policy, describe
 from spinup.runs.replay import ReplayFiles, statement
 from spinup.runs.training import Training, find_device
+from spinup.view.evaluate import evaluate
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
 

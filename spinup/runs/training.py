@@ -19,7 +19,6 @@ from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.display import Display, duration
-from spinup.runs.doctor import find_compiler
 from spinup.runs.files import write_json
 from spinup.runs.folders import (
     HOW,
@@ -33,6 +32,7 @@ from spinup.runs.folders import (
 )
 from spinup.runs.log import Log, check_wandb
 from spinup.runs.policy import describe
+from spinup.view.doctor import find_compiler
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
@@ -256,7 +256,7 @@ class Training:
         self._write_result()
         seconds = self.seconds                                            # of training, without the drawing
         if self.status == "finished":
-            from spinup.runs.plots import draw_curve
+            from spinup.view.plots import draw_curve
             draw_curve(self.directory)
         if not self.config.quiet:
             self._farewell(seconds)

@@ -5,7 +5,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from spinup.algos import dqn, ppo
-from spinup.runs.evaluate import evaluate
+from spinup.view.evaluate import evaluate
 
 # Settings with which each learns in 6 s on one thread, of seeds 1 to 5 to at least .94 (PPO) and .96 (DQN).
 SETTINGS = {

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spinup import es, param_noise, rl2, sac
-from spinup.core.acting import NumpyMLPs
+from spinup.core.fast.acting import NumpyMLPs
 from spinup.errors import UserError
 
 

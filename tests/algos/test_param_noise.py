@@ -9,7 +9,7 @@ from torch.nn.functional import layer_norm
 
 import spinup
 from spinup.algos import param_noise
-from spinup.core.acting import NumpyMLPs
+from spinup.core.fast.acting import NumpyMLPs
 
 SPACES = {"dqn": Discrete(3), "ddpg": Box(np.float32([-1, 0]), np.float32([1, 10]))}
 

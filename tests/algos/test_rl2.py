@@ -10,7 +10,7 @@ from spinup.algos import rl2
 from spinup.core.distributions import Categorical
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
-from spinup.runs.evaluate import evaluate
+from spinup.view.evaluate import evaluate
 
 SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size": 8, "quiet": True, "threads": 1,
             "tensorboard": False}

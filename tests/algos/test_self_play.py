@@ -8,10 +8,10 @@ from gymnasium.spaces import Box, Dict, MultiBinary
 
 import spinup
 from spinup.algos.self_play import Player, Pool, only_open, opponents
-from spinup.core.ratings import MEAN, expected_score
 from spinup.envs import make
+from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
-from spinup.runs.evaluate import evaluate
+from spinup.view.evaluate import evaluate
 
 
 def player_of(board, moves, hidden, kernel=0, channels=1):

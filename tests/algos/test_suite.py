@@ -17,11 +17,11 @@ from spinup.envs.games import Game
 from spinup.envs.make import find_id
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Range, comments
-from spinup.runs.evaluate import evaluate
-from spinup.runs.metrics import METRICS
 from spinup.runs.policy import Policy
 from spinup.runs.presets import choose_preset, read_presets
 from spinup.runs.run import Result
+from spinup.view.evaluate import evaluate
+from spinup.view.metrics import METRICS
 
 # The tasks below that an algorithm serves, and the settings with which it learns each in a second or two.
 QUICK, IMAGES = {"num_envs": 8, "gamma": 0.5, "total_steps": 8192}, {"total_steps": 1024, "lr": 1e-3, "threads": 1}

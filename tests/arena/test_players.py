@@ -7,7 +7,7 @@ import pytest
 
 from spinup.arena.players import CLOSED, FORFEIT, Player, minimax, one_ply, own, random_moves
 from spinup.arena.tournament import play
-from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 
 RNG = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from spinup.arena.players import Player, random_moves
 from spinup.arena.show import write
 from spinup.arena.tournament import Record, hold, play, tournament
 from spinup.bench.papers.self_play import TRUTH, simulate
-from spinup.core.ratings import MEAN
-from spinup.envs.boards import ConnectFour, TicTacToe
+from spinup.envs.ratings import MEAN
+from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
 
 RESULTS = {"names": ["a", "b"], "versions": ["1", "2"], "scores": [[0, 1], [0, 0]], "begun": [[0, 1], [0, 0]],

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from spinup.core.acting import NumpyMLP
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.fast.acting import NumpyMLP
 from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, BoardConvolution, NatureCNN, mlp
 from spinup.core.optim import FlatAdam
 

@@ -4,8 +4,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from spinup.envs.boards import ConnectFour, TicTacToe
 from spinup.envs.games import Duels, random_move
+from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.envs.zoo import ZooGame
 
 

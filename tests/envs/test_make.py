@@ -9,9 +9,9 @@ import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from spinup.envs import make
-from spinup.envs.classic import CLASSIC
 from spinup.envs.make import OURS, env_name, find_id, registered
 from spinup.envs.spaces import action_distribution
+from spinup.envs.worlds.classic import CLASSIC
 from spinup.errors import UserError
 
 

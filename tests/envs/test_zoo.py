@@ -10,7 +10,7 @@ from spinup.envs import make
 from spinup.envs.games import random_move, see
 from spinup.envs.make import find_id
 from spinup.errors import UserError
-from spinup.runs.evaluate import evaluate
+from spinup.view.evaluate import evaluate
 
 
 def random_actions(env, rng):

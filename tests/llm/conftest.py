@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spinup.runs import plots
+from spinup.view import plots
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}

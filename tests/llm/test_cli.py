@@ -19,11 +19,11 @@ from llm.config import LanguageConfig
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
 from spinup.cli import METHODS, PICTURES, TASKS
-from spinup.runs import plots
 from spinup.runs.config import Range, comments, flag
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import read_presets
-from spinup.runs.statistics import bootstrap_interval
+from spinup.view import plots
+from spinup.view.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
 REVERSE = ["--task", "reverse:length=2,symbols=10"]

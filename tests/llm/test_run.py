@@ -17,10 +17,10 @@ from llm.tasks import Problem
 from llm.tasks.make import make_task
 from spinup.cli import METHODS
 from spinup.errors import NonFiniteError, UserError
-from spinup.runs import plots
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
+from spinup.view import plots
 
 REVERSE = "reverse:length=2,symbols=10"
 TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,

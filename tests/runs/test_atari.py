@@ -8,8 +8,8 @@ from PIL import Image
 import spinup
 from spinup.algos import dqn, ppo, sac, vpg
 from spinup.errors import UserError
-from spinup.runs.evaluate import evaluate
 from spinup.runs.presets import configure
+from spinup.view.evaluate import evaluate
 
 SHORT = ["--preset", "none", "--total-steps", 64, "--num-envs", 2, "--rollout-steps", 8, "--epochs", 1, "--threads", 1,
          "--tensorboard", "false", "--exp-name", "x"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spinup.runs.notebook import curves, panels
+from spinup.view.notebook import curves, panels
 
 FOLDER = Path(__file__).parents[2] / "tutorials"
 spec = importlib.util.spec_from_file_location("tutorials_build", FOLDER / "build.py")

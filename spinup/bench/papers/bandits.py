@@ -7,11 +7,11 @@ import numpy as np
 import torch
 
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
 from spinup.envs import make
-from spinup.envs.trials import Bandits, TabularMDPs, Trials, baselines, play
+from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials, baselines, play
 from spinup.runs.files import read_json
 from spinup.runs.policy import Policy
-from spinup.runs.process import spinup
 
 SEEDS = (1, 2, 3)
 TRIALS = 4000

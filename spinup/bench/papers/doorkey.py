@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
 from spinup.envs import make
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
-from spinup.runs.process import spinup
 
 SEEDS = (1, 2, 3, 4, 5)
 DOOR, ROOMS = "MiniGrid-DoorKey-8x8-v0", "MiniGrid-MultiRoom-N4-S5-v1"

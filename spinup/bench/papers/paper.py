@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spinup.bench.process import spinup
 from spinup.bench.speed import check_out, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.folders import finished
-from spinup.runs.process import spinup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
     from rich.console import Console
     from rich.table import Table
 
-    from spinup.runs.plots import STYLE, render
+    from spinup.view.plots import STYLE, render
     table = Table(title=paper.title, box=None, padding=(0, 2, 0, 0), title_justify="left")
     for column in ("", "paper", "ours", "goal", ""):
         table.add_column(column, justify="left" if column in ("", "goal") else "right")

@@ -11,9 +11,9 @@ from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import Moves, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
-from spinup.core.ratings import MEAN, expected_score
-from spinup.envs.boards import BOARDS
 from spinup.envs.games import flat
+from spinup.envs.ratings import MEAN, expected_score
+from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import make_one_zoo
 from spinup.runs.files import read_json
 

@@ -1,0 +1,100 @@
+"""What the methods of `llm` reach on held-out problems, and how soon: what a user would run, then evaluate.
+
+The start of each run is an ordinary run of `sft`, whose seconds are not those of learning from rewards. The problems of
+the final evaluation are held out, and drawn anew.
+"""
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llm.tasks.make import make_task
+from spinup.bench.process import spinup
+from spinup.bench.speed import check_out, finish
+from spinup.errors import UserError
+from spinup.runs.files import read_json
+from spinup.runs.folders import finished
+from spinup.runs.log import read_progress
+from spinup.view.grid import safe
+
+MEASURE = "held_out_accuracy"
+PROBLEMS = 1000         # of the final evaluation, eight answers each
+SOON, LATE = 60, 120    # seconds of learning from rewards
+ACTOR_CRITIC = ("ppo", "vapo")                  # train two models, and promise nothing of the first minute
+
+
+def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, threads: int = 1,
+             log_dir: Path = Path("runs"), out: Path | None = None) -> int:
+    """Train a method on a task with each seed, evaluate start and end, print them and JSON; 1 where a goal is missed.
+
+    Runs that are there already, finished, are not repeated; unfinished ones go on. UserError for a task without right
+    answers.
+    """
+    check_out(out)
+    if getattr(make_task(task), "measure", MEASURE) != MEASURE:
+        raise UserError(f"--task {task} has no right answers to count; choose another, such as reverse")
+    name = safe(f"bench_llm_{method}_{task}")
+    with ThreadPoolExecutor(workers) as pool:
+        runs = list(pool.map(lambda seed: one(method, task, seed, name, threads, log_dir), seeds))
+    for r in runs:
+        print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "
+              f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "
+              f"{r['start_seconds']:.0f} s of imitation; at {SOON} s {r['soon']}", flush=True)
+    config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
+    goal, met = goals(method, task, runs)
+    words = f"--seeds {' '.join(map(str, seeds))}" + (f" --threads {threads}" if threads > 1 else "")
+    return finish({
+        "command": f"spinup bench accuracy {method} --task {task} {words}", "settings": config["config"],
+        "parameters": config["parameters"], "versions": config["versions"], "git": config["git"],
+        "start": [r["start"]["held_out_accuracy"] for r in runs], "end": [r["end"]["held_out_accuracy"] for r in runs],
+        "seconds": [r["seconds"] for r in runs], "goal": goal, "met": met}, out, runs=runs)
+
+
+def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Path) -> dict[str, Any]:
+    """One run, and the evaluations of its start and of its end."""
+    folder = log_dir / name / f"{name}_s{seed}"
+    if not (folder / "config.json").exists():
+        spinup("llm", method, "--task", task, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
+               "--threads", str(threads), "--quiet")
+    elif not finished(folder):
+        spinup("resume", str(folder))
+    config, result, progress = (read_json(folder / "config.json"), read_json(folder / "result.json"),
+                                read_progress(folder))
+    start = Path(config["start"])
+    evaluated = {key: json.loads(spinup("eval", str(where), "--episodes", str(PROBLEMS), "--json"))
+                 for key, where in (("start", start), ("end", folder))}
+    seconds, held_out = progress["wall_seconds"], progress["held_out_accuracy"]
+    before = [a for a, s in zip(held_out, seconds, strict=True) if s <= SOON]
+    return {"seed": seed, **evaluated, "seconds": result["seconds"],
+            "start_seconds": read_json(start / "result.json")["seconds"],
+            "soon": before[-1] if before else None,
+            "curve": {key: progress[key] for key in ("steps", "wall_seconds", "held_out_accuracy", "held_out_greedy",
+                                                     "reward", "kl_to_start", "entropy", "tokens_per_second")}}
+
+
+def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
+    """What is promised of every seed, in words, and whether all keep it."""
+    start = np.array([r["start"]["held_out_accuracy"] for r in runs])
+    end = np.array([r["end"]["held_out_accuracy"] for r in runs])
+    seconds = np.array([r["seconds"] for r in runs])
+    if task == "reverse":
+        if method in ACTOR_CRITIC:
+            return (f"start .2 to .5; .97 at the end, in {LATE} s",
+                    bool((start >= .2).all() and (start <= .5).all() and (end >= .97).all()
+                         and (seconds <= LATE).all()))
+        soon = np.array([r["soon"] or 0.0 for r in runs])
+        return (f"start .2 to .5; .95 in the last row before {SOON} s; .97 at the end, in {LATE} s",
+                bool((start >= .2).all() and (start <= .5).all() and (soon >= .95).all() and (end >= .97).all()
+                     and (seconds <= LATE).all()))
+    if task == "addition":
+        teacher = make_task(task).teacher_accuracy
+        return (f"imitation within .05 of the teacher's {teacher:.3f}; with rewards .3 above it, all in 240 s",
+                bool((abs(start - teacher) <= .05).all() and (end >= teacher + .3).all()
+                     and all(r["seconds"] + r["start_seconds"] <= 240 for r in runs)))
+    if task == "countdown":
+        return ("start .15 to .35; at least doubled in 300 s",
+                bool((start >= .15).all() and (start <= .35).all() and (end >= 2 * start).all()
+                     and (seconds <= 300).all()))
+    return "", True

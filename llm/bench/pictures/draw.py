@@ -1,0 +1,88 @@
+"""What all pictures share: trainings side by side, files, colours."""
+import importlib
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import UserError
+from spinup.runs.files import write_json, write_whole
+from spinup.runs.folders import finished, git_revision, versions
+
+PICTURES = {                # each a function (seeds, log_dir, out) that returns 0, or 1 where it misses what it is for
+    "beyond-imitation": "llm.bench.pictures.imitation.beyond_imitation",
+    "unification": "llm.bench.pictures.unification.unification",
+    "over-optimisation": "llm.bench.pictures.over_optimisation.over_optimisation",
+    "frontier": "llm.bench.pictures.frontier.frontier"}
+WORKERS = 2                 # trainings at once, a thread each
+
+
+def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int:
+    """Make a picture; 0, or 1 where it does not show what it is for. UserError for a file that cannot be written."""
+    out = out or Path(f"{name}.png")
+    if out.suffix not in (".png", ".svg") or not out.absolute().parent.is_dir():
+        raise UserError(f"--out {out} cannot be written; give a name that ends in .png, in a folder that exists")
+    module, _, function = PICTURES[name].rpartition(".")
+    return getattr(importlib.import_module(module), function)(seeds, log_dir, out)
+
+
+@dataclass
+class Job:
+    """A training: `llm.METHOD(task, seed=seed, **settings)` under a name of its own."""
+
+    method: str
+    task: str
+    seed: int
+    name: str
+    log_dir: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its run."""
+        return self.log_dir / self.name / f"{self.name}_s{self.seed}"
+
+
+def train(jobs: Sequence[Job], workers: int = WORKERS) -> list[Path]:
+    """Train what is not there yet, some at a time, and go on with what was stopped; the folders, in the order given."""
+    missing = [job for job in jobs if not finished(job.folder)]
+    if missing:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+            for job, _ in zip(missing, pool.map(one, missing), strict=True):
+                print(f"{job.name}, seed {job.seed}", flush=True)
+    return [job.folder for job in jobs]
+
+
+def one(job: Job) -> None:
+    """Train one job, or go on with it where it stopped."""
+    import llm
+    settings = {"log_dir": str(job.log_dir), "exp_name": job.name, "seed": job.seed, "quiet": True, "threads": 1,
+                "tensorboard": False, **job.settings}
+    resume = str(job.folder) if (job.folder / "config.json").exists() else None
+    getattr(llm, job.method)(job.task, resume=resume, **settings)
+
+
+@contextmanager
+def figure(out: Path, width: float, height: float) -> Iterator[Any]:
+    """A matplotlib figure in the library's style, written as PNG and SVG."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    from spinup.view.plots import STYLE, render
+    with rc_context(STYLE):
+        made = Figure((width, height), layout="constrained")
+        yield made
+        for path in (out.with_suffix(".png"), out.with_suffix(".svg")):
+            write_whole(path, render(made, path.suffix[1:]))
+
+
+def conclude(out: Path, name: str, seeds: list[int], met: bool, **numbers: Any) -> int:
+    """Write the numbers beside the picture; 0 where what it is for was met, else 1."""
+    write_json(out.with_suffix(".json"), {
+        "command": f"spinup llm picture {name} --seeds {' '.join(map(str, seeds))}", "versions": versions(),
+        "git": git_revision(), "met": met, **numbers})
+    print(out.with_suffix(".png"))
+    return 0 if met else 1

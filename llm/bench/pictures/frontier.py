@@ -1,0 +1,69 @@
+"""What each method makes of the same 2,000 comparisons: the true reward, and how far from the start it was found."""
+from pathlib import Path
+
+import numpy as np
+
+from llm.algos.best_of_n import kl_of_best
+from llm.bench.pictures.draw import Job, conclude, figure, train
+from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n
+from llm.start import load_reward_model
+from llm.tasks.taste import Taste
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+from spinup.view.plots import COLOURS, LINES
+
+PAIRS = 2000
+REWARDED = ("ppo", "rloo", "grpo", "best_of_n", "online_dpo")              # learn from the reward model of these pairs
+PREFERRING = ("dpo", "ipo", "dpop", "tdpo", "kto", "simpo", "step_dpo")    # learn from the pairs
+PROMISED = ("ppo", "rloo", "best_of_n")
+GOAL, NATS = 1.0, 10.0      # deviations of the true reward that these must gain, and at which divergence at most
+
+
+def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
+    """Met where the promised methods end at least a deviation above the start, within the divergence allowed."""
+    starts = train([Job("sft", "taste", seed, "taste_sft", log_dir) for seed in seeds])
+    begun = {seed: {"model": str(folder)} for seed, folder in zip(seeds, starts, strict=True)}
+    judges = train([Job("reward_model", "taste", s, f"taste_reward_{PAIRS}", log_dir, {"pairs": PAIRS, **begun[s]})
+                    for s in seeds])
+    judged = {seed: {"reward": str(folder)} for seed, folder in zip(seeds, judges, strict=True)}
+    jobs = [Job(m, "taste", s, f"taste_{m}", log_dir, {**begun[s], **(judged[s] if m in REWARDED else {})})
+            for m in (*REWARDED, *PREFERRING) for s in seeds]
+    runs = dict(zip(((job.method, job.seed) for job in jobs), map(read_progress, train(jobs)), strict=True))
+
+    task, before, ladder = Taste(), [], []
+    for seed, start, judge in zip(seeds, starts, judges, strict=True):
+        prompts, texts, gold = answers(task, start, seed)
+        before.append((gold.mean(), gold.std()))
+        proxy = np.array(load_reward_model(judge).judge(prompts, texts)).reshape(gold.shape)
+        ladder.append((np.array(best_of_n(proxy, gold)[1]) - gold.mean()) / gold.std())
+    curves = {}
+    for method in (*REWARDED, *PREFERRING):
+        column = "held_out_gold" if method in REWARDED else "held_out_reward"
+        gained = [(np.array(runs[method, s][column]) - mean) / deviation
+                  for s, (mean, deviation) in zip(seeds, before, strict=True)]
+        nats = [np.array(runs[method, s]["kl_of_response"]) for s in seeds]
+        curves[method] = {"kl": np.mean(nats, 0).tolist(), "gain": np.mean(gained, 0).tolist(),
+                          "end_kl": [float(x[-1]) for x in nats], "end_gain": [float(x[-1]) for x in gained]}
+
+    with figure(out, 8.6, 5.2) as made:
+        axes = made.add_subplot()
+        axes.plot([kl_of_best(n) for n in LADDER], np.mean(ladder, 0), color="#444444", linewidth=1.2, linestyle="--",
+                  label="the best of n, chosen when asked")
+        for i, (method, curve) in enumerate(curves.items()):
+            colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS)]
+            axes.plot([0, *curve["kl"]], [0, *curve["gain"]], color=colour, linewidth=1.3, linestyle=line)
+            axes.plot(curve["kl"][-1], curve["gain"][-1], "o", color=colour, markersize=6, label=method,
+                      markerfacecolor="white" if i >= len(COLOURS) else colour)
+        axes.set(title=f"What each method makes of {PAIRS:,} comparisons", xlabel="KL from the start, nats a response",
+                 ylabel="true reward, deviations above the start")
+        axes.set_xlim(left=0)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="the end of training")
+    accuracy = [read_json(folder / "result.json")["pair_accuracy"] for folder in judges]
+    print(f"reward models from {PAIRS:,} pairs: accuracy {', '.join(f'{x:.3f}' for x in accuracy)}")
+    for method, curve in curves.items():
+        ends = (", ".join(f"{x:.2f}" for x in curve[key]) for key in ("end_gain", "end_kl"))
+        print("{:<11} gains {} deviations at {} nats".format(method, *ends))
+    met = all(min(curves[m]["end_gain"]) >= GOAL and max(curves[m]["end_kl"]) <= NATS for m in PROMISED)
+    return conclude(out, "frontier", seeds, met, start=[list(map(float, x)) for x in before], accuracy=accuracy,
+                    curves=curves, best_of_n={"kl": [kl_of_best(n) for n in LADDER],
+                                              "gain": np.mean(ladder, 0).tolist()})

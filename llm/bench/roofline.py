@@ -1,0 +1,229 @@
+"""How near language models come to what the machine allows: sampling to its bandwidth, training to its products.
+
+Random weights in a known shape. Sampling a token reads all weights, and the keys and values of the whole context of
+every row: that many bytes a step, over the bytes a second that memory gives, is the share that is printed. Training
+takes 6 FLOP a parameter and token, and 6 x layers x width x length more for causal attention: over the peak of the
+device that is its MFU. Peaks are the maker's where the device is known, and else what a copy and a product reach here.
+"""
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from llm.algos import grpo
+from llm.bench.speed import Questions, check_installed, never_end
+from llm.policy.checkpoint import save_pretrained
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.score import score
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Shape, Transformer
+from spinup.bench.speed import check_out, finish
+from spinup.core.optim import FlatAdam
+from spinup.errors import UserError
+from spinup.runs.training import find_device
+
+SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6, qkv_bias=True),     # Qwen2.5-0.5B's
+          "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
+# Bytes a second, and FLOP a second of dense bf16, as the makers state them; the first name within the device's counts.
+PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
+BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
+CONTEXT, NEW = 512, 64                  # tokens read at a step, on average; steps timed
+ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses, and their tokens, of a training step
+ANSWER = {"cuda": 128, "cpu": 8}                          # tokens of an answer in the step of GRPO
+REPEATS = 3
+
+
+def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] = (), out: Path | None = None) -> int:
+    """Measure on `device` and print; the last line is JSON. Returns 0: no goal is stated.
+
+    Args:
+        shape: "0.5b" or "small"; without one, 0.5b on a GPU and small on a CPU.
+        batches: rows sampled at a time; without any, up to 1024 on a GPU, as far as its memory goes.
+    UserError: no such device, a shape too large for a CPU, a file that cannot be written.
+    """
+    where = find_device(device, gpu_helps=True)
+    kind = where.type
+    if kind not in BATCHES:
+        raise UserError(f"--device must be cuda or cpu, not {device!r}")
+    shape = shape or {"cuda": "0.5b", "cpu": "small"}[kind]
+    if shape == "0.5b" and kind == "cpu":
+        raise UserError("--shape 0.5b takes a GPU; without one type --shape small")
+    check_out(out)
+    check_installed("safetensors")                            # before minutes are spent: the last part writes a model
+    dtype, threads = torch.bfloat16 if kind == "cuda" else torch.float32, torch.get_num_threads()
+    torch.set_num_threads(1)                                  # as narrow models are trained on a CPU
+    try:
+        return measure(where, kind, shape, batches or BATCHES[kind], dtype, out)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...], dtype: torch.dtype,
+            out: Path | None) -> int:
+    """Prints, and writes to `out`, what the machine could do and what is done of it. Returns an exit code."""
+    name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
+    copied, multiplied = copy_pace(where), product_pace(where, dtype)
+    stated = next((peaks for word, peaks in PEAKS.items() if word in name), None)
+    bandwidth, flops = stated or (copied, multiplied)
+    torch.manual_seed(1)
+    model = Transformer(SHAPES[shape]).to(where, dtype)
+    parameters = sum(p.numel() for p in model.parameters())
+    print(f"random weights of shape {shape}, {parameters / 1e6:,.1f} M parameters, {str(dtype)[6:]}, on {name}\n"
+          + ("no GPU is measured here; a small model stays in the CPU's caches, so shares of memory may pass 100 %\n"
+             if kind == "cpu" else "")
+          + f"peak: {bandwidth / 1e9:,.0f} GB/s, {flops / 1e12:,.3g} TFLOP/s ({'stated' if stated else 'measured'}); a "
+            f"copy reaches {copied / 1e9:,.0f} GB/s, a large product {multiplied / 1e12:,.3g} TFLOP/s\n\n"
+            f"sampling at {CONTEXT} tokens of context\n"
+            f"{'batch':>7}{'tokens/s':>12}{'ms a step':>11}{'of bandwidth':>14}", flush=True)
+
+    sampled = []
+    for batch in batches:
+        seconds = fitting(sampling_step, model, batch)
+        if seconds is None:
+            print(f"{batch:>7}   does not fit the memory")
+            break
+        size = bytes_a_step(model, batch)
+        share = size / seconds / bandwidth
+        sampled.append({"batch": batch, "tokens_per_second": round(batch / seconds), "step_seconds": seconds,
+                        "bytes_per_step": size, "bandwidth_share": round(share, 4)})
+        print(f"{batch:>7}{batch / seconds:>12,.0f}{seconds * 1e3:>11.3f}{share:>14.1%}", flush=True)
+
+    rows, length = ROWS[kind]
+    seconds, trained = fitting(training_step, model, rows, length), None
+    del model                                                             # the run below brings its own
+    if seconds is not None:
+        pace, each = rows * length / seconds, flop_a_token(SHAPES[shape], parameters, length)
+        trained = {"rows": rows, "length": length, "tokens_per_second": round(pace), "step_seconds": seconds,
+                   "flop_per_token": each, "mfu": round(pace * each / flops, 4)}
+        print(f"\ntraining on {rows} rows of {length} tokens: {pace:,.0f} tokens/s, MFU {trained['mfu']:.1%}")
+    else:
+        print(f"\ntraining on {rows} rows of {length} tokens does not fit the memory")
+
+    split = fitting(grpo_step, where, SHAPES[shape], dtype, ANSWER[kind])
+    if split is not None:
+        print(f"a step of grpo, {split['answers']} answers of {split['tokens_each']:.0f} tokens: "
+              f"{split['seconds']:.3f} s, of which "
+              + ", ".join(f"{phase} {share:.0%}" for phase, share in split["shares"].items()))
+    return finish({
+        "benchmark": "roofline", "device": name, "kind": kind, "shape": shape, "parameters": parameters,
+        "dtype": str(dtype)[6:], "context": CONTEXT,
+        "peaks": {"bytes_per_second": bandwidth, "flop_per_second": flops, "stated": stated is not None,
+                  "copy_bytes_per_second": copied, "product_flop_per_second": multiplied},
+        "sampling": sampled, "training": trained, "grpo_step": split,
+        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda}, "goal": None, "met": True}, out)
+
+
+def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns, and None where the GPU's memory does not suffice; leaves that memory empty."""
+    try:
+        return measured(*arguments)
+    except torch.OutOfMemoryError:
+        return None
+    finally:
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def clock(device: torch.device) -> float:
+    """The time, once the device has done all it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def best(device: torch.device, work: Callable[[], Any], repeats: int = 5) -> float:
+    """Seconds of the fastest of several calls, after one to warm up."""
+    found = []
+    for _ in range(repeats + 1):
+        began = clock(device)
+        work()
+        found.append(clock(device) - began)
+    return min(found[1:])
+
+
+def copy_pace(device: torch.device) -> float:
+    """Bytes a second, read and written, of a large copy."""
+    x = torch.ones(2**28 if device.type == "cuda" else 2**26, device=device)                 # 1 GB; 256 MB
+    y = torch.empty_like(x)
+    return 2 * x.numel() * x.element_size() / best(device, lambda: y.copy_(x))
+
+
+def product_pace(device: torch.device, dtype: torch.dtype) -> float:
+    """Floating-point operations a second of a large matrix product."""
+    n = 8192 if device.type == "cuda" else 1024
+    a, b = torch.ones(2, n, n, device=device, dtype=dtype)
+    return 2 * n**3 / best(device, lambda: a @ b)
+
+
+def bytes_a_step(model: Transformer, batch: int) -> int:
+    """What a step must read: all weights once, and every row's keys and values. An embedding that is not the head too
+    is looked up in a few places only."""
+    shape, size = model.shape, model.embed.weight.element_size()
+    weights = sum(p.numel() for p in model.parameters()) - (0 if shape.tied else model.embed.weight.numel())
+    return size * (weights + batch * CONTEXT * 2 * shape.layers * shape.kv_heads * shape.head_size)
+
+
+def flop_a_token(shape: Shape, parameters: int, length: int) -> int:
+    """Forth and back, of one token among `length`, the products of causal attention included."""
+    looked_up = 0 if shape.tied else shape.vocab_size * shape.width
+    return 6 * (parameters - looked_up) + 6 * shape.layers * shape.heads * shape.head_size * length
+
+
+def sampling_step(model: Transformer, batch: int) -> float:
+    """Seconds of one step of the sampler, drawing included, for `batch` rows at a context of CONTEXT on average.
+
+    The difference of a long and a short call: reading the prompt, the same in both, is no part of it.
+    """
+    device, sampler = model.device, Sampler(model, end=-1)
+    prompts = Prompts.of([[1] * (CONTEXT - NEW // 2)], device)
+    generator = torch.Generator(device).manual_seed(1)
+
+    def seconds(tokens: int) -> float:
+        began = clock(device)
+        sampler(prompts, samples=batch, max_tokens=tokens, generator=generator)
+        return clock(device) - began
+    for tokens in (1, NEW + 1):                                           # memory, and on CUDA the recorded step
+        seconds(tokens)
+    return median(seconds(NEW + 1) - seconds(1) for _ in range(REPEATS)) / NEW
+
+
+def training_step(model: Transformer, rows: int, length: int) -> float:
+    """Seconds to score responses, go back and step."""
+    device, optimizer = model.device, FlatAdam(model.parameters(), lr=1e-6, max_grad_norm=1.0)
+    ids = torch.randint(1, model.shape.vocab_size, (rows, length), device=device)
+    prompts, of = Prompts.of([[1]] * rows, device), torch.arange(rows, device=device)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        logp, _ = score(model, prompts, of, ids)
+        (-logp.mean()).backward()
+        optimizer.step()
+    return best(device, step, REPEATS)
+
+
+def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int) -> dict[str, Any]:
+    """Where the seconds of an update go, in a short run of `grpo` as a user would start it, its first update left out.
+
+    A character for every token of the shape, so that whatever is drawn can be read and judged.
+    """
+    alphabet = "".join(map(chr, range(0x10000, 0x10000 + shape.vocab_size - 1)))
+    with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        model, steps = Transformer(shape).to(dtype), 4
+        never_end(model)
+        save_pretrained(Path(folder, "model"), model, CharTokenizer(alphabet))
+        rows = grpo.train(grpo.Config(
+            task=Questions(alphabet=alphabet, max_tokens=tokens), model=str(Path(folder, "model")), total_steps=steps,
+            lr=1e-6, warmup=0, anneal=False, held_out=32, micro_batch=32 if device.type == "cuda" else 0, threads=1,
+            device=str(device), checkpoint_steps=steps, tensorboard=False, quiet=True, log_dir=folder)).progress
+    phases = {phase: float(np.mean(rows[f"{phase}_seconds"][1:])) for phase in ("rollout", "reward", "update")}
+    seconds = sum(phases.values())
+    answers = grpo.Config.prompts * grpo.Config.samples
+    return {"seconds": round(seconds, 4), "answers": answers, "tokens_each": float(np.mean(rows["length"][1:])),
+            "shares": {phase: round(s / seconds, 3) for phase, s in phases.items()},
+            "tokens_per_second": round(answers * float(np.mean(rows["length"][1:])) / seconds)}

@@ -1,0 +1,356 @@
+"""New tokens per second of language models beside the peers: GRPO beside TRL's trainer, sampling beside transformers.
+
+Both sides of GRPO begin with the very same weights (one folder, which both load), answer prompts of the same kind with
+as many tokens, and take one step a batch, on one thread each, in turn (A B A B), every run in a process of its own. The
+clock runs from the end of the first row of our `progress.csv` to the last step, over the same steps for both. What a
+reward is worth does not matter to speed, so it is a digest of prompt and answer: answers to one prompt never tie.
+"""
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from string import ascii_letters
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+
+from llm.algos import grpo
+from llm.policy.checkpoint import load_pretrained, save_pretrained
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.transformer import Transformer
+from llm.run import Run
+from llm.start import fresh
+from llm.tasks.task import Problem, draw
+from spinup.bench.speed import ONE_THREAD, check_out, child, finish
+from spinup.errors import UserError
+from spinup.runs.files import read_json
+
+ALPHABET = ascii_letters[:42]                             # with the end token, 43 tokens
+PROMPT, NEW, PROMPTS, SAMPLES = 7, 8, 32, 8               # tokens of a prompt and of an answer; a batch
+LR = 1e-6                                                 # TRL's default: neither policy moves, so the work stays equal
+GOALS = {64: 1.4, 128: 1.2}                               # by width, where every group has contrast
+HALF_GOAL = 2.0                                           # where half of them have
+GENERATE_GOALS = {(16, 8): 2.0, (256, 8): 1.15}           # by batch and new tokens
+NOTES = (
+    "spinup reads a prompt once for its eight answers; trl once for each, in sampling and in training",
+    "spinup leaves groups without contrast out of the pass back; trl computes their gradient, which is 0",
+    "spinup trains on the log-probabilities it sampled with; so does trl in effect (one update a batch, nothing "
+    "computed twice)",
+    "spinup writes progress.csv, TensorBoard and twenty checkpoints, and answers held-out prompts at each of its rows; "
+    "trl logs every ten steps, writes no checkpoint before its end and evaluates nothing",
+    "gradient checkpointing, which trl switches on by default, is off in both; fp32 in both")
+
+
+@dataclass
+class Questions:
+    """Random characters, and a reward that no two answers to them share; a task without a teacher.
+
+    Attributes:
+        half: prompts that begin with every other character earn 0 whatever the answer: half of all groups have no
+            contrast.
+    """
+
+    half: bool = False
+    alphabet: str = ALPHABET
+    max_tokens: int = NEW
+    name = "questions"
+    tool = None
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        """Prompts of random letters; they have no answer."""
+        def make() -> Problem:
+            return Problem("".join(self.alphabet[i] for i in rng.integers(len(self.alphabet), size=PROMPT)))
+        return draw(n, held_out, make)
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        """UserError: there is nothing to imitate."""
+        raise UserError("the task of this benchmark has no teacher; give --model a folder")
+
+    def reward(self, problem: Problem, response: str) -> float:
+        """A number in [0, 1) that follows from prompt and response alone; 0 for half of the prompts with `half`."""
+        if self.half and self.alphabet.index(problem.prompt[0]) % 2 == 0:
+            return 0.0
+        return crc32((problem.prompt + response).encode()) / 2**32
+
+
+def save_model(folder: Path, width: int) -> None:
+    """A small model as this library makes it, with random weights, whose answers never end early."""
+    start = fresh(grpo.Config(width=width), Questions())
+    never_end(start.model)
+    save_pretrained(folder, start.model, start.tokenizer)
+
+
+def never_end(model: Transformer) -> None:
+    """Make token 0, the end, too unlikely ever to be drawn.
+
+    The first entry of every state is made the same, far above the others, and that of the end token's row negative.
+    """
+    with torch.no_grad():
+        model.embed.weight[:, 0] = 1.0
+        model.embed.weight[0, 0] = -4.0
+
+
+def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int = 3, out: Path | None = None) -> int:
+    """GRPO beside TRL's, once where every group has contrast and once where half of them have; the last line is JSON.
+
+    Returns the exit code: 1 where a median ratio misses its goal.
+    UserError, before any run: no such width, too few steps, a missing peer, a file that cannot be written.
+    """
+    steps = total_steps or grpo.Config.total_steps
+    if width not in GOALS:
+        raise UserError(f"--width must be one of {', '.join(map(str, GOALS))}, not {width}")
+    if steps < 2:
+        raise UserError(f"--total-steps {steps} leaves nothing to measure after the first row; choose at least 2")
+    check_out(out)
+    check_installed("trl")
+    print(f"grpo, width {width}: {steps:,} updates of {PROMPTS * SAMPLES} answers of {NEW} tokens, {rounds} "
+          f"{'pair' if rounds == 1 else 'pairs'}, one thread each", flush=True)
+    flops = call("limit")["flops"]
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        save_model(Path(folder, "model"), width)
+        for case, half, goal in (("equal work", False, GOALS[width]), ("half", True, HALF_GOAL)):
+            runs: dict[str, list[dict[str, Any]]] = {"spinup": [], "trl": []}
+            for seed in range(1, rounds + 1):
+                for name in runs:
+                    job = {"model": str(Path(folder, "model")), "half": half, "steps": steps, "seed": seed}
+                    runs[name].append(run := call(name, job))
+                    print(f"{case}, pair {seed}  {name:<6} {run['tokens_per_second']:>8,.0f} tokens/s   "
+                          f"{run['no_contrast']:.0%} of groups without contrast   {run['seconds']:.1f} s"
+                          + (f", and {run['evaluation_seconds']:.1f} s of evaluation"
+                             if run["evaluation_seconds"] else ""), flush=True)
+            found[case] = compare(runs, goal, flops, 0.5 if half else 1.0)
+    for case, x in found.items():
+        print(f"{case}: " + ", ".join(f"{name} {median(r):,.0f} tokens/s ({median(r) / x['limit']:.0%} of the limit)"
+                                      for name, r in x["tokens_per_second"].items()))
+        print(f"  ratios {', '.join(f'{r:.2f}' for r in x['ratios'])}; median {x['ratio_median']:.2f}, goal "
+              f"{x['goal']}: {'met' if x['met'] else 'missed'}; {x['ratio_median_with_evaluation']:.2f} with spinup's "
+              f"evaluation, {x['evaluation_share']:.0%} of its time")
+    print("\n".join(f"  {note}" for note in NOTES))
+    first = found["equal work"]["runs"]
+    return finish({
+        "benchmark": "speed", "algorithm": "grpo", "against": "trl", "width": width,
+        "ratio_median": found["equal work"]["ratio_median"],
+        "ratio_median_is": "new tokens a second of spinup over those of trl where every group has contrast, without "
+                           "spinup's held-out evaluation, with its logging and checkpoints",
+        "limit_is": "new tokens a second that the matrix products alone allow, prompts read once, 2 FLOP a parameter "
+                    "to sample and 6 to train, at the pace of a large product",
+        "goal": GOALS[width], **found,
+        "parameters": {name: runs[0]["parameters"] for name, runs in first.items()},
+        "architecture": "4 layers, 4 heads with keys of their own, hidden 3 x width, 43 tokens, tied, no biases: "
+                        "Qwen2's but for those on query, key and value (LlamaForCausalLM); fp32",
+        "answers": f"all of {NEW} tokens: these weights never choose the end token",
+        "steps": steps, "settings": {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT, "max_tokens": NEW,
+                                     "lr": LR, "kl_coef": 0, "clip": 0.2, "epochs": 1, "average": "sequence",
+                                     "threads": 1, "dtype": "float32"},
+        "versions": {**first["spinup"][0]["versions"], **first["trl"][0]["versions"]}, "notes": NOTES,
+        "met": all(x["met"] for x in found.values())}, out)
+
+
+def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, trained: float) -> dict[str, Any]:
+    """The pairs of one case. `flops`: of a large product, a second; `trained`: share of answers to train on."""
+    def ratio(of: str) -> list[float]:
+        return [round(a[of] / b[of], 3) for a, b in zip(runs["spinup"], runs["trl"], strict=True)]
+    ratios, whole = ratio("tokens_per_second"), ratio("tokens_per_second_with_evaluation")
+    work = runs["spinup"][0]["parameters"] * (2 + 6 * trained) * (1 + PROMPT / SAMPLES / NEW)   # FLOP a new token
+    return {"ratio_median": median(ratios), "ratios": ratios, "goal": goal, "met": median(ratios) >= goal,
+            "ratio_median_with_evaluation": median(whole), "ratios_with_evaluation": whole,
+            "evaluation_share": round(median(r["evaluation_seconds"] / (r["seconds"] + r["evaluation_seconds"])
+                                             for r in runs["spinup"]), 3),
+            "tokens_per_second": {name: [r["tokens_per_second"] for r in found] for name, found in runs.items()},
+            "limit": round(flops / work),
+            "no_contrast": {name: median(r["no_contrast"] for r in found) for name, found in runs.items()},
+            "rewards": {name: median(r["reward"] for r in found) for name, found in runs.items()}, "runs": runs}
+
+
+def call(name: str, job: dict[str, Any] | None = None) -> dict[str, Any]:
+    """One of the functions at the end of this file, in a process of its own."""
+    return child("llm.bench.speed", name, job or {}, environment={**ONE_THREAD, "HF_HUB_OFFLINE": "1"})
+
+
+def check_installed(name: str) -> None:
+    """UserError where a package is not installed."""
+    if find_spec(name) is None:
+        raise UserError(f"this benchmark needs {name}; type: pip install 'spinup-rl[bench]'")
+
+
+def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Train as a user would: what is not set here is as it comes, evaluation, files and display included."""
+    result = grpo.train(grpo.Config(
+        task=Questions(job["half"]), model=job["model"], prompts=PROMPTS, samples=SAMPLES, total_steps=job["steps"],
+        lr=LR, warmup=0, anneal=False, threads=1, device="cpu", seed=job["seed"], log_dir=folder))
+    rows, about = result.progress, read_json(result.directory / "config.json")
+    each = np.diff(rows["steps"])                                         # updates of each row but the first
+    seconds = sum(sum(rows[f"{phase}_seconds"][1:]) for phase in ("rollout", "reward", "update"))
+    whole = rows["wall_seconds"][-1] - rows["wall_seconds"][0]
+    return report(sum(each), each @ rows["length"][1:] * PROMPTS * SAMPLES, seconds, whole, about["parameters"],
+                  np.average(rows["no_contrast"][1:], weights=each), np.average(rows["reward"][1:], weights=each),
+                  about["versions"])
+
+
+def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Train with TRL's GRPOTrainer at the same settings; what is not set here is as it comes."""
+    import transformers
+    import trl
+    from datasets import Dataset
+    torch.set_num_threads(1)
+    task, steps, skipped = Questions(job["half"]), job["steps"], first_row(job["steps"])
+    rewards: list[float] = []
+
+    def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+        values = [task.reward(Problem(p), c) for p, c in zip(prompts, completions, strict=True)]
+        rewards.extend(values)
+        return values
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            moments.append((time.perf_counter(), state.num_input_tokens_seen))
+
+    moments: list[tuple[float, int]] = []
+    problems = task.problems(PROMPTS * steps, np.random.default_rng(job["seed"]))
+    trainer = trl.GRPOTrainer(
+        model=job["model"], reward_funcs=reward, processing_class=peer_tokenizer(), callbacks=[Clock()],
+        train_dataset=Dataset.from_list([{"prompt": p.prompt} for p in problems]),
+        args=trl.GRPOConfig(
+            output_dir=folder, per_device_train_batch_size=PROMPTS * SAMPLES, num_generations=SAMPLES,
+            max_completion_length=NEW, max_steps=steps, learning_rate=LR, lr_scheduler_type="constant", beta=0.0,
+            epsilon=0.2, loss_type="grpo", max_grad_norm=1.0, bf16=False, gradient_checkpointing=False, use_cpu=True,
+            report_to="none", seed=job["seed"]))
+    trainer.train()
+    (began, read), (ended, read_by_then) = moments[skipped - 1], moments[-1]
+    steps -= skipped
+    groups = np.array(rewards).reshape(-1, SAMPLES)[skipped * PROMPTS:]   # the answers to a prompt stand together
+    versions = {"trl": trl.__version__, "transformers": transformers.__version__}
+    answered = read_by_then - read - steps * PROMPTS * SAMPLES * PROMPT   # trl counts the prompt of every answer too
+    return report(steps, answered, ended - began, ended - began,
+                  sum(p.numel() for p in trainer.model.parameters()), (np.ptp(groups, axis=1) == 0).mean(),
+                  groups.mean(), versions)
+
+
+def first_row(steps: int) -> int:
+    """Updates of the first row of our `progress.csv`: warming up, in both."""
+    return max(1, round(steps / Run.epochs))
+
+
+def peer_tokenizer() -> Any:
+    """Our character tokenizer as one of Hugging Face's: the same ids."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    end = "<end>"
+    tokenizer = Tokenizer(models.WordLevel({c: i for i, c in enumerate([end, *ALPHABET])}, unk_token=end))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end)
+
+
+def report(steps: float, tokens: float, seconds: float, whole: float, parameters: int, no_contrast: float,
+           reward: float, versions: dict[str, str]) -> dict[str, Any]:
+    """One run, after its first row. `whole`: seconds with evaluation, `seconds` those without."""
+    return {"steps": int(steps), "tokens": round(tokens), "seconds": round(seconds, 3),
+            "evaluation_seconds": round(whole - seconds, 3), "tokens_per_second": round(tokens / seconds, 1),
+            "tokens_per_second_with_evaluation": round(tokens / whole, 1), "parameters": parameters,
+            "no_contrast": round(float(no_contrast), 3), "reward": round(float(reward), 4), "versions": versions}
+
+
+def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Floating-point operations a second of a large product, on one thread."""
+    from llm.bench.roofline import product_pace
+    torch.set_num_threads(1)
+    return {"flops": product_pace(torch.device("cpu"), torch.float32)}
+
+
+def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (8, 32), width: int = 128,
+                   rounds: int = 30, out: Path | None = None) -> int:
+    """Our sampler beside `transformers.generate`, `rounds` calls of each in turn; a table, and as the last line JSON.
+
+    Both draw at temperature 1 from all tokens, with a cache, eight answers to each prompt, and no answer ends early.
+    Returns the exit code: 1 where a median ratio misses its goal.
+    UserError: a batch that is no multiple of the answers to a prompt, a missing peer, a file that cannot be written.
+    """
+    batches, new = list(batches), list(new)
+    for batch in batches:
+        if batch < SAMPLES or batch % SAMPLES:
+            raise UserError(f"--batch {batch} is no multiple of the {SAMPLES} answers to each prompt; choose 16 or 256")
+    if PROMPT + max(new) > 512:
+        raise UserError(f"--new {max(new)} does not fit the model's context of 512; choose at most {512 - PROMPT}")
+    check_out(out)
+    check_installed("transformers")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+            save_model(Path(folder, "model"), width)
+            rows = sampling(Path(folder, "model"), batches, new, rounds)
+    finally:
+        torch.set_num_threads(threads)
+    import transformers
+    main = next((row for row in rows if (row["batch"], row["new"]) == (256, 8)), rows[0])
+    return finish({
+        "benchmark": "speed", "algorithm": "generate", "against": "transformers", "width": width,
+        "ratio_median": main["ratio_median"],
+        "ratio_median_is": f"new tokens a second of spinup over those of transformers, batch {main['batch']}, "
+                           f"{main['new']} new tokens", "rows": rows,
+        "settings": {"rounds": rounds, "prompt_tokens": PROMPT, "samples": SAMPLES, "temperature": 1, "threads": 1,
+                     "dtype": "float32"},
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "notes": ["spinup reads a prompt once for its eight answers, and keeps the log-probabilities of what it drew; "
+                  "transformers reads it for each, and keeps none"],
+        "goal": main["goal"], "met": all(row["met"] for row in rows)}, out)
+
+
+def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> list[dict[str, Any]]:
+    """Both samplers on the model in `folder`: a line, and a row of numbers, for each batch and length."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+    disable_progress_bar()                                    # of reading weights
+    ours, _ = load_pretrained(folder)
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    theirs.generation_config.eos_token_id, theirs.generation_config.pad_token_id = None, 0
+    sampler, generator, rng = Sampler(ours, end=-1), torch.Generator().manual_seed(1), np.random.default_rng(1)
+    rows: list[dict[str, Any]] = []
+    parameters = [sum(p.numel() for p in m.parameters()) for m in (ours, theirs)]
+    print(f"sampling, {parameters[0] / 1e6:.1f} M parameters, prompts of {PROMPT} tokens, {SAMPLES} answers to each, "
+          f"one thread, {rounds} calls each in turn\n"
+          f"{'batch':>6}{'new':>5}{'spinup':>12}{'transformers':>14}   tokens/s")
+    for batch in batches:
+        ids = torch.from_numpy(rng.integers(1, ours.shape.vocab_size, (batch // SAMPLES, PROMPT)))
+        prompts, seen = Prompts(ids, torch.full((len(ids),), PROMPT)), torch.ones_like(ids)
+        for n in new:
+            def spinup_call(prompts: Prompts = prompts, n: int = n) -> torch.Tensor:
+                return sampler(prompts, samples=SAMPLES, max_tokens=n, generator=generator).ids
+
+            def peer_call(ids: torch.Tensor = ids, seen: torch.Tensor = seen, n: int = n) -> torch.Tensor:
+                return theirs.generate(ids, attention_mask=seen, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
+                                       num_return_sequences=SAMPLES, max_new_tokens=n)[:, PROMPT:]
+            pairs = []
+            for i in range(-2, rounds):                                   # two of each to warm up
+                pair = []
+                for answer in (spinup_call, peer_call):
+                    began = time.perf_counter()
+                    answers = answer()
+                    pair.append(time.perf_counter() - began)
+                    assert answers.shape == (batch, n)
+                if i >= 0:
+                    pairs.append(pair)
+            ratio, goal = median(b / a for a, b in pairs), GENERATE_GOALS.get((batch, n))
+            paces = [batch * n / median(seconds) for seconds in zip(*pairs, strict=True)]
+            rows.append({"batch": batch, "new": n, "ratio_median": round(ratio, 3),
+                         "tokens_per_second": dict(zip(("spinup", "transformers"), map(round, paces), strict=True)),
+                         "ratios": [round(b / a, 3) for a, b in pairs], "goal": goal,
+                         "met": goal is None or ratio >= goal,
+                         "parameters": dict(zip(("spinup", "transformers"), parameters, strict=True))})
+            print(f"{batch:>6}{n:>5}{paces[0]:>12,.0f}{paces[1]:>14,.0f}   ratio {ratio:.2f}"
+                  + (f", goal {goal}: {'met' if rows[-1]['met'] else 'missed'}" if goal else ""), flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    work = {"spinup": run_spinup, "trl": run_trl, "limit": run_limit}[sys.argv[2]]
+    print(json.dumps(work(sys.argv[1], json.loads(sys.argv[3]))))

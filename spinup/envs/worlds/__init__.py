@@ -1,0 +1,1 @@
+"""Small environments of this library: one file is one kind."""

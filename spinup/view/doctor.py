@@ -1,0 +1,200 @@
+"""What works on this machine, in a few seconds."""
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from spinup.errors import UserError
+
+Line = tuple[str, str, str]                             # what, state, particulars
+# missing: something optional; problem: training will not work.
+COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
+CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil",
+        "filelock")
+# The extras of pyproject.toml, by the modules that their packages install.
+EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
+          "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
+          "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
+          "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
+          "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
+PROBE = """
+import gymnasium, mujoco, os
+mujoco.set_mju_user_warning(lambda message: None)
+def play(**how):
+    env = gymnasium.make("HalfCheetah-v5", **how)
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
+    return env
+play()
+print("stepped", flush=True)
+assert play(render_mode="rgb_array").render().max() > 0, "the picture is black"
+print("drawn", flush=True)
+os._exit(0)
+"""
+
+
+def doctor(log_dir: str = "runs") -> int:
+    """Print what is here, a line each: ok, missing (optional) or problem. Returns the exit code, 1 for a problem."""
+    console = Console()
+    probes = {way: start(way) for way in graphics()[:2]}                  # slow; they work while the rest is looked at
+    lines = [*machine(), core := packages()]
+    if core[1] == "ok":
+        lines += [source(), *devices(), *mujoco(probes), compiler(), folder(log_dir), *extras()]
+    for probe in probes.values():
+        probe.kill()
+    width = max(len(what) for what, _, _ in lines)
+    for what, state, text in lines:
+        line = Text.assemble(f"{what:<{width}}  ", (f"{state:<7}", COLOURS[state]), f"  {text}")
+        console.print(line, soft_wrap=True)
+    problems = [what for what, state, _ in lines if state == "problem"]
+    print(f"problems: {', '.join(problems)}" if problems else "everything that training needs is here")
+    return 1 if problems else 0
+
+
+def machine() -> list[Line]:
+    """Rows about Python, cores, memory and accelerator."""
+    new = sys.version_info >= (3, 11)
+    try:
+        from spinup.machine import cores, free_memory
+        room = [("CPU cores", "ok", f"{cores()} for this process"),
+                ("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")]
+    except ImportError:                                                   # psutil is missing, as `packages` will say
+        room = []
+    return [("python", "ok" if new else "problem",
+             f"{platform.python_version()} at {sys.executable}{'' if new else '; 3.11 or later is needed'}"),
+            ("platform", "ok", platform.platform()), *room]
+
+
+def packages() -> Line:
+    """The packages without which nothing here works. The heaviest are imported: what is there may still be broken."""
+    absent = [name for name in CORE if find_spec(name) is None]
+    if absent:
+        return "packages", "problem", f"{', '.join(absent)} not installed; type: pip install spinup-rl"
+    try:
+        import spinup.runs.run  # noqa: F401
+    except (ImportError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        return "packages", "problem", f"cannot be imported ({reason}); type: pip install --force-reinstall spinup-rl"
+    return "packages", "ok", ", ".join(f"{name} {installed(name)}" for name in CORE)
+
+
+def installed(name: str) -> str:
+    """The version of a distribution; "" where it is not there."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def source() -> Line:
+    """A row about where this library comes from."""
+    from spinup import __version__
+    from spinup.runs.folders import git_revision
+    revision = git_revision()
+    git = f"git revision {revision}" if revision else "not in a git checkout"
+    return "spinup", "ok", f"{__version__} at {Path(__file__).parents[1]}, {git}"
+
+
+def devices() -> list[Line]:
+    """torch, its threads, and each kind of accelerator, which has to multiply two matrices."""
+    import torch
+    threads = f"{torch.get_num_threads()} threads; a training of 64-wide networks takes one"
+    lines = [("torch", "ok", f"{torch.__version__}, {threads}")]
+    cuda = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    mps = [torch.device("mps")] if torch.backends.mps.is_available() else []
+    for kind, found in (("CUDA", cuda), ("MPS", mps)):
+        if not found:
+            lines.append((kind, "missing", f"no device; the {kind} path has not been run on this machine"))
+        for device in found:
+            name = f"{device} {torch.cuda.get_device_name(device) if kind == 'CUDA' else ''}".strip()
+            try:
+                ones = torch.ones(8, 8, device=device)
+                works, reason = (ones @ ones).sum().item() == 8 * 8 * 8, "it multiplies wrongly"
+            except RuntimeError as error:
+                works, reason = False, str(error).splitlines()[0]
+            lines.append((kind, *(("ok", name) if works else ("missing", f"{name} fails: {reason}; use --device cpu"))))
+    return lines
+
+
+def graphics() -> list[str]:
+    """Values of MUJOCO_GL to draw with: the user's own (""), then, on Linux, those that need no screen."""
+    return [""] if os.environ.get("MUJOCO_GL") or not sys.platform.startswith("linux") else ["", "egl", "osmesa"]
+
+
+def start(way: str) -> subprocess.Popen:
+    """Step and draw in a process of its own: a graphics library that is not there can end the process."""
+    env = {**os.environ, **({"MUJOCO_GL": way} if way else {})}
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROBE], env=env, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def outcome(process: subprocess.Popen, seconds: float = 20) -> tuple[list[str], str]:
+    """What it printed, and its last words."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0].split(), f"no answer in {seconds:g} s"
+    return out.split(), (err.strip().splitlines() or [f"ended with {process.returncode}"])[-1]
+
+
+def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
+    """Whether it steps as the user has it (a bad MUJOCO_GL breaks its import), and draws, in the first way that can."""
+    lines, failures = [], []
+    for way in graphics():
+        done, words = outcome(probes[way] if way in probes else start(way))
+        if way == "":
+            unset = "unset MUJOCO_GL, or " if os.environ.get("MUJOCO_GL") else ""
+            advice = f"{words}; {unset}type: pip install --force-reinstall mujoco"
+            lines = [("MuJoCo steps", *(("ok", "HalfCheetah-v5") if "stepped" in done else ("problem", advice)))]
+        if "drawn" in done:
+            return [*lines, ("MuJoCo draws", "ok", f"with MUJOCO_GL={way}" if way else "yes")]
+        failures.append(f"{way}: {words}" if way else words)
+    advice = "; on Debian and Ubuntu type: apt install libegl1" if sys.platform.startswith("linux") else ""
+    return [*lines, ("MuJoCo draws", "missing", f"no pictures or GIFs of MuJoCo ({'; '.join(failures)}){advice}")]
+
+
+def find_compiler() -> str | None:
+    """The C++ compiler that torch would use on this machine, or None."""
+    names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
+    return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+def compiler() -> Line:
+    """A row about what `--compile` needs."""
+    path, what = find_compiler(), "C++ compiler"
+    if path is None:
+        how = {"win32": "install the Visual Studio Build Tools and start from their prompt",
+               "darwin": "type: xcode-select --install"}.get(sys.platform, "on Debian and Ubuntu type: apt install g++")
+        return what, "missing", f"--compile needs one; {how}"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return what, "missing", f"{path}, but no Python.h; on Debian and Ubuntu type: apt install python3-dev"
+    return what, "ok", f"{path}, for --compile"
+
+
+def folder(log_dir: str) -> Line:
+    """A row about whether runs can be written there."""
+    from spinup.runs.folders import check_writable
+    try:
+        check_writable(Path(log_dir))
+    except UserError as error:
+        return "log folder", "problem", str(error)
+    return "log folder", "ok", f"{Path(log_dir).absolute()} can be written to"
+
+
+def extras() -> list[Line]:
+    """A row for each extra."""
+    lines = []
+    for name, modules in EXTRAS.items():
+        absent = [module for module in modules if find_spec(module) is None]
+        missing = f"no {', '.join(absent)}; type: pip install 'spinup-rl[{name}]'"
+        lines.append((f"extra {name}", *(("missing", missing) if absent else ("ok", ", ".join(modules)))))
+    return lines

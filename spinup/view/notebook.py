@@ -1,0 +1,69 @@
+"""What a notebook shows: curves of several runs, and pictures with words for those who cannot see them."""
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from spinup.errors import UserError, nearest
+from spinup.view.plots import COLOURS, LINES, STYLE, render
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BUDGETS = ("ci", "cpu", "gpu")
+Sizes = TypeVar("Sizes")
+
+
+def sizes(budget: str, **known: Sizes) -> Sizes:
+    """What a notebook sets for a budget: `sizes("cpu", ci=..., cpu=..., gpu=...)`. The environment variable
+    SPINUP_BUDGET, where there is one, goes before the notebook's own choice.
+
+    UserError where there is no such budget.
+    """
+    budget = os.environ.get("SPINUP_BUDGET", budget)
+    if budget not in known:
+        raise UserError(f"the budget must be one of {', '.join(known)}, not {budget!r}.{nearest(budget, known)}")
+    return known[budget]
+
+
+def panels(number: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> tuple["Figure", list["Axes"]]:
+    """A figure with axes side by side, each of `size` in inches, in the style of all our pictures."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    with rc_context(STYLE):
+        figure = Figure((size[0] * number, size[1]), layout="constrained")
+        return figure, [figure.add_subplot(1, number, i + 1) for i in range(number)]
+
+
+def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mean_100", x: str = "steps") -> None:
+    """For each label its runs, thin, and their mean, thick, as far as all of them reach.
+
+    Args:
+        runs: what a training returned, or the same as a dict of columns.
+        x, y: columns of `progress.csv`. UserError where a run has no such column.
+    """
+    for i, (label, results) in enumerate(runs.items()):
+        line = (i + i // len(COLOURS)) % len(LINES)                       # another one where colours come again
+        look, lines = {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[line]}, []
+        for result in results:
+            columns = getattr(result, "progress", result)
+            for name in (x, y):
+                if name not in columns:
+                    raise UserError(f"the run has no column {name!r}.{nearest(name, columns)}")
+            xs, ys = np.array(columns[x], float), np.array(columns[y], float)
+            told = np.isfinite(xs) & np.isfinite(ys)                      # not before the first episode has ended
+            lines.append((xs[told], ys[told]))
+            axes.plot(*lines[-1], **look, linewidth=1, alpha=0.35)
+        grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
+        axes.plot(grid, np.mean([np.interp(grid, xs, ys) for xs, ys in lines], 0), **look, linewidth=2, label=label)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.legend()
+
+
+def show(figure: "Figure", words: str) -> None:
+    """Shows a figure in a notebook. `words` say what is in it, for a screen reader, and where it cannot be shown."""
+    from IPython.display import Image, display
+    display(Image(render(figure, "png"), alt=words, width=int(figure.get_figwidth() * 100)))

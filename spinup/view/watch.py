@@ -1,0 +1,182 @@
+"""See a policy act: in a window, or in a GIF where there is no screen."""
+import contextlib
+import importlib
+import inspect
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Env
+
+from spinup.envs.atari import make_one_atari, protocol
+from spinup.envs.gym import GymVectorEnv
+from spinup.envs.make import EnvSource, env_name, find_id, make_one
+from spinup.envs.memory import Memory
+from spinup.envs.single import Single
+from spinup.errors import UserError
+from spinup.runs.display import number
+from spinup.runs.files import write_whole
+from spinup.runs.policy import Policy
+from spinup.view.evaluate import UNSEEN, check_ends, check_fits, settings_in
+
+GIF_WIDTH = 400         # pixels; wider frames are scaled down
+GIF_FRAMES = 350        # the film stops here, the episodes go on: 14 s or more, and some 5 MB of MuJoCo
+GIF_COLOURS = 128       # of the 256 that a GIF may have; all of them take a third more space and look the same
+GIF_FPS = 25            # at most about this many: a frame that asks for less than 0.02 s is shown for 0.1 s by viewers
+
+
+def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: bool = True, gif: Path | None = None,
+          seed: int = 0) -> list[float]:
+    """Play episodes, print a line for each, and return their returns. The policy is left as it was.
+
+    Args:
+        env: a Gymnasium id, or a function that makes an environment; it must take `render_mode`.
+        deterministic: the likeliest actions; otherwise drawn as in training.
+        gif: a file to write, at the environment's own speed, at most 400 pixels wide and 350 frames long. None opens
+            a window.
+        seed: decides the episodes and the drawn actions; the first episode is seeded with 1,000,000 + seed.
+
+    UserError: no screen for a window, an environment that cannot be drawn here, a file that cannot be written.
+    """
+    if episodes < 1:
+        raise UserError(f"--episodes must be at least 1, not {episodes}")
+    screen = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if gif is None and not screen:
+        raise UserError("there is no screen here to open a window on; type --gif FILE, such as --gif watch.gif")
+    if gif is not None:
+        gif = Path(gif)
+        if gif.suffix.lower() != ".gif" or not os.access(gif.parent, os.W_OK):
+            raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a folder of yours")
+    if not screen:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # else SDL complains, although it draws in memory
+    name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
+    if not screen:
+        os.environ.setdefault("MUJOCO_GL", "egl")            # not sooner: without EGL, `import mujoco` would fail
+    try:
+        check_fits(policy, game.observation_space, game.action_space, env)
+        with drawing(game, name):
+            ready_mujoco(game)
+        player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
+        film = None if gif is None else Film(game.metadata.get("render_fps") or 30)
+        returns = []
+        for episode in range(episodes):
+            total, steps = play(player, game, name, deterministic, film, None if episode else UNSEEN + seed)
+            print(f"episode {episode + 1}: return {number(total)}, {steps:,} steps", flush=True)
+            returns.append(total)
+    finally:
+        with contextlib.suppress(Exception):                 # a renderer that was never made cannot be closed either
+            game.close()
+    if film is not None:
+        film.write(gif)
+        seconds, cut = sum(film.delays) / 1000, ", the beginning only" if film.full else ""
+        print(f"{gif}: {len(film.frames)} frames, {seconds:.1f} s{cut}")
+    return returns
+
+
+def make_game(env: EnvSource, mode: str, episodes: int = 0, **protocol_given: Any) -> Env:
+    """An environment that draws itself; UserError where it does not. An Atari game is given its protocol; a policy that
+    remembers sees trials of so many `episodes`."""
+    if episodes:
+        game = make_game(env, mode)
+        return Single(Memory(GymVectorEnv(lambda: game, 1, 0), episodes), game)
+    if protocol(env):
+        return make_one_atari(find_id(env), mode, **protocol_given)
+    takes_mode = True
+    if callable(env):
+        parameters = inspect.signature(env).parameters.values()
+        takes_mode = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
+    game = make_one(env, **({"render_mode": mode} if takes_mode else {}))
+    if game.render_mode != mode:
+        how = "" if takes_mode else "; let the function given as env take render_mode and pass it on"
+        game.close()
+        raise UserError(f"{env_name(env)} cannot be drawn with render_mode={mode!r}{how}")
+    return game
+
+
+def ready_mujoco(game: Env) -> None:
+    """Let MuJoCo's camera follow the body, and find out whether it can draw.
+
+    A renderer that fails while it is made prints a traceback when it is thrown away; its context alone does not.
+    """
+    renderer = getattr(game.unwrapped, "mujoco_renderer", None)
+    if renderer is None or game.render_mode != "rgb_array":
+        return
+    import mujoco
+    if renderer.camera_id == -1:                             # from Gymnasium 1.4 on, a camera that stays where it is
+        renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+    if (backend := os.environ.get("MUJOCO_GL")) in ("egl", "osmesa"):
+        importlib.import_module(f"mujoco.{backend}").GLContext(64, 64).free()
+
+
+def play(player: Policy, game: Env, name: str, deterministic: bool, film: "Film | None",
+         seed: int | None) -> tuple[float, int]:
+    """One episode, filmed or in a window; returns its undiscounted return and its length."""
+    with drawing(game, name) if film is None else contextlib.nullcontext():      # a window opens at the first reset
+        obs, _ = game.reset(seed=seed)
+    total, steps, over = 0.0, 0, False
+    while True:
+        if film is not None and film.wants(steps, over):
+            with drawing(game, name):
+                film.add(game.render(), over)
+        if over:
+            return total, steps
+        obs, reward, terminated, truncated, _ = game.step(player.act(obs, deterministic))
+        total, steps, over = total + float(reward), steps + 1, terminated or truncated
+        check_ends(steps, name)
+
+
+@contextlib.contextmanager
+def drawing(game: Env, name: str) -> Iterator[None]:
+    """Whatever goes wrong in a renderer becomes a UserError: its causes lie outside of Python."""
+    try:
+        yield
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0].partition('. ')[0]}"
+        advice = "try it on a machine with a screen"
+        if not game.metadata.get("render_modes"):
+            advice = "it has no pictures; `spinup eval` plays it"
+        if hasattr(game.unwrapped, "mujoco_renderer"):
+            advice = ("on Debian and Ubuntu type: apt-get install libegl1 and set MUJOCO_GL=egl, or: apt-get install "
+                      "libosmesa6 and set MUJOCO_GL=osmesa")
+        raise UserError(f"{name} cannot be drawn here ({reason}); {advice}") from error
+
+
+class Film:
+    """Frames of a GIF.
+
+    Args:
+        fps: frames a second as the environment draws them; where they are too many, only every `stride`-th is taken.
+    """
+
+    def __init__(self, fps: float):
+        self.stride = max(1, round(fps / GIF_FPS))
+        self.delay = max(20, round(100 * self.stride / fps) * 10)          # ms; a GIF counts in hundredths of a second
+        self.frames, self.delays, self.full = [], [], False
+
+    def wants(self, step: int, last: bool) -> bool:
+        """Whether to take the frame after `step` steps; the last of an episode always, unless the film is full."""
+        self.full = self.full or len(self.frames) == GIF_FRAMES
+        return not self.full and (last or step % self.stride == 0)
+
+    def add(self, frame: np.ndarray, last: bool) -> None:
+        """Take an image `[H, W, 3]` of bytes; that of an episode's end stands for a moment."""
+        from PIL import Image
+        image = Image.fromarray(np.ascontiguousarray(frame))
+        if image.width > GIF_WIDTH:
+            size = GIF_WIDTH, round(image.height * GIF_WIDTH / image.width)
+            image = image.resize(size, Image.Resampling.BOX)
+        self.frames.append(image.quantize(GIF_COLOURS, dither=Image.Dither.NONE))       # dots would flicker, and swell
+        self.delays.append(800 if last else self.delay)
+
+    def write(self, path: Path) -> None:
+        """Writes the GIF, whole or not at all. UserError where it cannot be written."""
+        buffer, (first, *others) = io.BytesIO(), self.frames
+        first.save(buffer, "GIF", save_all=True, append_images=others, duration=self.delays, loop=0)
+        try:
+            write_whole(path, buffer.getvalue())
+        except OSError as error:
+            raise UserError(f"--gif {path} cannot be written ({error.strerror.lower()}); choose another file") from None

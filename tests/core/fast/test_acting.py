@@ -1,0 +1,68 @@
+"""Acting in numpy: the same answers as the networks in torch."""
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from spinup.core.fast.acting import NumpyMLP, NumpyMLPs
+from spinup.core.fast.linear import relu_mlp
+from spinup.core.networks import mlp
+from spinup.core.optim import FlatAdam
+
+
+# Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
+@pytest.mark.parametrize("make", [mlp, lambda sizes: mlp(sizes, activation="relu"),
+                                  lambda sizes: relu_mlp(*sizes, layer_norm=True)])
+@pytest.mark.parametrize("sizes", [[3, 2], [3, 8, 2], [3, 8, 16, 2]])
+def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, make):
+    torch.manual_seed(0)
+    net = make(sizes)
+    minimize = FlatAdam(net.parameters(), lr=0.1).minimizer(lambda x: (net(x).square().mean(), {}))
+    fast, x = NumpyMLP(net), np.random.default_rng(0).standard_normal((5, 4, 3)).astype(np.float32)
+    before = fast(x)
+    for _ in range(3):
+        np.testing.assert_allclose(fast(x), net(torch.from_numpy(x)).detach().numpy(), rtol=0, atol=1e-6)
+        assert fast(x).dtype == np.float32
+        minimize(torch.from_numpy(x))
+    assert np.abs(fast(x) - before).max() > 0.1
+
+
+# Turned red by: the check left out, or one that looks at the set of layers and not at their order.
+@pytest.mark.parametrize("layers", [
+    [nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.LayerNorm(3), nn.Linear(3, 2)],
+    [nn.Linear(3, 3), nn.Linear(3, 2)], [nn.Linear(3, 3), nn.Tanh()], [nn.Tanh(), nn.Linear(3, 2)],
+    [nn.Linear(3, 3), nn.Tanh(), nn.Dropout(), nn.Linear(3, 2)], [nn.LayerNorm(3), nn.Tanh(), nn.Linear(3, 2)]])
+def test_numpy_mlp_refuses_what_it_does_not_know(layers):
+    with pytest.raises(TypeError, match="numpy knows Linear"):
+        NumpyMLP(nn.Sequential(*layers))
+
+
+# Turned red by: weights not transposed, a bias of the layer before, the weights of one network used by all.
+@pytest.mark.parametrize("make", [lambda: mlp((3, 5, 4, 2)), lambda: relu_mlp(3, 5, 4, 2, layer_norm=True),
+                                  lambda: mlp((3, 2))])
+def test_a_population_is_its_networks_each_on_its_own_observation(make):
+    torch.manual_seed(0)
+    nets = [make() for _ in range(4)]
+    x = torch.randn(4, 3)
+    for n in 4, 2:
+        together = NumpyMLPs(nets[0], n)
+        for i, net in enumerate(nets[:n]):
+            for p in net.parameters():
+                p.data += torch.randn_like(p)
+            together.put(i, parameters_to_vector(net.parameters()).detach().numpy())
+        found = together(x[:n].numpy())
+        expected = torch.stack([net(row) for net, row in zip(nets[:n], x, strict=False)])
+        torch.testing.assert_close(torch.from_numpy(found), expected)
+
+
+# Turned red by: biases not saved; state that is the very memory of the population.
+def test_a_population_is_saved():
+    one, other = (NumpyMLPs(mlp((3, 4, 2)), 2) for _ in range(2))
+    x = np.ones((2, 3), np.float32)
+    one.put(1, np.arange(26, dtype=np.float32) / 26)
+    expected, state = one(x), one.state_dict()
+    one.put(1, np.zeros(26, np.float32))
+    other.load_state_dict(state)
+    np.testing.assert_array_equal(other(x), expected)
+    assert expected[1].all()

@@ -1,0 +1,191 @@
+"""Fast layers beside torch's own: the same numbers, whoever computes them and whatever is asked for."""
+import copy
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from spinup.core.fast import linear
+from spinup.core.fast.linear import Layers, Linear, ReluMLP, relu_mlp
+
+SHAPES = {                                                                # leading axes, sizes
+    "one layer": ((5,), (3, 2)), "two": ((5,), (3, 8, 2)), "no axis": ((), (3, 8, 2)), "one row": ((1,), (3, 4, 4, 1)),
+    "several axes": ((2, 3, 4), (3, 8, 16, 2)), "one output": ((7,), (3, 16, 16, 1)), "nobody": ((0,), (3, 8, 2)),
+    "a batch of none": ((2, 0), (3, 2)), "large": ((256,), (17, 256, 256, 2)), "long": ((3, 2000), (40, 24, 33, 5))}
+each_shape = pytest.mark.parametrize(("lead", "sizes"), SHAPES.values(), ids=SHAPES)
+
+
+@pytest.fixture(params=["as it is", "all by oneDNN", "without oneDNN"])
+def path(request, monkeypatch):
+    """Which products oneDNN computes, if it is there at all."""
+    if request.param != "as it is":
+        monkeypatch.setattr(linear, "LARGE", 1)
+    if request.param == "without oneDNN":
+        monkeypatch.setattr(linear, "ONEDNN", False)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def in_float64(net: nn.Module) -> nn.Module:
+    """torch's own layers, with the same weights."""
+    layers = net if isinstance(net, nn.Sequential) else [net]
+    plain = []
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            plain.append(nn.Linear(layer.in_features, layer.out_features, layer.bias is not None).double())
+            plain[-1].load_state_dict(layer.state_dict())
+            for ours, theirs in zip(layer.parameters(), plain[-1].parameters(), strict=True):
+                theirs.requires_grad_(ours.requires_grad)
+        else:
+            plain.append(copy.deepcopy(layer))
+    return nn.Sequential(*plain)
+
+
+def check(net: nn.Module, x: Tensor, wants_input: bool = True) -> None:
+    """Values and all gradients are those of torch's layers in float64."""
+    plain, far = in_float64(net), x.double()
+    x, far = x.clone().requires_grad_(wants_input), far.clone().requires_grad_(wants_input)
+    y, expected = net(x), plain(far)
+    assert y.dtype == torch.float32 and y.requires_grad == expected.requires_grad
+    torch.testing.assert_close(y, expected.float(), rtol=1e-4, atol=1e-5)
+    if y.requires_grad:
+        direction = numbers(*y.shape, seed=9)
+        y.backward(direction)
+        expected.backward(direction.double())
+    for ours, theirs in zip([x, *net.parameters()], [far, *plain.parameters()], strict=True):
+        assert (ours.grad is None) == (theirs.grad is None)
+        if ours.grad is not None:
+            scale = max(1.0, float(theirs.grad.abs().max())) if theirs.grad.numel() else 1.0
+            torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-5 * scale)
+
+
+# Turned red by: ReLU after the last layer, or not between; no `threshold_backward`, or with the inputs of another
+# layer; `grad` not transposed; `grad.sum()` for the bias; `x.shape[:1]`; `-1` for the width of the view.
+@each_shape
+def test_an_mlp_is_torchs_mlp(lead, sizes, path):
+    torch.manual_seed(0)
+    check(relu_mlp(*sizes), numbers(*lead, sizes[0]))
+
+
+# Turned red by: the bias of a layer without one; the view; the wrong side of LARGE.
+@pytest.mark.parametrize("bias", [True, False])
+@each_shape
+def test_a_layer_is_torchs_layer(lead, sizes, bias, path):
+    torch.manual_seed(0)
+    check(Linear(sizes[0], sizes[1], bias), numbers(*lead, sizes[0]))
+
+
+# Turned red by: `needs_input_grad` of the neighbour; `any(wanted)` cut at the layer itself, which loses the gradients
+# of those before; a gradient for what is frozen. All 2^5 ways to want some of it.
+@pytest.mark.parametrize("large", [False, True])
+def test_only_what_is_wanted_gets_a_gradient(large, monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 1 if large else 2**40)
+    for wants_input, *wanted in product([False, True], repeat=5):
+        torch.manual_seed(0)
+        net = relu_mlp(3, 8, 2)
+        for p, wants in zip(net.parameters(), wanted, strict=True):
+            p.requires_grad_(wants)
+        check(net, numbers(6, 3), wants_input)
+
+
+# Turned red by: `view` of the input for `reshape`.
+def test_inputs_need_not_lie_in_order(path):
+    torch.manual_seed(0)
+    net, layer = relu_mlp(3, 8, 2), Linear(3, 8)
+    for x in (numbers(3, 6).t(), numbers(6, 7)[:, 2:5], numbers(4, 3, 5).transpose(1, 2), numbers(1, 3).expand(6, 3)):
+        torch.testing.assert_close(net(x), nn.Sequential.forward(net, x.contiguous()))
+        torch.testing.assert_close(layer(x), nn.functional.linear(x.contiguous(), layer.weight, layer.bias))
+
+
+# Turned red by: the ReLU that oneDNN has built in, which hides what `check_finite` looks for.
+def test_what_is_not_a_number_stays_so(path):
+    net, x = relu_mlp(4, 8, 8, 2), numbers(3, 4)
+    x[1, 2] = torch.nan
+    for y in (net(x), net(x.requires_grad_())):
+        assert y[1].isnan().all() and not y[[0, 2]].isnan().any()
+
+
+# Turned red by: oneDNN for every product, or for none: twice as slow where it matters.
+def test_large_products_go_to_onednn_and_small_ones_do_not(monkeypatch):
+    calls = []
+
+    def counted(x, weight, bias, *rest):
+        calls.append((len(x), x.shape[1], len(weight)))
+        return nn.functional.linear(x, weight, bias)
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", counted, raising=False)
+    monkeypatch.setattr(linear, "ONEDNN", True)
+    relu_mlp(3, 64, 2)(numbers(64, 3)).sum().backward()
+    Linear(64, 64)(numbers(64, 64)).sum().backward()
+    assert not calls
+    Linear(128, 128)(numbers(128, 128)).sum().backward()
+    assert calls == [(128, 128, 128)] * 2                                 # the input wants no gradient
+    calls.clear()
+    relu_mlp(128, 128, 1)(numbers(128, 128)).sum().backward()
+    assert calls == [(128, 128, 128)] * 2                                 # not the layer of one output
+    monkeypatch.setattr(linear, "ONEDNN", False)
+    Linear(128, 128)(numbers(128, 128))
+    assert len(calls) == 2
+
+
+# Turned red by: no test of the type; what oneDNN would refuse.
+def test_other_types_are_left_to_torch():
+    torch.manual_seed(0)
+    net, layer = relu_mlp(128, 128, 2).double(), Linear(128, 128).double()
+    x = numbers(128, 128).double()
+    torch.testing.assert_close(net(x), nn.Sequential.forward(net, x), rtol=0, atol=0)
+    torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias), rtol=0, atol=0)
+
+
+# Turned red by: `Layers` for every product, which takes 30 % longer where products are small; the width of the output
+# for the size of the layer; the batch left out.
+@pytest.mark.parametrize("batch, hidden, ours", [
+    (128, (120, 84), False), (256, (256, 256), True), (32, (256, 256), True), (31, (256, 256), False)])
+def test_an_mlp_without_large_products_is_left_to_torch(batch, hidden, ours, monkeypatch):
+    calls, apply = [], linear.Layers.apply
+    monkeypatch.setattr(linear.Layers, "apply", lambda *args: calls.append(1) or apply(*args))
+    relu_mlp(4, *hidden, 2)(numbers(batch, 4))
+    assert bool(calls) is ours
+
+
+# Turned red by: no refusal: second derivatives would leave out what the layers between depend on.
+def test_a_second_derivative_is_refused_rather_than_wrong(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 1)
+    net = relu_mlp(3, 8, 2)
+    with pytest.raises(RuntimeError, match="no second derivative; use nn.Linear"):
+        torch.autograd.grad(net(numbers(6, 3)).square().sum(), list(net.parameters()), create_graph=True)
+
+
+# Turned red by: activations changed in place after they were saved; a graph that is freed too early.
+def test_a_network_asked_twice_adds_its_gradients(path):
+    torch.manual_seed(0)
+    net = relu_mlp(3, 8, 2)
+    plain, x, z = in_float64(net), numbers(6, 3), numbers(4, 3, seed=1)
+    (net(x).sum() * net(z).square().sum()).backward()
+    (plain(x.double()).sum() * plain(z.double()).square().sum()).backward()
+    for ours, theirs in zip(net.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad.float(), rtol=1e-4, atol=1e-4)
+
+
+# Turned red by: other first weights than torch's, or an activation after the last layer.
+def test_relu_mlp_begins_as_torch_does():
+    torch.manual_seed(0)
+    net = relu_mlp(3, 8, 4, 2)
+    torch.manual_seed(0)
+    layers = [nn.Linear(3, 8), nn.Linear(8, 4), nn.Linear(4, 2)]
+    assert isinstance(net, ReluMLP)
+    assert [type(m) for m in net] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    for ours, theirs in zip(net[::2], layers, strict=True):
+        torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
+# Turned red by: reading what was saved a second time, which a checkpoint does not allow.
+def test_the_gradient_passes_a_checkpoint():
+    x, *params = (numbers(*shape).requires_grad_() for shape in ((5, 3), (4, 3), (4,), (2, 4), (2,)))
+    plain = torch.autograd.grad(Layers.apply(x, *params).sum(), [x, *params])
+    again = torch.utils.checkpoint.checkpoint(Layers.apply, x, *params, use_reentrant=False)
+    for ours, theirs in zip(torch.autograd.grad(again.sum(), [x, *params]), plain, strict=True):
+        assert torch.equal(ours, theirs)

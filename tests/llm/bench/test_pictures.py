@@ -1,0 +1,41 @@
+"""Pictures: what they count is right, and what is trained is not trained twice."""
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from llm.bench.pictures import over_optimisation, unification
+from llm.bench.pictures.draw import Job, train
+from spinup.runs.folders import finished
+
+
+# Turned red by: the best with replacement; ranks from 1; the order of gold.
+def test_the_best_of_n_is_the_mean_over_all_choices(monkeypatch):
+    monkeypatch.setattr(over_optimisation, "LADDER", [1, 2, 4, 7])
+    proxy, gold = np.random.default_rng(0).normal(size=(2, 3, 7))
+    found = over_optimisation.best_of_n(proxy, gold)
+    for k, n in enumerate([1, 2, 4, 7]):
+        chosen = [[(p[i], g[i]) for some in combinations(range(7), n) for i in [max(some, key=lambda j, p=p: p[j])]]
+                  for p, g in zip(proxy, gold, strict=True)]
+        assert (found[0][k], found[1][k]) == pytest.approx(tuple(np.mean(chosen, (0, 1))))
+
+
+# Turned red by: beta on the wrong side of a fraction, a pair in the wrong order, a reward of other responses.
+@pytest.mark.parametrize("name", unification.METHODS)
+def test_each_way_leads_nearer_to_the_best_policy(name, monkeypatch):
+    monkeypatch.setattr(unification, "UPDATES", 250)
+    curve = unification.distances((name, 0))
+    assert len(curve) == 11 and curve[0] > 0.2
+    assert curve[-1] < (0.15 if name.startswith("DPO") else 0.06)         # whose labels say least
+
+
+# Turned red by: a run that is finished and made again; folders in another order than the jobs.
+def test_jobs_are_done_once(tmp_path):
+    tiny = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "total_steps": 2, "preset": "none"}
+    jobs = [Job("sft", "reverse:length=2,symbols=10", seed, "tiny", tmp_path, tiny) for seed in (1, 2)]
+    assert not finished(jobs[0].folder)
+    folders = train(jobs)
+    assert folders == [tmp_path / "tiny" / f"tiny_s{seed}" for seed in (1, 2)] and all(map(finished, folders))
+    before = [(folder / "result.json").read_bytes() for folder in folders]
+    assert train(jobs[::-1]) == folders[::-1]
+    assert [(folder / "result.json").read_bytes() for folder in folders] == before

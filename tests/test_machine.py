@@ -1,0 +1,31 @@
+"""What a process may take of the machine."""
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from spinup import machine
+from spinup.machine import cores, free_memory
+
+
+# Turned red by: a container whose limit is not looked at, or whose use is not.
+def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(machine, "Path", lambda _: tmp_path)
+    assert free_memory() == 1000
+    for limit, current, free in ("900", "300", 600), ("max", "300", 1000), ("9000", "300", 1000):
+        (tmp_path / "memory.max").write_text(limit + "\n")
+        (tmp_path / "memory.current").write_text(current + "\n")
+        assert free_memory() == free
+
+
+# Turned red by: the cores of the machine, where a process was given fewer: its threads would wait for each other.
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="there a process has all cores")
+def test_cores_are_those_of_this_process():
+    all_of_them = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, [min(all_of_them)])
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, all_of_them)
+    assert cores() == len(all_of_them)

@@ -1,0 +1,32 @@
+"""What doctor says of this machine, and its exit code."""
+import re
+import tomllib
+from pathlib import Path
+
+from spinup.view import doctor as module
+from spinup.view.doctor import CORE, EXTRAS, doctor
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def test_it_knows_what_the_project_declares():
+    assert set(CORE) == {re.match(r"[\w-]+", line)[0] for line in PROJECT["dependencies"]}
+    assert set(EXTRAS) == set(PROJECT["optional-dependencies"]) - {"all"}
+
+
+def test_a_line_each_and_no_problem_here(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(module.EXTRAS, "grid", ("no_such_module",))
+    monkeypatch.chdir(tmp_path)
+    assert doctor() == 0
+    out = capsys.readouterr().out
+    lines = {m[1].strip(): (m[2], m[3]) for m in re.finditer(r"^(.+?)  +(ok|missing|problem)  +(.+)$", out, re.M)}
+    assert {"python", "packages", "torch", "CUDA", "MuJoCo draws", "C++ compiler", "log folder", "memory"} <= set(lines)
+    assert lines["MuJoCo steps"][0] == lines["extra test"][0] == "ok"
+    assert lines["extra grid"] == ("missing", "no no_such_module; type: pip install 'spinup-rl[grid]'")
+    assert not list(tmp_path.iterdir())                                   # MuJoCo likes to leave a log behind
+
+
+def test_a_missing_package_is_a_problem(capsys, monkeypatch):
+    monkeypatch.setattr(module, "CORE", (*CORE, "no_such_module"))
+    assert doctor() == 1
+    assert "no_such_module not installed; type: pip install spinup-rl" in capsys.readouterr().out

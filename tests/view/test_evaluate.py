@@ -1,0 +1,119 @@
+"""Evaluation: which episodes count, what is left untouched, what is refused."""
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from spinup.core.distributions import Categorical
+from spinup.core.networks import ActorCritic
+from spinup.envs import make
+from spinup.errors import UserError
+from spinup.runs.policy import Policy
+from spinup.view import evaluate as module
+from spinup.view.evaluate import UNSEEN, evaluate
+
+
+class Lottery(gymnasium.Env):
+    """Episodes of 1 or 30 steps, by lot; 1 point a step."""
+
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 30 if self.np_random.random() < 0.5 else 1
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+class Endless(Lottery):
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed)
+        self.left = -1
+        return result
+
+
+def policy_for(env, normalise=False) -> Policy:
+    torch.manual_seed(0)
+    copy = make(env, 1)
+    network = ActorCritic(copy.observation_space.shape, Categorical((int(copy.action_space.n),)), normalise=normalise)
+    return Policy(network, copy.observation_space, copy.action_space)
+
+
+def first_lengths(seed: int, count: int) -> list[int]:
+    env = Lottery()
+    env.reset(seed=seed)
+    lengths = []
+    for _ in range(count):
+        lengths.append(env.left)
+        env.reset()
+    return lengths
+
+
+# Turned red by: taking the first 53 episodes to finish, or 5 or 6 of every copy.
+def test_every_copy_plays_its_share_however_long_its_episodes():
+    found = evaluate(policy_for(Lottery), Lottery, episodes=53, seed=4)
+    seeds = make(Lottery, 10, UNSEEN + 4).seeds
+    expected = [n for i, seed in enumerate(seeds) for n in first_lengths(seed, 6 if i < 3 else 5)]
+    assert found.lengths == expected
+    assert found.returns == [float(n) for n in expected]
+    assert found.mean > 10                                    # the first to finish would average 4
+
+
+@pytest.mark.parametrize(("env", "episodes", "copies"), [
+    ("CartPole-v1", 3, 3), ("CartPole-v1", 100, 100), ("CartPole-v1", 230, 100), (Lottery, 4, 4), (Lottery, 25, 10)])
+def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, env, episodes, copies):
+    asked = []
+    monkeypatch.setattr(module, "make", lambda *a: asked.append(a) or make(*a))
+    found = evaluate(policy_for(env), env, episodes=episodes, seed=7)
+    assert asked == [(env, copies, 1_000_007)]
+    assert len(found.returns) == len(found.lengths) == episodes
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_leaves_the_policy_as_it_was_and_repeats_itself(deterministic):
+    policy = policy_for("CartPole-v1", normalise=True)
+    policy.module.normaliser.update(torch.randn(100, 4) * 3 + 1)
+    before = {k: v.clone() for k, v in policy.module.state_dict().items()}
+    generators = policy.rng.bit_generator.state, torch.get_rng_state()
+    found = evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic)
+    after = policy.module.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(v, after[k]) for k, v in before.items())
+    assert "normaliser.mean" in before
+    assert policy.rng.bit_generator.state == generators[0] and torch.equal(torch.get_rng_state(), generators[1])
+    policy.act(np.zeros(4, np.float32), deterministic=False)  # draws; the next evaluation does not notice
+    assert evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic) == found
+    assert evaluate(policy, "CartPole-v1", episodes=20, deterministic=deterministic, seed=1) != found
+
+
+# Turned red by: the observations' statistics of the day on which the Policy was made.
+def test_sees_the_normaliser_as_it_is_now():
+    policy = policy_for("CartPole-v1", normalise=True)
+    stale = evaluate(policy, "CartPole-v1", episodes=20)
+    policy.module.normaliser.update(torch.randn(1000, 4) * 0.01 + 0.3)
+    fresh = Policy(policy.module, policy.observation_space, policy.action_space)
+    assert evaluate(policy, "CartPole-v1", episodes=20) == evaluate(fresh, "CartPole-v1", episodes=20) != stale
+
+
+def test_numbers_survive_json():
+    found = module.Evaluation([1.0, 2.0, 6.0], [1, 2, 6])
+    data = json.loads(json.dumps(found.as_dict()))
+    assert (data["mean"], data["min"], data["max"], data["length_mean"], data["episodes"]) == (3.0, 1.0, 6.0, 3.0, 3)
+    assert data["returns"] == found.returns and tuple(data["interval"]) == found.interval
+    assert found.interval[0] <= found.mean <= found.interval[1]
+
+
+def test_refuses_what_cannot_be_played(monkeypatch):
+    policy = policy_for(Lottery)
+    with pytest.raises(UserError, match="CartPole-v1 has Box.*choose the environment"):
+        evaluate(policy, "CartPole-v1")
+    with pytest.raises(UserError, match="episodes must be at least 1"):
+        evaluate(policy, Lottery, episodes=0)
+    monkeypatch.setattr(module, "LONGEST", 100)
+    with pytest.raises(UserError, match="an episode of Endless did not end within 100 steps"):
+        evaluate(policy, Endless)

@@ -1,0 +1,145 @@
+"""Grids: which runs there are, what is skipped, resumed, refused, and what an interruption leaves."""
+import json
+import re
+import signal
+from functools import partial
+
+import pytest
+
+from spinup.algos import ppo
+from spinup.cli import settings
+from spinup.errors import UserError
+from spinup.runs.files import read_json, write_json
+from spinup.runs.folders import config_to_json
+from spinup.runs.log import read_progress
+from spinup.view.grid import Grid, check_job, expand, grid, plan
+
+SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "hidden": ["8,8"], "no-anneal": []}
+
+
+def check(flags: dict[str, str]) -> ppo.Config:
+    return settings("ppo", [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
+
+
+def described(flags: dict[str, str]) -> dict:
+    return {"algorithm": "ppo", "config": config_to_json(check(flags))}
+
+
+def names(settings: dict[str, list[str]]) -> list[str]:
+    return [str(job.directory.as_posix()) for job in plan("ppo", settings)]
+
+
+def test_expand_is_the_product_with_the_users_text():
+    assert expand({"lr": ["1e-3", "3e-4", "1e-3"], "env": ["CartPole-v1"], "no-anneal": []}) == [
+        {"lr": "1e-3", "env": "CartPole-v1", "no-anneal": ""}, {"lr": "3e-4", "env": "CartPole-v1", "no-anneal": ""}]
+    assert [v["a"] + v["b"] for v in expand({"a": ["1", "2"], "b": ["x", "y"]})] == ["1x", "1y", "2x", "2y"]
+    assert expand({}) == [{}]
+
+
+def test_names_tell_what_varies_and_fit_any_file_system():
+    settings = {"env": ["ALE/Pong-v5"], "seed": ["0", "1", "1"], "clip-ratio": ["0.1", "0.2"], "gamma": ["0.9"]}
+    variants = [f"ppo_ALE-Pong-v5_grid_clip-ratio{c}" for c in ("0.1", "0.2")]
+    assert names({**settings, "log-dir": ["there"]}) == [f"there/{v}/{v}_s{s}" for v in variants for s in (0, 1)]
+    assert names({"env": ["CartPole-v1", "a:B/C-v0"], "exp-name": ["x"]}) == [
+        "runs/x_envCartPole-v1/x_envCartPole-v1_s1", "runs/x_enva-B-C-v0/x_enva-B-C-v0_s1"]
+    flags = plan("ppo", {"hidden": ["64,64"], "no-anneal": [], "seed": ["3"]})[0].flags
+    assert flags == {"hidden": "64,64", "no-anneal": "", "exp-name": "ppo_grid", "log-dir": "runs",
+                     "seed": "3", "quiet": ""}
+
+
+@pytest.mark.parametrize("settings, message", [
+    ({"env": ["a/b", "a:b"]}, "both be called ppo_grid_enva-b"),
+    ({"exp-name": ["x", "y"]}, "--exp-name takes one value"),
+    ({"exp-name": ["x/y"]}, "--exp-name must be the name of a folder"),
+    ({"seed": ["one"]}, "--seed must be a whole number")])
+def test_names_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        plan("ppo", settings)
+
+
+def test_one_bad_variant_starts_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(Grid, "start", lambda *_: pytest.fail("a run was started"))
+    with pytest.raises(UserError, match="--gamma must be from 0 to 1, not 7"):
+        grid("ppo", {"gamma": ["0.9", "7"], "log-dir": [str(tmp_path)]}, workers=2, check=check)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
+    def job(algo="ppo", **settings):
+        return plan(algo, {"log-dir": [str(tmp_path)], "exp-name": ["x"], "total-steps": ["10000"], **settings})[0]
+    first = job()
+    first.directory.mkdir(parents=True)
+    write_json(first.directory / "config.json", described(first.flags))
+    check_job("ppo", job(), check(job().flags))
+    other = job(**{"total-steps": ["20000"]})
+    with pytest.raises(UserError, match="a run with total_steps 10000, not 20000; choose another --exp-name"):
+        check_job("ppo", other, check(other.flags))
+    with pytest.raises(UserError, match="a run of ppo; choose another --exp-name"):
+        check_job("vpg", job("vpg"), check(job().flags))
+
+
+def test_runs_what_is_missing_and_goes_on_after_a_failure(tmp_path, monkeypatch, capsys):
+    """Of four runs one is finished, one was begun, one is new and one fails."""
+    settings = {**SMALL, "gamma": ["0.7", "0.8", "0.9", "2"], "seed": ["5"], "total-steps": ["2_000"],
+                "log-dir": [str(tmp_path)], "exp-name": ["x"]}
+
+    def lenient(flags: dict[str, str]) -> ppo.Config:
+        return check({**flags, "gamma": flags["gamma"].replace("2", "1")})
+    jobs = plan("ppo", settings)
+    finished, begun, new, failing = (job.directory for job in jobs)
+    for job in jobs[:2]:
+        job.directory.mkdir(parents=True)
+        write_json(job.directory / "config.json", described(job.flags))
+    earlier = {"status": "finished", "steps": 2000, "measure": "return_mean_100", "return_mean_100": 123.0,
+               "steps_per_second": 10.0}
+    write_json(finished / "result.json", earlier)
+    before, at_once, start = (begun / "config.json").stat().st_mtime_ns, [], Grid.start
+    monkeypatch.setattr(Grid, "start", lambda self, job: (start(self, job), at_once.append(self.count("running"))))
+
+    assert grid("ppo", settings, workers=2, check=lenient) == 1
+
+    assert max(at_once) == 2 and len(at_once) == 3
+    assert read_json(finished / "result.json") == earlier
+    assert (begun / "config.json").stat().st_mtime_ns == before           # resumed: a new run writes its config
+    assert read_json(begun / "result.json")["status"] == read_json(new / "result.json")["status"] == "finished"
+    config = read_json(new / "config.json")["config"]
+    assert config["gamma"] == 0.9 and config["anneal"] is False and config["seed"] == 5 and config["quiet"]
+    assert not failing.exists()
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "4/4 runs" in out
+    assert "x_gamma2_s5   failed: spinup: --gamma must be from 0 to 1, not 2.0" in out
+    assert re.search(r"^variant +seeds +return +95 % interval +steps/s +status$", out, re.M)
+    assert out.endswith("\nreturn: of the last 100 training episodes of a run, averaged over its finished seeds\n")
+    rows = {line.split()[0]: re.split(r"\s{2,}", line) for line in out.splitlines() if line.startswith("x_gamma")}
+    assert rows["x_gamma0.7"] == ["x_gamma0.7", "5", "123", "-", "10", "finished"]
+    assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
+
+
+def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkeypatch, capsys):
+    settings = {**SMALL, "seed": ["1", "2"], "total-steps": ["25_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
+    again = partial(grid, "ppo", settings, workers=1, check=check)
+    look_at = Grid.look_at
+
+    def interrupt_when_under_way(self, job):
+        if job.steps() and not self.signals:
+            signal.raise_signal(signal.SIGINT)
+        look_at(self, job)
+    monkeypatch.setattr(Grid, "look_at", interrupt_when_under_way)
+    before = signal.getsignal(signal.SIGINT)
+    assert again() == 130
+    assert signal.getsignal(signal.SIGINT) is before
+    first, second = (job.directory for job in plan("ppo", settings))
+    saved = read_json(first / "result.json")
+    assert saved["status"] == "interrupted" and 0 < saved["steps"] < 24_960
+    assert (first / "checkpoint.pt").exists() and not second.exists()
+    assert "the same command goes on with it" in capsys.readouterr().out
+
+    monkeypatch.setattr(Grid, "look_at", look_at)
+    settings["seed"] = ["1"]
+    assert again() == 0
+    assert read_json(first / "result.json")["steps"] == 24_960
+    steps = read_progress(first)["steps"]
+    assert steps == sorted(set(steps)) and steps[-1] == 24_960
+    assert json.loads((first / "result.json").read_text())["status"] == "finished"
+    assert "finished" in capsys.readouterr().out

@@ -1,0 +1,140 @@
+"""Watching: what the GIF holds, what is printed, and what happens without a screen."""
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+from PIL import Image
+
+from spinup.core.distributions import Categorical
+from spinup.core.networks import ActorCritic
+from spinup.envs.make import make_one
+from spinup.errors import UserError
+from spinup.runs.policy import Policy
+from spinup.view import watch as module
+from spinup.view.watch import Film, ready_mujoco, watch
+
+
+class Painter(gymnasium.Env):
+    """Episodes of 7 steps, 2 points each; the colour of the picture is the step."""
+
+    observation_space, action_space = Box(-1, 1, (2,), np.float32), Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}
+    shape = (100, 800, 3)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 2.0, self.t == 7, False, {}
+
+    def render(self):
+        return np.full(self.shape, 30 * self.t, np.uint8)
+
+
+class Blind(Painter):
+    def render(self):
+        raise RuntimeError("no graphics card\nat 0x7f")
+
+
+@pytest.fixture(autouse=True)
+def no_screen(monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL", "SDL_VIDEODRIVER"):
+        monkeypatch.setenv(name, "")                          # so that what a test leaves behind is undone as well
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(module.sys, "platform", "linux")
+
+
+def policy_for(observation_space, action_space) -> Policy:
+    network = ActorCritic(observation_space.shape, Categorical((int(action_space.n),)))
+    return Policy(network, observation_space, action_space)
+
+
+@pytest.fixture
+def policy():
+    return policy_for(Painter.observation_space, Painter.action_space)
+
+
+def frames(path) -> list[tuple[int, int]]:
+    """(colour of a pixel, milliseconds) of each frame."""
+    with Image.open(path) as gif:
+        found = []
+        for i in range(gif.n_frames):
+            gif.seek(i)
+            found.append((gif.convert("RGB").getpixel((0, 0))[0], gif.info["duration"]))
+        return found
+
+
+# Turned red by: a last frame left out because the stride steps over it, and by frames as wide as they come.
+def test_gif_runs_at_the_environments_speed_and_shows_every_end(policy, tmp_path, capsys):
+    path = tmp_path / "a.gif"
+    before = policy.rng.bit_generator.state
+    assert watch(policy, Painter, episodes=2, deterministic=False, gif=path) == [14.0, 14.0]
+    assert frames(path) == [(0, 40), (60, 40), (120, 40), (180, 40), (210, 800)] * 2      # 50 fps: every second frame
+    with Image.open(path) as gif:
+        assert gif.size == (400, 50) and gif.info["loop"] == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "episode 1: return 14, 7 steps", "episode 2: return 14, 7 steps", f"{path}: 10 frames, 1.9 s"]
+    assert policy.rng.bit_generator.state == before
+
+
+def test_a_full_film_stops_and_the_episodes_go_on(policy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(module, "GIF_FRAMES", 3)
+    assert watch(policy, Painter, episodes=2, gif=tmp_path / "a.gif") == [14.0, 14.0]
+    assert [colour for colour, _ in frames(tmp_path / "a.gif")] == [0, 60, 120]
+    assert capsys.readouterr().out.endswith("3 frames, 0.1 s, the beginning only\n")
+
+
+@pytest.mark.parametrize(("fps", "stride", "delay"), [(15, 1, 70), (20, 1, 50), (25, 1, 40), (50, 2, 40), (125, 5, 40)])
+def test_no_speed_asks_for_frames_that_viewers_slow_down(fps, stride, delay):
+    film = Film(fps)
+    assert (film.stride, film.delay) == (stride, delay)
+
+
+def test_gymnasiums_own_cartpole_can_be_filmed_without_a_screen(tmp_path):
+    env = gymnasium.make("CartPole-v1")
+    returns = watch(policy_for(env.observation_space, env.action_space), "CartPole-v1", gif=tmp_path / "a.gif")
+    with Image.open(tmp_path / "a.gif") as gif:
+        assert gif.size == (400, 267) and 2 <= gif.n_frames <= returns[0] / 2 + 2
+        assert len(gif.convert("RGB").getcolors(100_000)) > 3             # cart, pole and track, not an empty picture
+
+
+# Turned red by: Gymnasium's own choice, a camera that the body runs away from.
+def test_mujocos_camera_follows():
+    import mujoco
+    env = make_one("HalfCheetah-v5", render_mode="rgb_array")
+    ready_mujoco(env)
+    model = env.unwrapped.model
+    assert mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_CAMERA, env.unwrapped.mujoco_renderer.camera_id) == "track"
+
+
+def test_without_a_screen_a_window_is_refused_with_advice(policy):
+    with pytest.raises(UserError, match="no screen here.*--gif watch.gif"):
+        watch(policy, Painter)
+
+
+def test_a_renderer_that_fails_says_so_in_one_line_and_leaves_no_file(policy, tmp_path):
+    with pytest.raises(UserError, match=r"^Blind cannot be drawn here \(RuntimeError: no graphics card\); [^\n]*$"):
+        watch(policy, Blind, gif=tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a.png", "missing/a.gif"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(policy, tmp_path, capsys, name):
+    with pytest.raises(UserError, match="cannot be written; give a name that ends in .gif"):
+        watch(policy, Painter, gif=tmp_path / name)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("env", "advice"), [
+    (lambda: Painter(), "let the function given as env take render_mode"),
+    (lambda render_mode: Painter(), "cannot be drawn with render_mode='rgb_array'"),
+    ("CartPole-v1", "choose the environment that it was trained in")])
+def test_an_environment_that_cannot_be_shown_is_refused(policy, tmp_path, env, advice):
+    with pytest.raises(UserError, match=advice):
+        watch(policy, env, gif=tmp_path / "a.gif")
