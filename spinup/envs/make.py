@@ -12,12 +12,9 @@ from gymnasium import Env
 from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.games import Duels, Game
 from spinup.envs.gym import GymVectorEnv
-from spinup.envs.memory import TASKS, Memory, Tasks
+from spinup.envs.memory import Memory
 from spinup.envs.vector import VectorEnv
-from spinup.envs.worlds.boards import DUELS
-from spinup.envs.worlds.chain import CHAINS
-from spinup.envs.worlds.classic import CLASSIC
-from spinup.envs.worlds.grids import GRIDS, as_here
+from spinup.envs.worlds import find_worlds
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, missing, zoo_ids
 from spinup.errors import UserError, nearest
 
@@ -25,7 +22,8 @@ EnvSource = str | Callable[[], Env] | type[Game]
 
 # Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
-OURS = CLASSIC | GRIDS | CHAINS | TASKS | DUELS                           # id -> what makes our copies of it
+WORLDS = find_worlds()                                                    # id -> the module that offers it
+OURS = {world: module.WORLDS[world] for world, module in WORLDS.items()}  # id -> the function that makes our copies
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
@@ -47,11 +45,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
     UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
     """
     if episodes:
-        made = make(env, num_envs, seed, **kwargs)
-        if isinstance(made, Tasks) and episodes != made.episodes:
-            raise UserError(f"a trial of {env} has {made.episodes} episodes, not {episodes}; type --episodes "
-                            f"{made.episodes}, and --rollout-steps {made.trials.steps} for gradients through all of it")
-        return Memory(made, episodes)
+        return Memory(make(env, num_envs, seed, **kwargs), episodes)
     if isinstance(env, type) and issubclass(env, Game):
         return Duels(env, num_envs, seed)
     if is_zoo(env):
@@ -79,13 +73,15 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
     plug_in(env)
     if env not in gymnasium.registry:
-        instead = "`spinup play` plays against it" if env in DUELS else "`spinup eval` plays it"
+        is_game = isinstance(OURS[env](1, 0), Duels)
+        instead = "`spinup play` plays against it" if is_game else "`spinup eval` plays it"
         raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
         made = gymnasium.make(env, disable_env_checker=True, **kwargs)
-        return as_here(made) if env in GRIDS else made
+        as_here = getattr(WORLDS.get(env), "as_here", None)
+        return as_here(made) if as_here else made
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
@@ -168,6 +164,17 @@ def registered() -> list[str]:
     ids = {*gymnasium.registry, *OURS, *(i for i in zoo_ids() if not missing(i))}
     unmade = ("phys2d/", "tabular/", "GymV", *(() if find_spec("Box2D") else BOX2D))
     return sorted(i for i in ids if not i.startswith(unmade) and not outdated(i))
+
+
+def all_measures() -> dict[str, str]:
+    """The columns that environments add to `progress.csv`, with their meanings, of every class imported so far."""
+    found: dict[str, str] = {}
+    classes = [VectorEnv]
+    while classes:
+        kind = classes.pop()
+        found |= kind.MEASURES
+        classes += kind.__subclasses__()
+    return dict(sorted(found.items()))
 
 
 def outdated(env: str) -> bool:

@@ -30,13 +30,21 @@ class VectorEnv:
         finished: (return, length) of each episode that ended since `take_finished` was last called.
         frames: successive frames that an image shows along its first axis, the newest last; 1: it shows one moment.
         can_save: whether `state_dict` holds all that the future depends on.
+        why_not_saved: where it does not, the reason.
+        trial_episodes, trial_steps: of a trial, after which the environment draws new tasks for all copies; None where
+            it has no trials.
+        MEASURES: the keys of `measures`, which become columns of `progress.csv`, and what each of them means.
     """
 
     num_envs: int
     observation_space: Space
     action_space: Space
     can_save = True
+    why_not_saved = ""
     frames = 1
+    trial_episodes: int | None = None
+    trial_steps: int | None = None
+    MEASURES: dict[str, str] = {}
 
     def __init__(self, num_envs: int):
         self.num_envs = num_envs
@@ -84,7 +92,7 @@ class VectorEnv:
         return finished
 
     def measures(self) -> dict[str, float]:
-        """What this environment has to tell beside returns, since it was last asked, by name: always the same names."""
+        """Figures beside returns since the last call, by name: always those of `MEASURES`."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
