@@ -62,7 +62,7 @@ class Memory(VectorEnv):
         cell = np.asarray(action) + (self.actions * self.env.obs.argmax(1) if self.tabular else 0)
         step = self.env.step(action)
         ended = step.terminated | step.truncated
-        self.env.finished.clear()                                         # its episodes; trials are counted here
+        self.env.take_finished()                                          # its episodes; trials are counted here
         self.played += ended
         over = self.played == self.episodes
         memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
@@ -77,7 +77,8 @@ class Memory(VectorEnv):
             final_obs[over, :self.size] = step.final_obs[over]
             obs[over] = self._first(step.obs)[over]
             self.played[over] = 0
-        return Step(obs, step.reward, step.terminated & over, step.truncated & over, final_obs)
+        return step._replace(obs=obs, terminated=step.terminated & over, truncated=step.truncated & over,
+                             final_obs=final_obs)
 
     def _seen(self, obs: np.ndarray, memory: np.ndarray) -> np.ndarray:
         return np.concatenate([obs, memory, np.zeros((self.num_envs, 1), np.float32)], 1, dtype=np.float32)
