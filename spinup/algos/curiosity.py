@@ -173,7 +173,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for t in range(T):
                 act = dist.sample(actor(obs), noise[t])                   # [N]
                 observations[:, t], actions[:, t] = obs, act
-                obs, rewards[:, t], terminated[:, t], truncated[:, t], final = env.step(dist.to_env(act))
+                obs, rewards[:, t], terminated[:, t], truncated[:, t], final = env.step(dist.to_env(act))[:5]
                 led_to[:, t] = obs if final is None else final
             o, then, a, r, term, trunc, last = (torch.from_numpy(x).to(run.device) for x in (
                 observations, led_to, actions, rewards, terminated, truncated, obs))

@@ -108,7 +108,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 act = dist.sample(actor(obs), noise)                      # [N, k], in units of -1 to 1
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
-                replay.add(obs, act, *env.step(dist.to_env(act)))
+                replay.add(obs, act, env.step(dist.to_env(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:

@@ -134,7 +134,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
-                replay.add(obs, act, *env.step(dist.to_env(act)))
+                replay.add(obs, act, env.step(dist.to_env(act)))
                 if priorities:
                     priorities.follow(replay)
 

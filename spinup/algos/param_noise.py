@@ -161,7 +161,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 else:
                     act = shaken(obs).argmax(-1) if discrete else dist.params(shaken(obs))[0]      # [N], or [N, k]
                 step = env.step(dist.to_env(act))
-                replay.add(obs, act, *step)
+                replay.add(obs, act, step)
                 for copy in np.flatnonzero(step.terminated | step.truncated):
                     shake(shaken, copy)
 

@@ -128,7 +128,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 act = dist.sample(actor(obs), noise[t])       # [N], or [N, k] for several dimensions
                 observations[:, t] = obs
                 actions.append(act)                           # [c5] unclipped: of this one the density is known
-                obs, rewards[:, t], terminated[:, t], truncated[:, t], final = env.step(dist.to_env(act))
+                obs, rewards[:, t], terminated[:, t], truncated[:, t], final = env.step(dist.to_env(act))[:5]
                 if final is not None:
                     for i in np.flatnonzero(truncated[:, t]):
                         final_obs.append(final[i])

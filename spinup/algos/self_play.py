@@ -210,7 +210,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for t in range(T):
                 act, opponent = dist.sample(actor(obs), noise[t]), env.opponent.copy()       # [N]
                 observations[:, t], actions[:, t] = obs, act
-                obs, rewards[:, t], over[:, t], _, _ = env.step(act)
+                obs, rewards[:, t], over[:, t], _, _ = env.step(act)[:5]
                 pool.rate(opponent[over[:, t]], rewards[over[:, t], t])
             observations[:, T] = obs
 

@@ -96,7 +96,7 @@ def test_it_is_saved_in_the_middle_of_games():
     other.load_state_dict(one.state_dict())
     for _ in range(60):
         action = random_actions(one.obs, 7, rng)
-        for a, b in zip(one.step(action), other.step(action), strict=True):
+        for a, b in zip(one.step(action)[:5], other.step(action)[:5], strict=True):
             np.testing.assert_array_equal(a, b)
     assert one.take_finished() == other.take_finished()
 
