@@ -26,7 +26,8 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from spinup.core.critics import QNetwork
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.core.replay import Priorities
 from spinup.envs import make
 from spinup.envs.spaces import number_of_actions, observation_view

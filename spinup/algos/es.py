@@ -24,8 +24,8 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from spinup.core.fast.acting import NumpyMLPs
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import Actor
-from spinup.core.optim import FlatAdam
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv

@@ -35,7 +35,8 @@ from spinup.algos.dqn import greedy_value, td_target
 from spinup.core.critics import ActorCritics, QNetwork, frozen
 from spinup.core.distributions import NoisyAction
 from spinup.core.fast.acting import NumpyMLPs
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
 from spinup.runs.config import Count, Positive, ReplayConfig, Unit, Widths

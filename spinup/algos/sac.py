@@ -27,7 +27,8 @@ from spinup.algos.dqn import td_target
 from spinup.algos.td3 import clipped_double_q
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.distributions import SquashedGaussian
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, Entropy, Positive, ReplayConfig, Unit, Widths

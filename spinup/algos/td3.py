@@ -22,7 +22,8 @@ from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import td_target
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.distributions import NoisyAction
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths

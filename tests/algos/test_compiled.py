@@ -1,4 +1,4 @@
-"""What is around a compiled update; whether the update itself is right, `tests/core/test_optim.py` asks."""
+"""What is around a compiled update; whether the update itself is right, `tests/core/fast/test_adam.py` asks."""
 import numpy as np
 import pytest
 import torch

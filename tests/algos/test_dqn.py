@@ -9,7 +9,7 @@ from spinup.algos import dqn
 from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
 from spinup.core.critics import QNetwork
 from spinup.core.distributions import EpsilonGreedy
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Priorities, Replay
 from spinup.envs.vector import Step
 
