@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spinup.core.distributions import EpsilonGreedy, NoisyAction, SquashedGaussian
+from spinup.core.bounded import NoisyAction, SquashedGaussian
+from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions

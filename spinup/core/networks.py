@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spinup.core.distributions import Categorical, Certain, DiagGaussian
+from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
@@ -181,7 +181,7 @@ class Actor(nn.Module):
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: Sequence[int], *,
                  normalise: bool = False):
         super().__init__()
-        self.dist = Certain(dist)
+        self.dist = Deterministic(dist)
         self.pi = mlp([obs_size, *hidden, dist.num_outputs], output_gain=0.01)
         self.normaliser = Normaliser((obs_size,)) if normalise else None
 

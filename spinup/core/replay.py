@@ -1,11 +1,21 @@
 """Memory of single steps, from which a method that learns off-policy draws its batches; and a way to draw the telling
 ones more often.
 """
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+class VectorStep(Protocol):
+    """The answer of N environments to one action each, as `spinup.envs.vector.Step`: core knows no environment."""
+
+    obs: np.ndarray                     # [N, *shape]; the first of the next episode where one has ended
+    reward: np.ndarray                  # [N] float32
+    terminated: np.ndarray              # [N] bool
+    truncated: np.ndarray               # [N] bool
+    final_obs: np.ndarray | None        # [N, *shape]; what the step led to; None if no episode ended
 
 
 class Batch(NamedTuple):
@@ -63,27 +73,27 @@ class Replay:
     def __len__(self) -> int:
         return self.count - self.oldest
 
-    def add(self, obs: np.ndarray, act: np.ndarray, next_obs: np.ndarray, rew: np.ndarray, terminated: np.ndarray,
-            truncated: np.ndarray, final_obs: np.ndarray | None) -> None:
-        """One step of all N environments: what was seen, what was done, and what `VectorEnv.step` answered.
+    def add(self, obs: np.ndarray, act: np.ndarray, step: VectorStep) -> None:
+        """Store one step of all N environments: observations `[N, *shape]`, the actions taken `[N, ...]`, and the
+        answer of `VectorEnv.step`.
 
-        next_obs: `[N, *shape]`, the first of a new episode where one has ended; there only `final_obs` tells what the
-        step led to.
+        Where an episode ended, `step.obs` is the first observation of the next one; only `step.final_obs` tells what
+        the step led to.
         """
         if self.now is None:
             self.now = self._store(self._split(obs))
-        led_to = next_obs if final_obs is None else final_obs
+        led_to = step.obs if step.final_obs is None else step.final_obs
         newest = self._store(self._split(led_to)[:, -1:])                 # [N, 1]
         next_at = newest if self.stacked == 1 else np.concatenate([self.now[:, 1:], newest], 1)
         slots = ring(self.count, self.num_envs, self.size)
-        for name, value in (("obs_at", self.now), ("next_at", next_at), ("act", act), ("rew", rew),
-                            ("terminated", terminated)):
+        for name, value in (("obs_at", self.now), ("next_at", next_at), ("act", act), ("rew", step.reward),
+                            ("terminated", step.terminated)):
             self.rows[name][slots] = value
         self.count += self.num_envs
         self.now = next_at
-        if final_obs is not None:
-            ended = terminated | truncated
-            self.now[ended] = self._store(self._split(next_obs[ended]))
+        if step.final_obs is not None:
+            ended = step.terminated | step.truncated
+            self.now[ended] = self._store(self._split(step.obs[ended]))
         self.oldest = max(self.oldest, self.count - self.size)
         lost = self.frame_count - self.room                               # frames that were overwritten
         while lost > 0 and self.oldest < self.count and self._oldest_frame() < lost:

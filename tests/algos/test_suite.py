@@ -252,7 +252,7 @@ def test_the_seed_decides_everything(name, tmp_path):
 
 # Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
-# (What es learns draws nothing: in training its weights were shaken.)
+# (What es learns draws nothing: in training its weights were perturbed.)
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED
                                                                 if s[1].startswith("box") and s[0] != "es"])
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
