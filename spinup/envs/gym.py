@@ -15,14 +15,18 @@ from spinup.errors import UserError
 
 
 class GymVectorEnv(VectorEnv):
-    """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode."""
+    """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode.
 
-    def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int):
+    first: the first copy, where it was made already. seeds: of the copies, in place of those from `seed`.
+    """
+
+    def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int, first: Env | None = None,
+                 seeds: list[int] | None = None):
         super().__init__(num_envs)
-        self.envs = [make_one() for _ in range(num_envs)]
+        self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
-        self.seeds = copy_seeds(seed, num_envs)
+        self.seeds = seeds or copy_seeds(seed, num_envs)
 
     @property
     def can_save(self) -> bool:
