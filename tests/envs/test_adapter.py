@@ -77,6 +77,7 @@ def test_no_transition_crosses_the_border(mode, copy):
     check_borders(make(lambda: counters(autoreset_mode=mode, copy=copy), 3))
 
 
+# Turned red by: as above; a worker of Gymnasium that is not told to restart its copy.
 @each_mode
 def test_nor_with_processes_of_gymnasium(mode):
     env = make(lambda: counters(AsyncVectorEnv, autoreset_mode=mode), 3)
