@@ -87,6 +87,20 @@ def test_nor_with_processes_of_gymnasium(mode):
         env.close()
 
 
+class CostsInTheEnd(Counter):
+    def step(self, action):
+        *told, info = super().step(action)
+        return *told, {"cost": 7.0} if self.t == 3 else {}
+
+
+# Turned red by: costs asked for in the info of the next episode alone, or before there were any.
+@each_mode
+def test_a_cost_may_come_with_the_end_of_an_episode(mode):
+    env = make(SyncVectorEnv([lambda: CostsInTheEnd(1)], autoreset_mode=mode))
+    env.reset()
+    assert [env.step(np.zeros(1, np.int64)).cost for _ in range(5)] == [None, None, 7.0, 0.0, 0.0]
+
+
 # Turned red by: these let through: a worker without shared memory restarts a second time, as do environments that know
 # no reset_mask.
 @pytest.mark.parametrize("made", [

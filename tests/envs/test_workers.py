@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from spinup.algos.es import Config as OfES
-from spinup.envs import make
+from spinup.envs import make, workers
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds.boards import TicTacToe
 from spinup.errors import UserError, WorkerError
@@ -20,6 +20,7 @@ from spinup.runs.run import make_env
 
 DICE = """
 import os
+import time
 import gymnasium
 import numpy as np
 
@@ -44,6 +45,8 @@ class Dice(gymnasium.Env):
             info['cost'] = luck
         if action and self.trouble == 'error':
             raise ValueError('the dice are loaded')
+        if action and self.trouble == 'sleep':
+            time.sleep(60)
         if action and self.trouble == 'exit':
             os._exit(3)
         if action and self.trouble == 'reward':
@@ -92,7 +95,8 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp
         for process in there.processes:
             os.kill(process.pid, signal.SIGINT)
         for env in here, there:
-            env.restart(2, 77)
+            env.restart(1, 77)
+            env.restart(2, 78)
         np.testing.assert_array_equal(here.obs, there.obs)
         check_same_steps(here, there, 10)
         assert there.can_save
@@ -104,6 +108,17 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp
         check_same_steps(here, there, 20)
     finally:
         there.close()
+    assert not any(process.is_alive() for process in there.processes)
+
+
+# Turned red by: a close that waits for a step to end, or leaves it running.
+def test_a_worker_that_does_not_end_is_killed(dice, monkeypatch):
+    monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.2)
+    env = make(partial(dice, "sleep"), 1, 0, 1)
+    env.reset()
+    env.pipes[0].send(("_step", np.ones(1, np.int64)))
+    env.close()
+    assert env.processes[0].exitcode == -signal.SIGKILL
 
 
 # Turned red by: a worker's error that is lost, a run that waits for ever, others that run on.
