@@ -85,11 +85,12 @@ def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kw
     """
     one_by_one = callable(env) and not (isinstance(env, type) and issubclass(env, Game))
     if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
-        env = find_id(env)
-        one_by_one = not protocol(env) and (env not in OURS or bool(kwargs))
+        found = find_id(env)
+        one_by_one = not protocol(found) and (found not in OURS or bool(kwargs))
     if not one_by_one:
         raise UserError(f"--env-workers does not serve {env_name(env)}, which steps its copies all at once; leave it "
                         "out")
+    # The workers are sent "package:Id" as it was typed: they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
 
 

@@ -19,7 +19,7 @@ from spinup.runs.policy import describe
 
 # Settings that say where and how to train, not what: a run may go on with others.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
-       "workers", "save_replay"}
+       "workers", "env_workers", "save_replay"}
 LONGEST = 200           # bytes of a name: file systems take 255, and a run's seed and parts of files are added
 
 
