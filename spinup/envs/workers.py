@@ -1,7 +1,7 @@
 """Copies of a Gymnasium environment that are stepped in other processes, for environments that take long to step.
 
 Each process holds a share of the copies in a `GymVectorEnv`, with the seeds that they would have in this process: the
-numbers are the same, bit for bit. A step costs some 0.1 ms of messages, so that faster environments lose by it.
+numbers are the same, bit for bit. Messages take 0.1 ms a worker in each step, so that fast environments lose by it.
 """
 import contextlib
 import multiprocessing
