@@ -18,6 +18,7 @@ from llm.policy.tokenizer import CharTokenizer, Tokenizer, tokens_with
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task, judge_all
 from spinup.errors import UserError
+from spinup.machine import find_device
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import (
     check_writable,
@@ -29,7 +30,6 @@ from spinup.runs.folders import (
     read_run,
 )
 from spinup.runs.policy import describe
-from spinup.runs.training import find_device
 
 Model = TypeVar("Model", bound=nn.Module)
 COPIED = 200            # updates of imitating what was preferred

@@ -409,8 +409,8 @@ def grid(argv: list[str]) -> int:
     from spinup.api import advised, algorithm
     from spinup.envs import make
     from spinup.envs.zoo import num_agents
+    from spinup.machine import find_device
     from spinup.runs.folders import check_writable
-    from spinup.runs.training import find_device
     from spinup.view.grid import grid as run_grid
     words = 2 if argv[0] == "llm" else 1
     if words == 2 and (len(argv) == 1 or argv[1].startswith("-")):

@@ -28,10 +28,10 @@ DOORS = {"spinup.cli", "spinup.api", "spinup.__init__", "spinup.__main__", "spin
 ARROWS = {
     "core": {"core"},
     "envs": {"core", "envs", "errors"},
-    "runs": {"core", "envs", "runs", "view", "errors", "machine"},
+    "runs": {"core", "envs", "runs", "errors", "machine"},
     "view": {"core", "envs", "runs", "view", "errors", "machine"},
     "arena": {"core", "envs", "runs", "view", "arena", "errors"},
-    "algos": {"core", "envs", "runs", "view", "algos", "errors"},
+    "algos": {"core", "envs", "runs", "algos", "errors"},
     "llm": {"core", "envs", "runs", "view", "algos", "bench", "llm", "errors", "machine"},
     "machine": {"errors"},
     "exercises": {"exercises", "runs", "view", "parser", "errors"},

@@ -193,7 +193,7 @@ def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, A
 def check_installed(env: str, compile: bool) -> None:
     """UserError, with the line to type, where something is missing."""
     if compile:
-        from spinup.view.doctor import find_compiler
+        from spinup.machine import find_compiler
         if find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
     needed = {"stable_baselines3": ("stable-baselines3", "bench")}

@@ -14,13 +14,13 @@ from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.worlds.boards import Board
-from spinup.machine import cores
+from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
+from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, describe
 from spinup.runs.replay import ReplayFiles, statement
-from spinup.runs.training import Training, find_device
-from spinup.view.evaluate import evaluate
+from spinup.runs.training import Training
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
 
@@ -108,9 +108,9 @@ class Run(Training):
         """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
         if not self.config.test_episodes:
             return {}
-        found = evaluate(self._policy(self.parts["policy"]), self.config.env, episodes=self.config.test_episodes,
-                         seed=self.config.seed)
-        return {"test_return": found.mean}
+        returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
+                                   seed=self.config.seed)
+        return {"test_return": float(np.mean(returns))}
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}

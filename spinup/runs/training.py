@@ -16,6 +16,7 @@ from torch import Tensor
 from spinup.core.optim import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
+from spinup.machine import find_compiler
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.display import Display, duration
@@ -32,7 +33,6 @@ from spinup.runs.folders import (
 )
 from spinup.runs.log import Log, check_wandb
 from spinup.runs.policy import describe
-from spinup.view.doctor import find_compiler
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
@@ -256,7 +256,7 @@ class Training:
         self._write_result()
         seconds = self.seconds                                            # of training, without the drawing
         if self.status == "finished":
-            from spinup.view.plots import draw_curve
+            from spinup.runs.curve import draw_curve
             draw_curve(self.directory)
         if not self.config.quiet:
             self._farewell(seconds)
@@ -333,19 +333,3 @@ class Training:
 
     def close_subject(self) -> None:
         """Let it go."""
-
-
-def find_device(name: str, gpu_helps: bool) -> torch.device:
-    """The device that `name` means here; auto is a GPU where one helps and exists. UserError where there is none."""
-    if name == "auto":
-        return torch.device("cuda" if gpu_helps and torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"--device must be auto, cpu, cuda, cuda:1 or mps, not {name!r}") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
-             "mps": torch.backends.mps.is_available()}.get(device.type, False)
-    if not there:
-        raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type "
-                        "--device cpu")
-    return device

@@ -19,10 +19,10 @@ from llm.config import LanguageConfig
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
 from spinup.cli import METHODS, PICTURES, TASKS
+from spinup.runs import curve
 from spinup.runs.config import Range, comments, flag
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import read_presets
-from spinup.view import plots
 from spinup.view.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
@@ -364,7 +364,7 @@ def learned(make_model, tmp_path_factory) -> dict[str, str]:
     """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
     settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "draw_curve", lambda directory: None)
+        patch.setattr(curve, "draw_curve", lambda directory: None)
         settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
                      "log_dir": str(tmp_path_factory.mktemp("learned"))}
         judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory

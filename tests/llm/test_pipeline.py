@@ -46,7 +46,7 @@ def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
+        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)
         result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
     assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24

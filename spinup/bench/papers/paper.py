@@ -67,7 +67,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
     from rich.console import Console
     from rich.table import Table
 
-    from spinup.view.plots import STYLE, render
+    from spinup.runs.curve import STYLE, render
     table = Table(title=paper.title, box=None, padding=(0, 2, 0, 0), title_justify="left")
     for column in ("", "paper", "ours", "goal", ""):
         table.add_column(column, justify="left" if column in ("", "goal") else "right")
