@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spinup.api import algorithm
 from spinup.bench.speed import check_out, child, finish
 from spinup.envs.make import find_id
 from spinup.envs.vector import VectorEnv
+from spinup.registry import find
 
 WINDOW = 20                                                               # episodes
 GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # median seconds
@@ -30,7 +30,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
     """
     check_out(out)
-    algorithm(algo)
+    find(algo)
     env = find_id(env)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)

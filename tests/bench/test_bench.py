@@ -352,7 +352,8 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
                          quiet=True, tensorboard=False))
     with pytest.raises(UserError, match="a run with total_steps 250, not 20000; choose another --log-dir"):
         returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
-    monkeypatch.setattr(returns_module, "configure", lambda module, given: (module.Config(**given, **small), "none"))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: (
+        algorithm.load().Config(**given, **small), "none"))
     capsys.readouterr()
     assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 1
     result = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -9,8 +9,8 @@ import pytest
 
 import llm
 from llm import preferences
+from llm.cli import STAGES
 from llm.run import Run
-from spinup.cli import STAGES
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json

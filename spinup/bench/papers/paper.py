@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def find_papers() -> dict[str, str]:
+    """The modules of the experiments in this folder, by the name that is typed."""
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    return {stem.replace("_", "-"): f"{__package__}.{stem}" for stem in stems
+            if not stem.startswith("_") and stem != Path(__file__).stem}
+
+
 @dataclass(frozen=True)
 class Line:
     """One number: what it is, the paper's, ours, and what was promised of ours."""
