@@ -1,5 +1,4 @@
-"""Deep Q-learning, DQN (Mnih et al. 2015, «Human-level control through deep reinforcement
-learning»).
+"""Deep Q-learning (Mnih et al. 2015, «Human-level control through deep reinforcement learning»).
 
 Learn the value of every action, act on the best. The network is trained towards its own estimate of
 what follows, which would be unstable by itself. Two things stabilise it: a replay, from which steps

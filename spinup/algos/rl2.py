@@ -1,5 +1,4 @@
-"""RL²: fast reinforcement learning via slow reinforcement learning (Duan et al. 2016,
-arXiv:1611.02779).
+"""RL²: fast reinforcement learning via slow reinforcement learning (Duan et al. 2016).
 
 The learning algorithm itself is learned. A trial is a few episodes in one task, and each trial
 draws a new task. The policy has a memory, sees its last action and the reward of it, and is trained
@@ -14,7 +13,7 @@ of steps; with one epoch and one minibatch it is A2C, as the clip then never act
 TRPO. With one episode to a trial it is recurrent PPO, for partially observed environments.
 
 It learns the prior from which the tasks are drawn: on other tasks it fails, and it learns long
-trials slowly.
+trials slowly. The paper is arXiv:1611.02779.
 
 Differs from ppo.py by: a GRU; minibatches of whole sequences; no border between the episodes of a
 trial.

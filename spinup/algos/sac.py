@@ -1,5 +1,4 @@
-"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290; with learned temperature
-arXiv:1812.05905).
+"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
 The return includes alpha times the entropy of the policy. So the policy explores as far as the task
 allows, in each state as the critics see fit, and a target that averages over its actions is hard to
@@ -12,8 +11,8 @@ exploit at a peak of Q.
     L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]
                alpha rises while entropy is below its target                              (eq. 18)
 
-Equations are those of arXiv:1812.05905; like most implementations this one takes log alpha where
-eq. 18 has alpha.
+Equations are those of arXiv:1812.05905, which learns the temperature; like most implementations
+this one takes log alpha where eq. 18 has alpha.
 
 Differs from td3.py by: an actor whose own noise explores and smooths; entropy in the target and in
 the actor's loss; a learned temperature; no target actor, no delay.

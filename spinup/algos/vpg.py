@@ -1,5 +1,4 @@
-"""Vanilla policy gradient with generalized advantages (Sutton et al. 2000; Schulman et al. 2016,
-arXiv:1506.02438).
+"""Vanilla policy gradient with generalized advantages (Sutton et al. 2000; arXiv:1506.02438).
 
 Make an action more likely the better it turned out to be, compared with what its state led one to
 expect:
