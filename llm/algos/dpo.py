@@ -41,8 +41,9 @@ from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffl
 from llm.run import Batch, Loss, Result, Run
 from llm.start import find_start
 from llm.tasks.make import make_task
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 

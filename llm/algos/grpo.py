@@ -35,9 +35,10 @@ from llm.run import Loss, Result, Run, join
 from llm.start import find_start
 from llm.tasks.make import make_task
 from spinup.algos.ppo import clipped_surrogate
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 

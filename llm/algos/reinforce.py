@@ -28,9 +28,10 @@ from llm.run import Loss, Result, Run
 from llm.start import find_start
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, select, whiten
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
 from spinup.runs.config import Natural, NonNegative, Positive, Unit

@@ -30,7 +30,8 @@ from llm.preferences import RewardRun, find_pairs, rows_of, shuffled
 from llm.run import Batch, Result
 from llm.start import find_start
 from llm.tasks.make import make_task
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, NonNegative, Positive
 
 METHODS = {"reward_model": {}}

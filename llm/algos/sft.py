@@ -22,8 +22,9 @@ from llm.run import Loss, Result, Run, solved
 from llm.start import check_judge, find_device, fresh, load_model, on_device
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, Natural, Positive, Unit
 
 METHODS = {"sft": {}}

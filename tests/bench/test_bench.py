@@ -17,8 +17,8 @@ from spinup.bench.peers import Clock, make_env, make_model, run_sb3
 from spinup.bench.speed import TASKS, above_pace, counted_from, run_spinup, speed
 from spinup.bench.time_to import WINDOW, stop_at, time_to
 from spinup.core.fast import linear
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import Layers
-from spinup.core.optim import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
