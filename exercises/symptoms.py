@@ -37,7 +37,7 @@ from spinup.core.replay import Replay
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, load
+from spinup.exercises.source import CONTENT, Entry, load, module_of
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -55,7 +55,8 @@ Runs = dict[str, list[Columns]]
 
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    return {label: load(CONTENT / folder / f"{name}.py") for label, folder in ((BUG, "student"), (RIGHT, "solutions"))}
+    entry = Entry(name)
+    return {BUG: module_of(entry.text, f"{name}_given"), RIGHT: module_of(entry.solution, f"{name}_solved")}
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,

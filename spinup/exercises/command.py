@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError, nearest
-from spinup.exercises.source import CONTENT, Entry, entries, find
+from spinup.exercises.source import Entry, entries, find, read
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
 from spinup.parser import Parser
+from spinup.runs.files import write_whole
 
 HELP = """\
 usage: spinup exercise COMMAND ...
@@ -75,7 +76,7 @@ def init(argv: list[str]) -> int:
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory} is a file; choose another name")
     workspace = Workspace.create(args.directory)
-    (args.directory / "AGENTS.md").write_bytes((CONTENT / "AGENTS.md").read_bytes())
+    write_whole(args.directory / "AGENTS.md", read("AGENTS.md").encode())
     say(f"{len(entries())} exercises wait for you. Begin with:")
     say(f"  cd {shlex.quote(str(args.directory))} && spinup exercise start", "bold")
     say.data(directory=str(workspace.folder), exercises=len(entries()))
@@ -84,13 +85,13 @@ def init(argv: list[str]) -> int:
 
 def list_(argv: list[str]) -> int:
     args, say = parsed(Parser("spinup exercise list", "All exercises."), argv)
-    workspace = Workspace.here()
+    workspace = Workspace.around()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "id", "exercise", "kind", "minutes", "difficulty", "hints"):
         table.add_column(column, justify="right" if column in ("minutes", "hints") else "left")
     rows = []
     for entry in entries():
-        known, about = workspace.of(entry), entry.about
+        known, about = workspace.of(entry) if workspace else {}, entry.about
         mark = "passed" if "passed" in known else "begun" if "begun" in known else ""
         table.add_row(Text(mark, "green" if mark == "passed" else "yellow"), entry.id, entry.title, about["kind"],
                       "{}-{}".format(*about["minutes"]), f"{about['difficulty']} of 5", str(known.get("hints", "")))
@@ -232,7 +233,7 @@ def solution(argv: list[str]) -> int:
             raise UserError(f"you have not passed {entry.id} yet; `spinup exercise hint {entry.id}` helps, and "
                             f"`spinup exercise solution {entry.id} --reveal` shows it anyway")
         workspace.note(entry, revealed=stamp())
-    text = (CONTENT / "solutions" / f"{entry.name}.py").read_text(encoding="utf-8")
+    text = entry.solution
     if not args.json:
         from rich.syntax import Syntax
         say.console.print(Syntax(text, "python", background_color="default") if say.console.is_terminal else text,

@@ -9,6 +9,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from spinup.errors import UserError
 from spinup.exercises.source import Entry, lines, signatures, todo
@@ -107,30 +108,8 @@ def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> 
 
 
 def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: Verdict) -> Verdict:
-    """Run it in a process of its own, which cannot take the caller along."""
-    seconds = sum(SECONDS[level] for level in levels)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
-        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
-        copy.write_text(text, encoding="utf-8")
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
-             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
-            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
-        ended = "it ended its process (exit code {}) before the check was done"
-        try:
-            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
-                     "never ends? If not, other work keeps this machine busy: check again later")
-        except BaseException:
-            child.kill()
-            raise
-        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
-        said = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")]
-        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
-        verdict.printed = printed.read().decode(errors="replace").strip()
+    """Check it at these levels in a process of its own, and add what was found to the verdict."""
+    said, verdict.printed, ended = answers_of(entry, file, text, levels)
     for what in said:
         if "level" in what:
             verdict.level = what["level"]
@@ -141,5 +120,36 @@ def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: V
         passed = [level for level in levels if level in verdict.seconds]
         verdict.level = levels[min(len(passed), len(levels) - 1)]
         verdict.line = last.get("line") or lines(text).get(last.get("function", ""), 0)
-        verdict.message = last.get("message") or ended.format(child.returncode)
+        verdict.message = last.get("message") or ended
     return verdict
+
+
+def answers_of(entry: Entry, file: Path, text: str, levels: tuple[str, ...]) -> tuple[list[dict[str, Any]], str, str]:
+    """Run a process that checks the file, and which cannot take the caller along.
+
+    Returns the answers of `spinup.exercises.child`, the end of what the file printed, and how the process ended where
+    it did not finish its answers.
+    """
+    seconds = sum(SECONDS[level] for level in levels)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
+        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
+        copy.write_text(text, encoding="utf-8")
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
+             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
+            ended = f"it ended its process (exit code {child.returncode}) before the check was done"
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
+                     "never ends? If not, other work keeps this machine busy: check again later")
+        except BaseException:
+            child.kill()
+            raise
+        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
+        end = printed.read().decode(errors="replace").strip()
+    return [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")], end, ended

@@ -33,11 +33,16 @@ class Workspace:
         return cls(folder)
 
     @classmethod
+    def around(cls) -> "Workspace | None":
+        """The one in which the command is typed, or a folder above it; None where there is none."""
+        here = next((folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / STATE).exists()), None)
+        return cls(here) if here else None
+
+    @classmethod
     def here(cls) -> "Workspace":
-        """That in which the command is typed; UserError where there is none."""
-        for folder in (Path.cwd(), *Path.cwd().parents):
-            if (folder / STATE).exists():
-                return cls(folder)
+        """The one in which the command is typed; UserError where there is none."""
+        if found := cls.around():
+            return found
         raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
 
     def of(self, entry: Entry) -> dict[str, Any]:
@@ -59,7 +64,7 @@ class Workspace:
         """The file to work on, which is written where it is not there yet."""
         path = self.folder / f"{entry.name}.{'ipynb' if notebook else 'py'}"
         if not path.exists():
-            write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+            write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
         symptom = Path("symptoms") / f"{entry.name}.png"                  # of a bug hunt: what was seen
         if (CONTENT / symptom).exists():
@@ -75,7 +80,7 @@ class Workspace:
             while (kept := path.with_name(f"{path.name}.{number}.bak")).exists():
                 number += 1
             shutil.copy2(path, kept)
-        write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+        write_whole(path, entry.given(path.suffix).encode())
         return path, kept
 
 
