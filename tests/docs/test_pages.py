@@ -60,6 +60,33 @@ def test_it_is_built_and_every_link_leads_somewhere(site):
                 assert unquote(anchor) in there.anchors, f"{file.name} leads to {lead}"
 
 
+# Turned red by: a link to a source file that is a download, or a page of it without its text.
+def test_a_link_to_a_source_file_shows_it(site):
+    shown = {file: page for file, page in site.items() if "/source/spinup/" in file.as_posix()}
+    assert {"vpg.py.html", "ppo.py.html", "returns.py.html"} <= {file.name for file in shown}
+    assert not any(lead.endswith(".py") for page in site.values() for lead in page.leads)
+    ppo = next(file for file in shown if file.as_posix().endswith("spinup/algos/ppo.py.html"))
+    assert "def</span>" in ppo.read_text() and "clipped_surrogate" in ppo.read_text()
+
+
+# Turned red by: a link to a file that was moved, an address that this project does not have.
+def test_links_of_the_texts_lead_to_files_and_to_no_invented_address():
+    root = DOCS.parent
+    texts = [root / "README.md", root / "CONTRIBUTING.md", root / "CITATION.cff", *root.glob("exercises/*.md"),
+             *root.glob("tutorials/*.py"), *(p for p in DOCS.rglob("*.md") if "_build" not in p.parts)]
+    for file in texts:
+        text = file.read_text()
+        assert "github.com/spinup" not in text, file
+        if file.suffix != ".md":
+            continue
+        for lead in re.findall(r"\]\(([^)\s]+)\)|^\[\w+\]: (\S+)$", text, re.MULTILINE):
+            path = urldefrag("".join(lead))[0]
+            if path and not re.match(r"(https?|mailto):", path):
+                target = os.path.normpath(file.parent / path)
+                notebook = root / os.path.relpath(target, DOCS)           # the site's copies of tutorials/*.ipynb
+                assert os.path.exists(target) or notebook.suffix == ".ipynb" and notebook.exists(), f"{file}: {path}"
+
+
 def test_nothing_is_fetched(site):
     for file in site:
         text = file.read_text()
