@@ -16,7 +16,9 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from spinup.bench.passes import networks_alone
-from spinup.bench.speed import counted_from, is_atari, report, work
+from spinup.bench.process import work
+from spinup.bench.speed import report
+from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.make import find_id, quiet_mujoco
 from spinup.runs.training import Training
 

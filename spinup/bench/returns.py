@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from spinup.api import algorithm as algorithm_file
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.envs.make import find_id
 from spinup.runs.config import check_names
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.folders import finished
