@@ -1,4 +1,4 @@
-"""What bugs look like in training, measured and drawn.
+"""Pictures of bugs in training, from runs with the bug and without it.
 
     python exercises/symptoms.py [NAME ...]             train with the bug and without it, keep the numbers, draw them
     python exercises/symptoms.py [NAME ...] --draw      draw the numbers that were kept
@@ -190,7 +190,7 @@ def draw_value_function(data: dict, axes: list[Axes]) -> None:
 # 2.2 The silent bug
 
 def table_of_targets(ret: Tensor, discount: float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What [B] and [B, 1] give, `[B, B]`."""
+    """The targets that `ret`, of shape [B], and [B, 1] give by broadcasting, `[B, B]`."""
     return ret + discount * (1 - terminated) * next_value[:, None]
 
 

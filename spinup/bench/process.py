@@ -25,13 +25,13 @@ def spinup(*arguments: str) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """UserError where the result could not be written: better now than after the runs."""
+    """Raise a UserError where the result could not be written: before the runs, not after them."""
     if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
         raise UserError(f"--out {out} cannot be written; give a file in a folder that exists")
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
-    """Print the result as the last line, write it, with more `details`, to `out`; the exit code."""
+    """Print the result as the last line, write it with more `details` to `out`, and return the exit code."""
     if out is not None:
         from spinup.runs.files import write_json
         write_json(out.absolute(), {**result, **details})

@@ -89,13 +89,13 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
 
 
 def rates_and_ratios(runs: dict[str, list[dict[str, Any]]], key: str) -> tuple[dict[str, list[float]], list[float]]:
-    """Each side's numbers, and pair by pair ours over the peer's."""
+    """The numbers of each side, and for each pair the ratio of ours to the peer's."""
     rates = {name: [run[key] for run in found] for name, found in runs.items()}
     return rates, [a / b for a, b in zip(rates["spinup"], rates["sb3"], strict=True)]
 
 
 def check_installed(env: str, compile: bool) -> None:
-    """UserError, with the line to type, where something is missing."""
+    """Raise a UserError with the line to type where a package or the compiler is missing."""
     if compile:
         from spinup.view.doctor import find_compiler
         if find_compiler() is None:
@@ -109,7 +109,7 @@ def check_installed(env: str, compile: bool) -> None:
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train as a user would: what is not in the settings is as it comes, files and plain lines of display included."""
+    """Train as a user would: other settings have their defaults, and files and plain progress lines are written."""
     import torch
     import torch.utils.tensorboard
 
@@ -134,7 +134,7 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def above_pace(progress: dict[str, list[float]], seconds: float, row: int = 0) -> float:
-    """Seconds that a row took above the pace of the later ones: what compiling, a part of it, has cost."""
+    """Seconds by which a row was slower than the rows after it: the time that compiling took."""
     steps, clock = [0.0, *progress["steps"]], [0.0, *progress["wall_seconds"]]             # as it stood before each row
     pace = (seconds - clock[row + 1]) / (steps[-1] - steps[row + 1])      # seconds a step
     return max(0.0, clock[row + 1] - clock[row] - (steps[row + 1] - steps[row]) * pace)
@@ -143,11 +143,11 @@ def above_pace(progress: dict[str, list[float]], seconds: float, row: int = 0) -
 def report(steps: int, seconds: float, whole_call: float, returns: list[float], versions: dict[str, str],
            compile_seconds: float = 0.0, before: tuple[int, float] = (0, 0.0),
            networks_alone_per_second: float | None = None) -> dict[str, Any]:
-    """One run.
+    """The measurements of one run.
 
-    steps, seconds: of all the training, with compiling. before: those of them that do not count.
-    In the result `seconds`, and `steps_per_second`, are of what counts, without compiling; `whole_run_steps_per_second`
-    is of all; `whole_call_seconds` has environments, networks and curve too.
+    steps, seconds: of the whole training, with compiling. before: those at its beginning that do not count.
+    In the result, `seconds` and `steps_per_second` are of the part that counts, without compiling;
+    `whole_run_steps_per_second` is of the whole; `whole_call_seconds` includes making environments and networks.
     """
     counted = seconds - before[1] - (0 if before[0] else compile_seconds)
     alone = {} if networks_alone_per_second is None else {"networks_alone_per_second": networks_alone_per_second}
@@ -160,7 +160,7 @@ def report(steps: int, seconds: float, whole_call: float, returns: list[float], 
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Steps per second of our environments alone, acting at random for a second: what a training cannot exceed."""
+    """Steps per second of our environments with random actions, for a second: an upper bound of training."""
     import numpy as np
 
     from spinup.envs import make

@@ -87,7 +87,7 @@ TASKS = {
 
 
 def find_task(algo: str, env: str, against: str = "sb3") -> Task:
-    """The settings of this comparison. UserError where none are known."""
+    """The task of an algorithm and an environment. UserError where there is none."""
     if against != "sb3":
         raise UserError(f"--against must be sb3, not {against!r}")
     if (algo, env) not in TASKS:
@@ -98,7 +98,7 @@ def find_task(algo: str, env: str, against: str = "sb3") -> Task:
 
 
 def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, Any]:
-    """The settings with as many steps for both: whole batches, or whole updates. UserError for too few."""
+    """The settings with `total_steps`, rounded down to whole batches or updates. UserError for too few."""
     s, wanted = settings, total_steps or settings["total_steps"]
     if "learning_starts" in s:
         batch, least = s["update_every"], s["learning_starts"] * 11 // 10
@@ -112,7 +112,7 @@ def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, A
 
 
 def counted_from(settings: dict[str, Any]) -> int:
-    """The step after which the clock counts: 0, or where a replay is filled first, that of the first row after it."""
+    """The step at which timing starts: 0, or with a replay that of the first row after `learning_starts`."""
     if "learning_starts" not in settings:
         return 0
     from spinup.runs.training import Training
@@ -122,5 +122,5 @@ def counted_from(settings: dict[str, Any]) -> int:
 
 
 def is_atari(env: str) -> bool:
-    """Whether an id is of the Atari games that benchmarks use."""
+    """Whether an id names an Atari game."""
     return env.endswith("NoFrameskip-v4")

@@ -1,4 +1,4 @@
-"""Seconds of training until the last twenty episodes return what was asked, with the environment's preset.
+"""Seconds of training until the mean return of the last twenty episodes reaches a target, with the preset.
 
 The run is what a user starts, `spinup.ALGO(ENV, seed=S)`, in a fresh process, with everything on. There, the episodes
 that end are looked at as the training takes them, once an update; when the mean of the last twenty first reaches the
@@ -51,7 +51,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
 
 
 def stop_at(target: float) -> list[bool]:
-    """From now on, stop a training in this process once WINDOW episodes in a row have the mean `target`.
+    """Stop the next training in this process once WINDOW episodes in a row have the mean return `target`.
 
     Returns a list that then has an entry.
     """

@@ -1,4 +1,4 @@
-"""`spinup exercise`: begin, check, be helped, see how far one is."""
+"""The command `spinup exercise`: begin an exercise, check it, get hints, see the progress."""
 import json
 import shlex
 import sys
@@ -54,7 +54,7 @@ class Say:
 
 
 def current(workspace: Workspace, word: str) -> Entry:
-    """The exercise that is meant: named, or begun last, or the first that is not passed."""
+    """The exercise that a command is about: the one named, or begun last, or passed last, or else the first."""
     if word:
         return find(word)
     begun = [e for e in entries() if "begun" in workspace.of(e) and "passed" not in workspace.of(e)]
@@ -65,7 +65,7 @@ def current(workspace: Workspace, word: str) -> Entry:
 
 
 def upcoming(workspace: Workspace) -> Entry | None:
-    """The first that is not passed."""
+    """The first exercise that is not passed; None if all are."""
     return next((e for e in entries() if "passed" not in workspace.of(e)), None)
 
 
@@ -146,7 +146,9 @@ def check_(argv: list[str]) -> int:
 
 
 def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
-    """Check, say it, keep it. Learning tells, but does not stand in the way. UserError where the file is not there yet.
+    """Check a file, print and record the verdict. Training, with `full`, does not decide whether it is passed.
+
+    UserError where the file does not exist yet.
     """
     file = workspace.file(entry)
     if not file.exists():
@@ -205,7 +207,7 @@ def watch(argv: list[str]) -> int:
 
 
 def pause() -> None:
-    """Waits until it is time to look again."""
+    """Wait before the next look at a file."""
     time.sleep(LOOKS)
 
 
@@ -271,13 +273,13 @@ def progress(argv: list[str]) -> int:
 
 
 def with_id(parser: Parser) -> Parser:
-    """The same parser, with an exercise to name."""
+    """Add the argument that names an exercise."""
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one begun last]")
     return parser
 
 
 def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
-    """What was given, and how to answer it. UserError for an unknown flag."""
+    """Parse the arguments; return them and a printer. UserError for an unknown flag."""
     parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead")
     args = parser.parse(argv)
     return args, Say(args.json)

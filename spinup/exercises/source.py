@@ -1,4 +1,4 @@
-"""Finds the exercises, and gives the files that students get of each."""
+"""Finds the exercises; derives the files that students get."""
 import ast
 import importlib.util
 import re
@@ -22,7 +22,7 @@ NAME = re.compile(r"(\d+)_(\d+)_(\w+)")
 
 @dataclass(frozen=True)
 class Entry:
-    """An exercise by its file's name, such as `3_1_gae`; its id is 3.1."""
+    """An exercise, named by its file, such as `3_1_gae`; its id is 3.1."""
 
     name: str
 
@@ -33,7 +33,7 @@ class Entry:
 
     @cached_property
     def source(self) -> str:
-        """The file that its author writes, solution and stubs in one."""
+        """The author's file, which holds solution and stubs."""
         return read(f"src/{self.name}.py")
 
     @cached_property
@@ -89,7 +89,7 @@ def find(word: str) -> Entry:
 
 
 def load(path: Path) -> ModuleType:
-    """A Python file as a module, by its path."""
+    """Import a Python file by its path."""
     spec = importlib.util.spec_from_file_location(f"exercise_{path.parent.name}_{path.stem}", path)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -97,7 +97,7 @@ def load(path: Path) -> ModuleType:
 
 
 def module_of(text: str, name: str) -> ModuleType:
-    """The module that a Python text is."""
+    """Run Python code as a new module."""
     module = sys.modules[name] = ModuleType(name)
     exec(compile(text, f"{name}.py", "exec"), vars(module))
     return module

@@ -1,4 +1,4 @@
-"""What a check says of a student's file: first without running it, then from a process of its own."""
+"""Checks of a student's file: first without running it, then in a process of its own."""
 import ast
 import json
 import os
@@ -34,12 +34,12 @@ class Verdict:
     printed: str = ""
 
     def as_dict(self) -> dict:
-        """All of it as plain data, for JSON."""
+        """The verdict as plain data, for JSON."""
         return asdict(self)
 
 
 def python_of(file: Path) -> tuple[str, list[str]]:
-    """The Python of a file or notebook, and how its lines are called. UserError where it cannot be read."""
+    """The Python code of a file or notebook, and a name for each line. UserError where it cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix != ".ipynb":
@@ -61,7 +61,7 @@ def python_of(file: Path) -> tuple[str, list[str]]:
 
 
 def plain(cell: list[str]) -> list[str]:
-    """The lines of a cell; those that only a notebook understands, and on which Python stops, are comments."""
+    """The lines of a cell, with magics and shell commands, which are no Python, made comments."""
     while True:
         try:
             ast.parse("\n".join(cell))
@@ -74,7 +74,7 @@ def plain(cell: list[str]) -> list[str]:
 
 
 def static(entry: Entry, text: str) -> Verdict:
-    """Without running it: whether it is Python, has the functions with their arguments, and nothing is left to do."""
+    """Check without running: it is valid Python, has each function with its arguments, and no reminder is left."""
     try:
         found, where = signatures(text), lines(text)
         left = todo(text)
@@ -93,7 +93,7 @@ def static(entry: Entry, text: str) -> Verdict:
 
 
 def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> Verdict:
-    """A student's file, at these levels beyond the static one."""
+    """Check a student's file: the static level, then these."""
     start = time.perf_counter()
     text, names = python_of(file)
     verdict = static(entry, text)

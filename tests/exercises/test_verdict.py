@@ -7,7 +7,8 @@ import torch
 
 from spinup.exercises import verdict as verdicts
 from spinup.exercises.build import notebook, solution, student
-from spinup.exercises.checks import Exercise, Wrong, case, equal
+from spinup.exercises.checks import Exercise, Wrong, case
+from spinup.exercises.outcome import equal
 from spinup.exercises.source import Entry
 from spinup.exercises.verdict import check, python_of
 
