@@ -1,4 +1,4 @@
-"""What bugs look like in training, measured and drawn.
+"""Pictures of bugs in training, from runs with the bug and without it.
 
     python exercises/symptoms.py [NAME ...]             train with the bug and without it, keep the numbers, draw them
     python exercises/symptoms.py [NAME ...] --draw      draw the numbers that were kept
@@ -38,7 +38,7 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, load
+from spinup.exercises.source import CONTENT, Entry, load, module_of
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -56,7 +56,8 @@ Runs = dict[str, list[Columns]]
 
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    return {label: load(CONTENT / folder / f"{name}.py") for label, folder in ((BUG, "student"), (RIGHT, "solutions"))}
+    entry = Entry(name)
+    return {BUG: module_of(entry.text, f"{name}_given"), RIGHT: module_of(entry.solution, f"{name}_solved")}
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,
@@ -190,7 +191,7 @@ def draw_value_function(data: dict, axes: list[Axes]) -> None:
 # 2.2 The silent bug
 
 def table_of_targets(ret: Tensor, discount: float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What [B] and [B, 1] give, `[B, B]`."""
+    """The targets that `ret`, of shape [B], and [B, 1] give by broadcasting, `[B, B]`."""
     return ret + discount * (1 - terminated) * next_value[:, None]
 
 

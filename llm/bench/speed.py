@@ -28,7 +28,7 @@ from llm.policy.transformer import Transformer
 from llm.run import Run
 from llm.start import fresh
 from llm.tasks.task import Problem, draw
-from spinup.bench.speed import ONE_THREAD, check_out, child, finish
+from spinup.bench.process import ONE_THREAD, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 

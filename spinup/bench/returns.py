@@ -1,4 +1,4 @@
-"""The returns that a preset reaches, seed by seed: what a user would run, then what a user would evaluate."""
+"""The returns that a preset reaches, seed by seed, trained and evaluated by the commands that users type."""
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.envs.make import find_id
 from spinup.registry import find
 from spinup.runs.config import check_names, settings_of
@@ -66,7 +65,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
 
 
 def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile: bool) -> dict[str, Any]:
-    """One run and its evaluation."""
+    """Train and evaluate one seed."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
         spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
