@@ -16,11 +16,12 @@ from typing import Any
 
 from llm.algos import ppo, reward_model, sft
 from llm.config import LanguageConfig
+from llm.restore import load
 from llm.run import Result
-from llm.start import check as check_start
-from llm.start import find_device
 from llm.tasks.make import make_task
+from llm.warmup import check as check_start
 from spinup.errors import UserError
+from spinup.machine import find_device
 from spinup.runs.config import check_names, flag, read_toml
 from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name
@@ -117,7 +118,6 @@ def check(stages: Sequence[Stage]) -> None:
 
 def work(stages: Sequence[Stage]) -> Result:
     """Run what is not finished, and print what each stage came to. KeyboardInterrupt where it was stopped."""
-    import llm
     folder, say = stages[-1].run.directory, (lambda text: None) if stages[-1].cfg.quiet else partial(print, flush=True)
     for i, stage in enumerate(stages, 1):
         title, where = f"stage {i} of {len(stages)}, {stage.method}", stage.run.directory
@@ -131,7 +131,7 @@ def work(stages: Sequence[Stage]) -> Result:
     say("\n".join(["", *map(summary, stages), "", *(f"  spinup {word} {shlex.quote(describe(folder))}"
                                                     for word in ("plot", "watch", "eval", "llm chat"))]))
     done = stages[-1].run.result()
-    return Result(llm.load(folder), read_progress(folder), folder, "finished", done[done["measure"]], done["measure"])
+    return Result(load(folder), read_progress(folder), folder, "finished", done[done["measure"]], done["measure"])
 
 
 def summary(stage: Stage) -> str:

@@ -17,11 +17,11 @@ from torch.nn.functional import pad
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
 from llm.policy.generate import Prompts, Responses, Sampler
+from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context, for_tokens, texts_of
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
-from llm.start import Start, longest_prompt
-from llm.tasks.task import Problem, Task, judge_all
+from llm.tasks.task import Problem, Task, judge_all, longest_prompt
 from llm.tasks.tools import pieces
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select

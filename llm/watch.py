@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from llm.policy.generate import Prompts
+from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.policy.score import score
 from llm.preferences import PATIENCE, compare
+from llm.restore import load
 from llm.run import EVALUATION
-from llm.start import load_model, load_reward_model
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, judge_all
 from spinup.core.masked import select
@@ -214,8 +215,7 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
     """Read prompts from the keyboard, or a pipe, and answer them. UserError for a reward model, which does not write.
     """
-    import llm
-    policy = llm.load(directory)
+    policy = load(directory)
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which judges and does not write; `spinup watch "
                         f"{directory}` shows what it says")

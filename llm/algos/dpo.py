@@ -39,8 +39,8 @@ from llm.policy.score import forward_kl, score
 from llm.policy.tokenizer import tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.run import Batch, Loss, Result, Run
-from llm.start import find_start
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.core.masked import select
 from spinup.core.optim import FlatAdam, step_size
 from spinup.errors import UserError

@@ -32,8 +32,8 @@ from torch import Tensor
 from llm.config import LearningConfig
 from llm.policy.generate import Responses
 from llm.run import Loss, Result, Run, join
-from llm.start import find_start
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate

@@ -25,8 +25,8 @@ from torch import Tensor
 from llm.config import LearningConfig
 from llm.policy.generate import Responses
 from llm.run import Loss, Result, Run
-from llm.start import find_start
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, select, whiten

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.task import Problem, Task
@@ -54,7 +55,6 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 def as_judge(reward: str | Reward | None) -> Reward | None:
     """What judges in a task's place, a function or a `RewardModel`, from what the user typed or gave."""
     if isinstance(reward, str) and Path(reward).is_dir():
-        from llm.start import load_reward_model
         return load_reward_model(reward)
     return as_reward(reward)
 
@@ -124,3 +124,8 @@ class ModelJudged(Judged):
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """What the reward model says of each response."""
         return self.function.judge([p.prompt for p in problems], responses)
+
+
+def judge_of(task: Task) -> RewardModel | None:
+    """The reward model that judges a task; None where no model does."""
+    return task.function if isinstance(task, ModelJudged) else None

@@ -6,6 +6,8 @@ from zlib import crc32
 
 import numpy as np
 
+from llm.policy.tokenizer import Tokenizer
+
 HELD_OUT = 10           # one prompt in this many is never trained on
 
 
@@ -79,3 +81,9 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
         if is_held_out(problem.prompt) == held_out:
             found.append(problem)
     return found
+
+
+def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
+    """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
+    listed = [*getattr(task, "train", ()), *getattr(task, "held_out", ())]
+    return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))

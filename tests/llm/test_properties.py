@@ -14,9 +14,9 @@ from torch.nn.functional import pad
 
 from llm.algos import grpo, reinforce
 from llm.policy.generate import Prompts
+from llm.policy.load import load_model
 from llm.policy.score import score
 from llm.run import Batch, Run
-from llm.start import load_model
 from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
