@@ -1,7 +1,9 @@
 """What every training of a language model has: its task, its model, how responses are drawn."""
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig, Unit
 
@@ -22,6 +24,15 @@ class LanguageConfig(RunConfig):
     layers: Count = 4                    # of a small model made here
     width: Count = 64                    # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
     heads: Count = 4                     # of a small model made here; must divide its width into even parts
+
+    LENGTH = "--max-tokens"              # the flag that a response is too long by, for messages
+
+    def response_tokens(self, task: Any) -> int:
+        """The longest response to a task (anything with `max_tokens`), the end token included."""
+        return self.max_tokens or task.max_tokens
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """UserError where a setting does not fit the model's tokenizer."""
 
 
 @dataclass(kw_only=True)

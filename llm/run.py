@@ -21,7 +21,7 @@ from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context, for_tokens, texts_of
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
-from llm.tasks.task import Problem, Task, judge_all, longest_prompt
+from llm.tasks.task import Problem, Task, longest_prompt
 from llm.tasks.tools import pieces
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
@@ -95,11 +95,11 @@ class Run(Training):
     def __init__(self, algorithm: str, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
-        self.measure = getattr(task, "measure", "held_out_accuracy")
+        self.measure = task.measure
         self.start, self.reference = start, start.reference()
         super().__init__(f"llm {algorithm}", config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
-        self.max_tokens = config.max_tokens or task.max_tokens
+        self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler, self.tool = Sampler(self.model, self.tokenizer.end), for_tokens(task.tool, self.tokenizer)
         self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
@@ -129,7 +129,7 @@ class Run(Training):
             texts = texts_of(responses, self.tokenizer)
         with self.timed("reward"):
             asked = [p for p in problems for _ in range(samples)]
-            earned = torch.tensor(judge_all(self.task, asked, texts), dtype=torch.float32, device=self.device)
+            earned = torch.tensor(self.task.rewards(asked, texts), dtype=torch.float32, device=self.device)
         return Batch(list(problems), prompts, responses, texts, earned)
 
     def start_logp(self, batch: Batch) -> Tensor:
@@ -272,7 +272,7 @@ class Run(Training):
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean())}
-        if hasattr(self.task, "gold"):                                    # the truth that a learned reward stands for
+        if self.task.gold is not None:                                    # the truth that a learned reward stands for
             self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, sampled.problems, sampled.texts))))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes

@@ -12,9 +12,8 @@ from llm.algos import sft
 from llm.config import LanguageConfig
 from llm.policy.load import Start, check_judge, fresh, load_model, on_device
 from llm.policy.policy import check_context
-from llm.policy.tokenizer import tokens_with
-from llm.tasks.make import judge_of, make_task
-from llm.tasks.task import Task, judge_all, longest_prompt
+from llm.tasks.make import make_task
+from llm.tasks.task import Task, longest_prompt
 from spinup.runs.folders import check_writable, config_to_json, finished, free_directory, read_result
 from spinup.runs.policy import describe
 from spinup.runs.presets import choose_preset
@@ -38,9 +37,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     if start:
         free_directory("llm", task.name, cfg)
     given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in NOT_ITS}
-    if hasattr(task, "gold") or hasattr(task, "pairs"):       # imitation needs no reward model: the start is the same
+    if (task.judge and task.gold) or task.pairs:              # imitation needs no reward model: the policy is the same
         given["reward"] = ""
-    stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if hasattr(task, "pairs") else {
+    stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if task.pairs is not None else {
         "stop_accuracy": cfg.start_accuracy}                  # nobody will guess which response was preferred
     settings = {**choose_preset(sft, task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
@@ -74,7 +73,7 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     rng = np.random.default_rng(0)
     problems = task.problems(16, rng)
     texts = [task.demonstration(p, rng) for p in problems]
-    earned = judge_all(task, problems, texts) if callable(cfg.reward) or not cfg.reward else ()
+    earned = task.rewards(problems, texts) if callable(cfg.reward) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
     return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
 
@@ -84,10 +83,10 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     where the run could not begin."""
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
-    prompt, response = longest_prompt(task, start.tokenizer), cfg.max_tokens or task.max_tokens
-    check_context(prompt, response, start.model)
-    check_context(prompt, response + getattr(cfg, "overlong", 0), start.model, "--overlong")
-    tokens_with(getattr(cfg, "step", ""), start.tokenizer)
-    check_judge(judge_of(task), start.tokenizer, task.name)
+    prompt = longest_prompt(task, start.tokenizer)
+    check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
+    check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)
+    cfg.check_tokenizer(start.tokenizer)
+    check_judge(task.judge, start.tokenizer, task.name)
     check_writable(Path(cfg.log_dir))
     return start

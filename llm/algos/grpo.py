@@ -33,6 +33,7 @@ from llm.config import LearningConfig
 from llm.policy.generate import Responses
 from llm.run import Loss, Result, Run, join
 from llm.tasks.make import make_task
+from llm.tasks.task import Task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.kl import k2
@@ -62,6 +63,8 @@ class Config(LearningConfig):
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
 
+    LENGTH = "--overlong"
+
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
@@ -70,6 +73,10 @@ class Config(LearningConfig):
         if self.minibatches > (most := self.prompts * self.samples):
             raise UserError(f"--minibatches {self.minibatches} is more than the responses of an update, --prompts "
                             f"{self.prompts} x --samples {self.samples} = {most}; choose at most {most}")
+
+    def response_tokens(self, task: Task) -> int:
+        """`overlong` more than the task allows: DAPO's buffer, so that a response within the limit costs nothing."""
+        return super().response_tokens(task) + self.overlong
 
 
 def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
@@ -104,7 +111,6 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    run.max_tokens += cfg.overlong                          # where DAPO puts its buffer: the task's limit costs nothing
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:

@@ -31,7 +31,7 @@ from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
 from llm.run import Loss, Result, Run
-from llm.tasks.make import judge_of, make_task
+from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
@@ -107,7 +107,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    critic = ScalarModel(value_body(run.model, run.tokenizer, judge_of(task)))
+    critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm)
     price = torch.nn.Module()

@@ -13,7 +13,7 @@ from llm.config import LanguageConfig
 from llm.policy.checkpoint import save_pretrained
 from llm.policy.load import fresh
 from llm.policy.transformer import Transformer
-from llm.tasks.task import Problem, draw
+from llm.tasks.task import Problem, Task, draw
 from spinup.errors import UserError
 
 ALPHABET = ascii_letters[:42]                             # with the end token, 43 tokens
@@ -21,7 +21,7 @@ PROMPT, NEW, PROMPTS, SAMPLES = 7, 8, 32, 8               # tokens of a prompt a
 
 
 @dataclass
-class Questions:
+class Questions(Task):
     """Random characters, and a reward that no two answers to them share; a task without a teacher.
 
     Attributes:
@@ -33,7 +33,6 @@ class Questions:
     alphabet: str = ALPHABET
     max_tokens: int = NEW
     name = "questions"
-    tool = None
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         """Prompts of random letters; they have no answer."""

@@ -2,14 +2,14 @@
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.pairs import PairTask, holds_pairs
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import REQUIRED, Problem, Task, Wrapped
 from llm.tasks.tools import option
 from llm.tasks.user import Reward, UserTask, as_reward, judge
 from spinup.errors import UserError, nearest
@@ -38,22 +38,28 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 
     UserError: there is no such task, option or file, or a value does not fit.
     """
-    reward = as_judge(reward)
+    reward, own = as_judge(reward), False                                 # own: the task has the reward already
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
-        task = (PairTask if holds_pairs(text) else UserTask)(text, reward)
+        task, own = (PairTask if holds_pairs(text) else UserTask)(text, reward), True
     else:
-        task = make_builtin(text) if isinstance(text, str) else text
-    missing = [name for name in (*Task.__annotations__, "problems", "demonstration", "reward")
-               if not hasattr(task, name)]
-    if missing:
-        raise UserError(f"a task of type {type(task).__name__} has no {missing[0]}; see llm.tasks.Task for its form")
+        task = adapted(make_builtin(text) if isinstance(text, str) else text)
     if isinstance(reward, RewardModel):
-        return ModelJudged(task, reward)
-    return task if reward is None or getattr(task, "function", None) is reward else Judged(task, reward)
+        return ModelJudged(task, reward, gold=task.pairs is None and not own)
+    return task if reward is None or own else Judged(task, reward)
+
+
+def adapted(task: Any) -> Task:
+    """A task as it is, or an object of the same form with the defaults of a `Task` for the rest. UserError where it
+    lacks one of `REQUIRED`."""
+    kind = type(task)
+    missing = [name for name in REQUIRED if not hasattr(task, name) or getattr(kind, name, 0) is getattr(Task, name, 1)]
+    if missing:
+        raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
+    return task if isinstance(task, Task) else Wrapped(task)
 
 
 def as_judge(reward: str | Reward | None) -> Reward | None:
-    """What judges in a task's place, a function or a `RewardModel`, from what the user typed or gave."""
+    """The function or `RewardModel` that judges in place of the task, from what the user typed or gave."""
     if isinstance(reward, str) and Path(reward).is_dir():
         return load_reward_model(reward)
     return as_reward(reward)
@@ -92,40 +98,34 @@ def make_builtin(text: str) -> Task:
     return cls(**{key: option(name, key, parse, hints[key], typed) for key, typed in given.items()})
 
 
-@dataclass
-class Judged:
+class Judged(Wrapped):
     """A task whose responses are judged by a function of the user's, and which is otherwise the same."""
 
-    task: Task
-    function: Reward
-
-    def __post_init__(self):
-        self.name, self.alphabet, self.max_tokens = self.task.name, self.task.alphabet, self.task.max_tokens
-        self.problems, self.demonstration, self.tool = self.task.problems, self.task.demonstration, self.task.tool
-        for name in ("measure", "pairs", "left_out"):
-            if hasattr(self.task, name):
-                setattr(self, name, getattr(self.task, name))
+    def __init__(self, task: Task, function: Reward):
+        super().__init__(task)
+        self.function = function
 
     def reward(self, problem: Problem, response: str) -> float:
         return judge(self.function, problem.prompt, response)
 
+    def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        return [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
 
-class ModelJudged(Judged):
-    """A task judged by a reward model; what the task itself says of a response is then its `gold`, if it knows."""
 
-    function: RewardModel
+class ModelJudged(Wrapped):
+    """A task judged by a reward model; the reward of the task itself is then its `gold`, if it is known.
 
-    def __post_init__(self):
-        super().__post_init__()
-        self.measure = "held_out_reward"
-        if not hasattr(self.task, "pairs") and getattr(self.task, "function", None) is not self.function:
-            self.gold = self.task.reward
+    gold: False where the task's own reward is no true reward.
+    """
+
+    def __init__(self, task: Task, model: RewardModel, gold: bool):
+        super().__init__(task)
+        self.judge, self.measure = model, "held_out_reward"
+        self.gold = task.reward if gold else None
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        """What the reward model says of each response."""
-        return self.function.judge([p.prompt for p in problems], responses)
-
-
-def judge_of(task: Task) -> RewardModel | None:
-    """The reward model that judges a task; None where no model does."""
-    return task.function if isinstance(task, ModelJudged) else None
+        """The reward model's number for each response."""
+        return self.judge.judge([p.prompt for p in problems], responses)

@@ -1,7 +1,7 @@
-"""What a task is: prompts, a verifier, and for tasks made here a teacher. An environment in the form of text."""
+"""The form of a task: prompts, a verifier, and for tasks made here a teacher."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -13,12 +13,12 @@ HELD_OUT = 10           # one prompt in this many is never trained on
 
 @dataclass(frozen=True)
 class Problem:
-    """One prompt, and what its verifier knows of it.
+    """One prompt, and what its verifier needs.
 
     Attributes:
-        prompt: what the policy reads.
+        prompt: the text that the policy reads.
         answer: a right answer, where there is one.
-        data: whatever else the verifier needs.
+        data: anything else that the verifier needs.
     """
 
     prompt: str
@@ -26,46 +26,70 @@ class Problem:
     data: Any = None
 
 
-class Task(Protocol):
-    """What the algorithms ask of a task; every class in this folder has this form.
+class Task:
+    """A task: prompts, a verifier and, for imitation, a teacher. An environment in the form of text.
+
+    A class of one's own is derived from this one, or has at least `name`, `alphabet`, `max_tokens`, `problems`,
+    `demonstration` and `reward`: `make_task` then adds the defaults of the rest.
 
     Attributes:
         name: as it is typed after --task.
         alphabet: the characters of a task for small character models, each of them one token; None where prompts are
             ordinary text, which needs a model with a tokenizer of its own.
         max_tokens: the longest response, the end token included.
-        tool: what a tool adds to a response that reads `text` so far, None (nearly always) where it was not called; or
-            None instead of a function, where the task has no tool.
-
-    It may also have:
-
-    - measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
-    - rewards(problems, responses): all rewards at once, `[float]`.
-    - gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
-    - pairs(held_out): (where it stands, problem, preferred response, other response) of each comparison, where these
-      were given.
+        measure: the column of `progress.csv` that tells how good a policy is.
+        tool: the text that a tool adds to a response that reads `text` so far, None (nearly always) where it was not
+            called; or None instead of a function, where the task has no tool.
+        gold: gold(problem, response) is the true reward, where `reward` was learned; None where it is not known.
+        pairs: pairs(held_out) gives (where it stands, problem, preferred response, other response) of each comparison;
+            None where the task has none.
+        judge: the `RewardModel` that judges responses; None where none does.
+        train, held_out: all problems, where the task has a list of them.
+        left_out: a sentence for each reason why lines of a file are not used.
     """
 
     name: str
     alphabet: str | None
     max_tokens: int
-    tool: Callable[[str], str | None] | None
+    measure: str = "held_out_accuracy"
+    tool: Callable[[str], str | None] | None = None
+    gold: Callable[[Problem, str], float] | None = None
+    pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
+    judge: Any = None
+    train: Sequence[Problem] = ()
+    held_out: Sequence[Problem] = ()
+    left_out: Sequence[str] = ()
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         """`n` problems, of the held-out ones or of the others; the same prompt may come twice, but never in both."""
+        raise NotImplementedError
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """What a teacher answers, to be imitated; UserError where the task has no teacher."""
+        """The response of a teacher, to be imitated; UserError where the task has no teacher."""
+        raise NotImplementedError
 
     def reward(self, problem: Problem, response: str) -> float:
-        """What a response is worth; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
+        """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
+        raise NotImplementedError
+
+    def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        """The reward of each response to the problem beside it."""
+        return [float(self.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
 
 
-def judge_all(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-    """What each response is worth; all at once where the task has `rewards`, as where a model judges them."""
-    if hasattr(task, "rewards"):
-        return task.rewards(problems, responses)
-    return [float(task.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
+FORM = sorted({*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))})
+REQUIRED = ("name", "alphabet", "max_tokens", "problems", "demonstration", "reward")
+
+
+class Wrapped(Task):
+    """Another task, with everything that a `Task` has; a subclass changes some of it. Defaults where it lacks some."""
+
+    def __init__(self, task: Any):
+        self.task = task
+        own = {name for cls in type(self).__mro__ if issubclass(cls, Wrapped) for name in vars(cls)}
+        for name in FORM:
+            if name not in own and hasattr(task, name):
+                setattr(self, name, getattr(task, name))
 
 
 def is_held_out(prompt: str) -> bool:
@@ -85,5 +109,5 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
-    listed = [*getattr(task, "train", ()), *getattr(task, "held_out", ())]
+    listed = [*task.train, *task.held_out]
     return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from llm.tasks.task import Problem, is_held_out
+from llm.tasks.task import Problem, Task, is_held_out
 from spinup.errors import UserError, nearest
 
 Reward = Callable[[str, str], float]
@@ -25,7 +25,7 @@ SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = 80
 
 
-class UserTask:
+class UserTask(Task):
     """Prompts of the user's, and what their responses are worth.
 
     Args:
@@ -39,8 +39,6 @@ class UserTask:
 
     The other fields of a line are kept in `Problem.data`. UserError: whatever is wrong with file, prompts or reward.
     """
-
-    tool = None
 
     def __init__(self, prompts: str | Path | list[str | dict[str, Any]], reward: str | Reward | None = None,
                  max_tokens: int = 256, alphabet: str | None = None):

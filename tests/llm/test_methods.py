@@ -690,11 +690,11 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
 # Turned red by: `.to` on the judge's own body.
 def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
     from llm.policy.load import value_body
-    from llm.tasks.make import judge_of, make_task
+    from llm.tasks.make import make_task
     truth, start = llm.load(judge), load_model(beginner)
     task = make_task("reverse:length=2,symbols=10", truth)
     before = truth("ab>", "ba")
-    value_body(start.model.bfloat16(), start.tokenizer, judge_of(task))
+    value_body(start.model.bfloat16(), start.tokenizer, task.judge)
     assert truth.model.body.dtype == torch.float32 and truth("ab>", "ba") == before
 
 

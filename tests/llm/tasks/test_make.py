@@ -16,6 +16,7 @@ from llm.tasks.calculator import Calculator
 from llm.tasks.make import TASKS, tool_of
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
+from llm.tasks.task import Task, longest_prompt
 from llm.tasks.taste import Taste
 from llm.tasks.user import UserTask
 from spinup.errors import UserError
@@ -90,6 +91,11 @@ def test_what_is_no_task_is_refused():
         name, alphabet, max_tokens, tool = "half", None, 5, None
     with pytest.raises(UserError, match="type Half has no problems"):
         make_task(Half())
+
+    class Unfinished(Task):
+        name, alphabet, max_tokens = "unfinished", "ab", 5
+    with pytest.raises(UserError, match="type Unfinished has no problems"):
+        make_task(Unfinished())
     with pytest.raises(UserError, match="must be a function"):
         make_task("copy", 5)
 
@@ -110,7 +116,7 @@ def test_pairs_are_told_from_prompts(rows, kind, tmp_path):
         assert type(make_task(given)) is kind
 
 
-def judge_of(alphabet: str) -> RewardModel:
+def reward_model_of(alphabet: str) -> RewardModel:
     """A reward model that has learned nothing."""
     torch.manual_seed(0)
     tokenizer = CharTokenizer(alphabet)
@@ -122,23 +128,23 @@ def judge_of(alphabet: str) -> RewardModel:
 def test_what_a_task_also_has_stays_with_another_reward():
     rows = [*PAIRS, {"prompt": "four>"}]
     plain, taste = PairTask(rows), Taste()
-    judge = judge_of(plain.alphabet)
+    judge = reward_model_of(plain.alphabet)
     for reward in (None, lambda p, r: len(r), judge):
         for given in (rows, plain):
             task = make_task(given, reward)
             assert task.pairs(True) == plain.pairs(True) and task.pairs() == plain.pairs()
             assert task.left_out == plain.left_out == ['left out: 1 pair (pair 4), where "chosen" is missing']
-            assert getattr(task, "measure", None) == ("held_out_reward" if reward is judge else None)
+            assert task.measure == ("held_out_reward" if reward is judge else "held_out_accuracy")
         assert make_task(taste, reward).measure == "held_out_reward"
     copied = make_task("copy", lambda p, r: 0.0)
-    assert not {"measure", "pairs", "gold", "rewards"} & {*dir(copied)}
+    assert (copied.measure, copied.pairs, copied.gold, copied.judge) == ("held_out_accuracy", None, None, None)
 
 
 # Turned red by: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
 # what a learned reward is worth; exact agreement with one answer of many, or the model's own word, taken for that.
 def test_a_reward_model_judges():
     plain = make_task("copy")
-    judge = judge_of(plain.alphabet)
+    judge = reward_model_of(plain.alphabet)
     task = make_task(plain, judge)
     problems = task.problems(3, np.random.default_rng(0))
     responses = [problems[0].answer, "a", "bcd"]
@@ -149,9 +155,9 @@ def test_a_reward_model_judges():
     answered = [{"prompt": p, "answer": "a"} for p in PROMPTS]
     assert make_task(UserTask(answered), judge).gold(Problem("one", "a"), "a") == 1.0
     for nobody_knows in (PROMPTS, PAIRS, PairTask(PAIRS)):
-        task = make_task(nobody_knows, judge_of("".join(sorted(set("".join(PROMPTS)) | {">"}))))
-        assert not hasattr(task, "gold")
-        assert task.rewards([Problem("one")], ["two"]) == [task.function("one", "two")]
+        task = make_task(nobody_knows, reward_model_of("".join(sorted(set("".join(PROMPTS)) | {">"}))))
+        assert task.gold is None
+        assert task.rewards([Problem("one")], ["two"]) == [task.judge("one", "two")]
 
 
 # What people do with a reward model. Turned red by: its folder taken for file.py:function, or asked for answers.
@@ -173,3 +179,53 @@ def test_a_tool_is_found_without_a_tasks_file():
     assert tool_of("calculator:digits=1")("[1*2+3]") == "=5;"
     for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
         assert tool_of(task) is None
+
+
+# Turned red by: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
+# eight of them are measured and not all.
+def test_the_longest_prompt_is_found_with_another_judge_too():
+    prompts = [*(f"{i:02}>" for i in range(200)), "0" * 40 + ">"]
+    judge = reward_model_of("0123456789>")
+    for reward in (None, lambda p, r: 0.0, judge):
+        task = make_task([{"prompt": p, "answer": "0"} for p in prompts], reward)
+        assert longest_prompt(task, judge.tokenizer) == 41
+    plain = UserTask([{"prompt": p, "answer": "0"} for p in prompts])
+    for reward in (lambda p, r: 0.0, judge):
+        assert longest_prompt(make_task(plain, reward), judge.tokenizer) == 41
+
+
+class Plain:
+    """The least that a task of the user's own must have."""
+
+    name, alphabet, max_tokens = "plain", "ab", 2
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem("b" if held_out else "a")] * n
+
+    def demonstration(self, problem, rng):
+        return problem.prompt
+
+    def reward(self, problem, response):
+        return 2 * (response == problem.prompt)
+
+
+# Turned red by: a class that must be derived from ours; a default that it lacks; an attribute of the class in place of
+# the object's.
+def test_an_object_of_the_right_form_is_a_task():
+    mine = Plain()
+    mine.max_tokens = 7
+    task = make_task(mine)
+    assert (task.name, task.alphabet, task.max_tokens, task.tool, task.pairs) == ("plain", "ab", 7, None, None)
+    assert task.rewards([Problem("a"), Problem("b")], ["a", "a"]) == [2.0, 0.0]
+    assert task.problems(2, np.random.default_rng(0), True) == [Problem("b")] * 2
+    judged = make_task(mine, lambda prompt, response: len(prompt))
+    assert judged.rewards([Problem("abc")], ["a"]) == [3.0] and judged.demonstration(Problem("a"), None) == "a"
+
+
+# Turned red by: `rewards` of a task, all at once, that stays where the user gave a reward.
+def test_a_reward_of_the_users_replaces_both_forms():
+    class Many(Plain):
+        def rewards(self, problems, responses):
+            return [9.0] * len(problems)
+    assert make_task(Many()).rewards([Problem("a")], ["a"]) == [9.0]
+    assert make_task(Many(), lambda prompt, response: 0.5).rewards([Problem("a")], ["a"]) == [0.5]
