@@ -12,7 +12,7 @@ from llm.algos import sft
 from llm.config import LanguageConfig
 from llm.policy.load import Start, check_judge, fresh, load_model, on_device
 from llm.policy.policy import check_context
-from llm.tasks.make import make_task
+from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, longest_prompt
 from spinup.runs.folders import check_writable, config_to_json, finished, free_directory, read_result
 from spinup.runs.policy import describe
@@ -65,9 +65,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
 
 def identity(cfg: LanguageConfig, task: Task) -> Any:
     """Fingerprint of a task, which decides whether an initial policy is reused: the task's options and the contents of
-    its file; or, where it or its reward is a Python object, some of its problems, what its teacher answers, and what
+    its file; or, where it or its reward is Python code, some of its problems, what its teacher answers, and what
     that earns."""
-    if isinstance(cfg.task, str) and not callable(cfg.reward):
+    if isinstance(cfg.task, str) and not callable(cfg.reward) and not is_own(cfg.task):
         path = Path(cfg.task)
         return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ from numbers import Real
 from pathlib import Path
 from reprlib import Repr
 from traceback import extract_tb
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
@@ -179,26 +180,39 @@ def as_reward(reward: str | Reward | None) -> Reward | None:
 def load_reward(text: str) -> Reward:
     """The function that "file.py:function" names; the file is imported. UserError where that does not work."""
     file, _, name = text.rpartition(":")
-    path = Path(file)
-    if path.suffix != ".py" or not name.isidentifier():
+    if Path(file).suffix != ".py" or not name.isidentifier():
         raise UserError(f"--reward must be written file.py:function, not {text!r}")
+    return named_in(import_file(file, f"--reward {text}"), name, f"--reward {text}",
+                    "name one that takes a prompt and a response")
+
+
+def import_file(file: str, given: str) -> ModuleType:
+    """The module in a Python file of the user's. UserError, beginning with what was `given`, where that does not work.
+    """
+    path = Path(file)
     if not path.is_file():
-        raise UserError(f"--reward {text}: there is no file {file}")
+        raise UserError(f"{given}: there is no file {file}")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)                                           # the file may import its neighbours
-    spec = spec_from_file_location(f"reward_function_{path.stem}", path)
+    spec = spec_from_file_location(f"of_the_user_{path.stem}", path)
     module = module_from_spec(spec)
     sys.modules[spec.name] = module                                       # a dataclass in the file looks itself up here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"--reward {text}: {file} cannot be imported: {described(error)}") from error
+        raise UserError(f"{given}: {file} cannot be imported: {described(error)}") from error
+    return module
+
+
+def named_in(module: ModuleType, name: str, given: str, advice: str) -> Any:
+    """The function or class of that name. UserError, beginning with what was `given`, where there is none."""
+    file = module.__file__
     if not hasattr(module, name):
         names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
-        raise UserError(f"--reward {text}: there is no {name!r} in {file}.{nearest(name, names)}")
+        raise UserError(f"{given}: there is no {name!r} in {file}.{nearest(name, names)}")
     if not callable(getattr(module, name)):
-        raise UserError(f"--reward {text}: {name} is no function; name one that takes a prompt and a response")
+        raise UserError(f"{given}: {name} is no function; {advice}")
     return getattr(module, name)
 
 

@@ -1,34 +1,144 @@
 """A task from what the user typed."""
 import importlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 import llm
+from llm.config import LanguageConfig
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
-from llm.tasks import Problem, make_task
+from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
-from llm.tasks.make import TASKS, tool_of
+from llm.tasks.make import is_file, is_own, tool_of
+from llm.tasks.names import task_names
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
 from llm.tasks.task import Task, longest_prompt
 from llm.tasks.taste import Taste
 from llm.tasks.user import UserTask
+from llm.warmup import identity
 from spinup.errors import UserError
 
 PROMPTS = ["one", "two", "three"]
 
 
-# Turned red by: a class listed under another name than its own, or one that moved.
-@pytest.mark.parametrize("name", sorted(TASKS.keys() - {"code"}))
-def test_every_name_is_its_classes(name):
-    module, _, cls = TASKS[name].rpartition(".")
-    assert getattr(importlib.import_module(module), cls).name == name
+# Turned red by: a class that is not found; one that stands under another name than its own.
+def test_every_name_is_its_classes():
+    assert {"copy", "reverse", "sort", "taste", "addition", "calculator", "code", "gsm8k"} <= {*task_names()}
+    for name, path in task_names().items():
+        module, _, cls = path.rpartition(".")
+        assert issubclass(getattr(importlib.import_module(module), cls), Task)
+        assert getattr(importlib.import_module(module), cls).name == name
+
+
+# Turned red by: a second list of tasks, which a new file would have to be added to.
+def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "shout.py").write_text('class Shout:\n    name = "shout"\n\nclass Helper:\n    name: str\n')
+    monkeypatch.setattr(names, "__file__", str(folder / "names.py"))
+    assert task_names.__wrapped__() == {"shout": "llm.tasks.shout.Shout"}
+
+
+# Turned red by: a task, torch or numpy imported to list the tasks or the pictures.
+def test_the_names_are_listed_without_torch():
+    code = ("import sys; from llm.tasks.names import task_names; from llm.bench.pictures.names import picture_names;"
+            "print(len(task_names()) > 8, len(picture_names()) > 3, {'torch', 'numpy'} & {*sys.modules})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True True set()\n", done.stderr
+
+
+OWN_TASK = """
+from dataclasses import dataclass
+from llm.tasks import Problem, Task
+
+class Shout(Task):
+    name, alphabet = "shout", "abAB>"
+
+    def __init__(self, times: int = 1, loud=True, word="a"):
+        self.times, self.loud, self.word, self.max_tokens = times, loud, word, 3
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem("b>" if held_out else "a>")] * n
+
+    def demonstration(self, problem, rng):
+        return problem.prompt[0].upper() * self.times
+
+    def reward(self, problem, response):
+        return float(response == self.demonstration(problem, None))
+
+@dataclass
+class Exact(Shout):
+    times: int
+    max_tokens = 2
+
+NUMBER = 5
+"""
+
+
+@pytest.fixture
+def own_tasks(tmp_path, monkeypatch):
+    """A module and a package with tasks of one's own, importable; the file's path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_tasks.py").write_text(OWN_TASK)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").write_text("")
+    (tmp_path / "my_package" / "tasks.py").write_text(OWN_TASK)
+    yield tmp_path / "my_tasks.py"
+    for name in ("my_tasks", "my_package", "my_package.tasks"):
+        sys.modules.pop(name, None)
+
+
+# Turned red by: a class of a module that is taken for a name or a file; options that stay texts, of a dataclass, of
+# annotations, of defaults; a path with a drive or a JSONL file among the options taken apart.
+def test_a_task_of_ones_own(own_tasks):
+    for place in ("my_package.tasks", "my_tasks", str(own_tasks)):
+        assert make_task(f"{place}:Shout").demonstration(Problem("a>"), None) == "A"
+        task = make_task(f"{place}:Shout:times=3,loud=no,word=x.jsonl")
+        assert (task.times, task.loud, task.word, task.name) == (3, False, "x.jsonl", "shout")
+        assert make_task(f"{place}:Exact:times=2").times == 2
+    for text in ("my_tasks:Shout", "C:\\mine\\tasks.py:Shout", "a.py:T:file=x.jsonl", "pkg.mod:T:a=1,b=C:\\x.jsonl"):
+        assert is_own(text) and not is_file(text)
+    for text in ("reverse:length", "C:\\mine.jsonl", "my.data/mine.jsonl", "gsm8k:file=x.jsonl", "reverse"):
+        assert not is_own(text)
+    assert is_file("C:\\mine.jsonl") and is_file("my.data/mine.jsonl") and not is_file("gsm8k:file=x.jsonl")
+
+
+# Turned red by: a traceback, or a sentence that does not say what to type.
+@pytest.mark.parametrize(("text", "words"), [
+    ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
+    ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
+    ("my_package.tasks:Shot", "there is no 'Shot' in .*tasks.py. Did you mean 'Shout'?"),
+    ("my_tasks:NUMBER", "NUMBER is no function; write the name of a class"),
+    ("gone/tasks.py:Shout", "--task gone/tasks.py:Shout: there is no file gone/tasks.py"),
+    ("revers:Shout", "there is no task 'revers'. Did you mean 'reverse'?"),
+    ("my_tasks:Shout:tims=3", "the task shout has no option 'tims'. Did you mean 'times'?"),
+    ("my_tasks:Shout:times=x", "in the task shout, times must be a whole number"),
+    ("my_tasks:Shout:times", "options are written name=value"),
+    ("my_tasks:Exact", "missing a required argument: 'times'; write its options as my_tasks:Exact:name=value")])
+def test_mistakes_in_a_task_of_ones_own_are_named(text, words, own_tasks):
+    with pytest.raises(UserError, match=words):
+        make_task(text)
+
+
+# Turned red by: a start that was made for another version of the code.
+def test_a_start_knows_the_code_of_a_task_of_ones_own(own_tasks):
+    def found():
+        sys.modules.pop("my_tasks", None)
+        cfg = LanguageConfig(task="my_tasks:Shout")
+        return identity(cfg, make_task(cfg.task))
+    before = found()
+    assert found() == before
+    own_tasks.write_text(OWN_TASK.replace(".upper()", ".upper()[::-1] + 'B'"))
+    importlib.invalidate_caches()
+    assert found() != before
 
 
 # Turned red by: options that are not read, or stay texts.
@@ -73,7 +183,7 @@ def test_a_reward_replaces_the_verifier(tmp_path):
 
 # Turned red by: a misspelling without the nearest name, or a value that is found wrong only when it is used.
 @pytest.mark.parametrize(("text", "words"), [
-    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "There are copy, reverse, .*JSONL"),
+    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "There are addition, .*JSONL.*:Class"),
     ("reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
     ("reverse:name=x", "has no option 'name'"), ("reverse:8", "name=value, with commas"),
     ("reverse:length=8 symbols=3", "length must be a whole number"), ("reverse:length=0", "length must be from 1 to"),
