@@ -13,7 +13,8 @@ from llm.config import PreferenceConfig
 from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import score
-from llm.run import Batch, Result, Run, join
+from llm.rollout import Batch, join
+from llm.run import Result, Run
 from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select

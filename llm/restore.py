@@ -5,7 +5,8 @@ from llm.config import LanguageConfig
 from llm.policy.load import judges, load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
-from llm.tasks.make import tool_of
+from llm.tasks.make import speaking_task
+from llm.tasks.task import speech
 from spinup.runs.folders import read_run
 
 
@@ -18,9 +19,9 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     if judges(directory):
         return load_reward_model(directory)
     start = load_model(directory)
-    tokens, temperature, tool = 256, LanguageConfig.temperature, None
+    tokens, temperature, speaking = 256, LanguageConfig.temperature, {}
     if (start.directory / "checkpoint.pt").exists():
         data = read_run(start.directory)
         tokens, temperature = data["max_tokens"], data["config"]["temperature"]
-        tool = tool_of(data["config"]["task"])
-    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, tool=tool)
+        speaking = speech(speaking_task(data["config"]["task"]))
+    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, **speaking)

@@ -17,9 +17,10 @@ from llm.policy.scalar import RewardModel
 from llm.policy.score import score
 from llm.preferences import PATIENCE, compare
 from llm.restore import load
+from llm.rollout import sample
 from llm.run import EVALUATION
 from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem, Task, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import find_run, read_run
@@ -47,7 +48,7 @@ def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
     """The policy in a folder, which writes as in the run whose config.json is `data`."""
     start = load_model(folder)
     return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
-                          tool=task.tool)
+                          **speech(task))
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
@@ -61,10 +62,9 @@ def start_of(folder: Path, data: dict[str, Any]) -> Path:
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
             generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
     """Responses, `samples` to each problem, and their rewards `[P, samples]`."""
-    prompts = [p.prompt for p in problems]
-    texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens)
-    asked = [p for p in problems for _ in range(samples)]
-    return texts, torch.tensor(task.rewards(asked, texts)).view(-1, samples)
+    batch = sample(policy.sampler, task, policy.tokenizer, problems, samples=samples, max_tokens=policy.max_tokens,
+                   generator=None if greedy else generator, temperature=policy.temperature)
+    return batch.texts, batch.rewards.view(-1, samples)
 
 
 def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int) -> list[Pair]:

@@ -34,11 +34,13 @@ from torch import Tensor
 
 from llm.algos.reward_model import bradley_terry
 from llm.config import PreferenceConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl, score
 from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
-from llm.run import Batch, Loss, Result, Run
+from llm.rollout import Batch
+from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.core.masked import select
@@ -129,7 +131,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
     test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
     if task.pairs is not None and not cfg.draw:
         run.measure = "pair_accuracy"                                     # nobody says what a response is worth
-    before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
+    before = None if fixed is None else reference_logp(run.reference, cfg, fixed)           # the reference never moves
+    before_test = reference_logp(run.reference, cfg, test)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
@@ -154,7 +157,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
                 batch = run.sample(run.problems(cfg.batch), cfg.draw)
                 run.record(batch)
                 pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
-                logp_ref, rows = run.start_logp(pairs), torch.arange(len(pairs.texts), device=run.device)
+                logp_ref = reference_logp(run.reference, cfg, pairs)
+                rows = torch.arange(len(pairs.texts), device=run.device)
             else:
                 pairs, logp_ref = fixed, before
                 rows = rows_of(shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)).to(run.device)

@@ -30,8 +30,10 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run, join
+from llm.rollout import join
+from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.tasks.task import Task
 from llm.warmup import find_start
@@ -143,7 +145,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
-            before = run.start_logp(batch) if cfg.kl_coef else r.logp
+            before = reference_logp(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

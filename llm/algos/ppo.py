@@ -27,10 +27,11 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
-from llm.run import Loss, Result, Run
+from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
@@ -133,7 +134,9 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
             r, mask = batch.responses, batch.responses.mask
 
             # Evaluate: what each token earned, and what was expected of it.
-            kl = k1(r.logp, run.start_logp(batch), mask) if cfg.kl_coef else torch.zeros_like(r.logp)      # [B, T]
+            kl = torch.zeros_like(r.logp)                                                    # [B, T]
+            if cfg.kl_coef:
+                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
             scores = batch.rewards - cfg.end_penalty * ~r.finished                                         # [B]
             rewards, last = token_rewards(scores, kl, price.coef, mask)                                    # [B, T]
             with torch.no_grad():

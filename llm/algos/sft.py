@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
+from llm.learn import Loss
 from llm.policy.generate import Responses
 from llm.policy.load import check_judge, fresh, load_model, on_device
-from llm.run import Loss, Result, Run, solved
+from llm.rollout import solved
+from llm.run import Result, Run
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
-from llm.tasks.tools import check_options
 from spinup.runs.config import Range, Unit
 
 NO_CARRY = 55 / 100     # of the 100 pairs of digits, those whose sum is below 10

@@ -6,8 +6,9 @@ from typing import Annotated
 import numpy as np
 
 from llm.tasks.countdown import value
+from llm.tasks.episodes import replay
+from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
-from llm.tasks.tools import check_options, replay
 from spinup.runs.config import Range
 
 CALL = re.compile(r"\[([^\[\]]*)\]")

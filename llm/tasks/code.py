@@ -9,10 +9,11 @@ from itertools import product
 
 import numpy as np
 
+from llm.faults import SHORT
+from llm.tasks.options import check_options
 from llm.tasks.sandbox import judge_many
 from llm.tasks.task import Problem, Task, draw
-from llm.tasks.tools import check_options
-from llm.tasks.user import SHORT, read_jsonl, split, take
+from llm.tasks.user import read_jsonl, split, take
 from spinup.errors import UserError
 from spinup.runs.config import Count, Positive
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task
-from llm.tasks.tools import check_options
 from llm.tasks.user import read_jsonl, split, take
 from spinup.errors import UserError
 from spinup.runs.config import Count

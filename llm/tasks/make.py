@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.names import task_names
+from llm.tasks.options import option
 from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.task import REQUIRED, Problem, Task, Wrapped
-from llm.tasks.tools import option
 from llm.tasks.user import Reward, UserTask, as_reward, import_file, judge, named_in
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, parse
@@ -47,7 +47,8 @@ def adapted(task: Any) -> Task:
     """A task as it is, or an object of the same form with the defaults of a `Task` for the rest. UserError where it
     lacks one of `REQUIRED`."""
     kind = type(task)
-    missing = [name for name in REQUIRED if not hasattr(task, name) or getattr(kind, name, 0) is getattr(Task, name, 1)]
+    needed = [name for name in REQUIRED if name != "reward" or not getattr(task, "open", None)]
+    missing = [name for name in needed if not hasattr(task, name) or getattr(kind, name, 0) is getattr(Task, name, 1)]
     if missing:
         raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
     return task if isinstance(task, Task) else Wrapped(task)
@@ -106,10 +107,18 @@ def find_own(place: str, name: str) -> type:
 
 
 def tool_of(task: Any) -> Callable[[str], str | None] | None:
-    """The tool of a task as config.json has it. Most have none, and those are not made: their files may be gone."""
+    """The tool of a task as config.json has it."""
+    made = speaking_task(task)
+    return made.tool if made else None
+
+
+def speaking_task(task: Any) -> Task | None:
+    """A task as config.json has it, where the policy does not write responses alone: it has a tool or episodes. Others
+    are not made: their files may be gone."""
     if not isinstance(task, str) or not (is_own(task) or task.partition(":")[0] in task_names()):
         return None
-    return make_named(task).tool if getattr(find_class(task)[0], "tool", None) else None
+    cls, _ = find_class(task)
+    return adapted(make_named(task)) if getattr(cls, "tool", None) or getattr(cls, "open", None) else None
 
 
 def make_named(text: str) -> Any:
@@ -143,7 +152,7 @@ class Judged(Wrapped):
 
     def __init__(self, task: Task, function: Reward):
         super().__init__(task)
-        self.function = function
+        self.function, self.sums_turns = function, False
 
     def reward(self, problem: Problem, response: str) -> float:
         return judge(self.function, problem.prompt, response)
@@ -160,8 +169,8 @@ class ModelJudged(Wrapped):
 
     def __init__(self, task: Task, model: RewardModel, gold: bool):
         super().__init__(task)
-        self.judge, self.measure = model, "held_out_reward"
-        self.gold = task.reward if gold else None
+        self.judge, self.measure, self.sums_turns = model, "held_out_reward", False
+        self.gold = task.reward if gold and task.open is None else None   # a played episode cannot be played again
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.rewards([problem], [response])[0]

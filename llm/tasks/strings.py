@@ -5,8 +5,8 @@ from typing import Annotated
 
 import numpy as np
 
+from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
-from llm.tasks.tools import check_options
 from spinup.errors import UserError
 from spinup.runs.config import Range
 

@@ -7,6 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from llm.policy.tokenizer import Tokenizer
+from llm.tasks.episodes import Episode, played
 
 HELD_OUT = 10           # one prompt in this many is never trained on
 
@@ -41,6 +42,11 @@ class Task:
         tool: the text that a tool adds to a response that reads `text` so far, None (nearly always) where it was not
             called; or None instead of a function, where the task has no tool.
         gold: gold(problem, response) is the true reward, where `reward` was learned; None where it is not known.
+        open: open(problem) begins an `Episode`, for a task of several turns; None where a response is one turn. Then
+            rewards come from the episodes, and `reward` need not be written.
+        end_of_turn: the characters that end a turn of the policy's, where the task has `open`.
+        sums_turns: whether the rewards of an episode's turns are that of the response; False where another judge has
+            replaced them.
         pairs: pairs(held_out) gives (where it stands, problem, preferred response, other response) of each comparison;
             None where the task has none.
         judge: the `RewardModel` that judges responses; None where none does.
@@ -54,6 +60,9 @@ class Task:
     measure: str = "held_out_accuracy"
     tool: Callable[[str], str | None] | None = None
     gold: Callable[[Problem, str], float] | None = None
+    open: Callable[[Problem], Episode] | None = None
+    end_of_turn: str = "\n"
+    sums_turns: bool = True
     pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
     judge: Any = None
     train: Sequence[Problem] = ()
@@ -69,8 +78,14 @@ class Task:
         raise NotImplementedError
 
     def reward(self, problem: Problem, response: str) -> float:
-        """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
-        raise NotImplementedError
+        """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon.
+
+        Where the task has `open`, the response is played again in a new episode. ValueError where that goes on in
+        another way.
+        """
+        if self.open is None:
+            raise NotImplementedError
+        return played(self, response, problem)[1]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """The reward of each response to the problem beside it."""
@@ -111,3 +126,10 @@ def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
     listed = [*task.train, *task.held_out]
     return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))
+
+
+def speech(task: Task | None) -> dict[str, Any]:
+    """The settings of a `LanguagePolicy` that depend on the task that it was trained on."""
+    if task is None:
+        return {}
+    return {"tool": task.tool, "end_of_turn": task.end_of_turn if task.open else ""}

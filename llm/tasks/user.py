@@ -1,6 +1,5 @@
 """The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
 import json
-import math
 import re
 import sys
 from collections.abc import Callable
@@ -8,22 +7,19 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from numbers import Real
 from pathlib import Path
-from reprlib import Repr
-from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
+from llm.faults import SHORT, call, described, finite
 from llm.tasks.task import Problem, Task, is_held_out
 from spinup.errors import UserError, nearest
 
 Reward = Callable[[str, str], float]
 SHAPE = '{"prompt": "..."}'
 SURROGATE = re.compile("[\ud800-\udfff]")                 # JSON may hold it, UTF-8 may not
-SHORT = Repr()
-SHORT.maxstring = SHORT.maxother = 80
 
 
 class UserTask(Task):
@@ -139,21 +135,9 @@ def take(problems: list[Problem], n: int, rng: np.random.Generator) -> list[Prob
 
 
 def judge(function: Reward, prompt: str, response: str) -> float:
-    """What the user's function says, as a finite number; UserError with prompt and response where it says none."""
+    """The reward of the user's function, a finite number; UserError with prompt and response where it gives none."""
     here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
-    try:
-        result = function(prompt, response)
-    except (Exception, SystemExit) as error:
-        last = extract_tb(error.__traceback__)[-1]                        # our own line where it is not Python's
-        where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
-        raise UserError(f"the reward function failed {here}: {described(error)}{where}") from error
-    try:
-        number = math.nan if isinstance(result, str | bytes) else float(result)
-    except Exception:                                                     # numpy and torch each have their own
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"the reward function must return a finite number, and returned {SHORT.repr(result)} {here}")
-    return number
+    return finite(call("the reward function", here, function, prompt, response), "the reward function", here)
 
 
 def as_reward(reward: str | Reward | None) -> Reward | None:
@@ -214,8 +198,3 @@ def named_in(module: ModuleType, name: str, given: str, advice: str) -> Any:
     if not callable(getattr(module, name)):
         raise UserError(f"{given}: {name} is no function; {advice}")
     return getattr(module, name)
-
-
-def described(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -16,7 +16,8 @@ from llm.policy.generate import Prompts, Responses
 from llm.policy.load import load_model
 from llm.policy.score import score
 from llm.policy.transformer import Shape, Slots, Transformer
-from llm.run import Batch, Run, join
+from llm.rollout import Batch, join
+from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse

@@ -13,8 +13,8 @@ from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
 from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks.calculator import Calculator
+from llm.tasks.episodes import replay
 from llm.tasks.make import make_task
-from llm.tasks.tools import replay
 from spinup.errors import UserError
 
 TINY = {"total_steps": 2, "held_out": 4, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none",
