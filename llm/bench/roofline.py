@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from llm.algos import grpo
-from llm.bench.speed import Questions, check_installed, never_end
+from llm.bench.questions import Questions, check_installed, never_end
 from llm.policy.checkpoint import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score

@@ -42,7 +42,7 @@ def algorithm(what: str, argv: list[str]) -> int:
         "returns": "What a preset reaches, seed by seed. Finished runs that are there already are not repeated."}[what])
     parser.add_argument("algorithm", help="such as ppo")
     if what == "speed":
-        from spinup.bench.speed import TASKS as MEASURED
+        from spinup.bench.tasks import TASKS as MEASURED
         there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
         parser.add_argument("--env", default="CartPole-v1", metavar="ID", help=f"there is {there}. [CartPole-v1]")
         parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
