@@ -10,6 +10,7 @@ whatever else was measured. The picture is symptoms/NAME.png.
 import argparse
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -38,7 +39,7 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, Entry, load, module_of
+from spinup.exercises.source import CONTENT, Entry, load
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -53,6 +54,13 @@ Runs = dict[str, list[Columns]]
 
 
 # Training
+
+def module_of(text: str, name: str) -> ModuleType:
+    """Run Python code as a new module."""
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(text, f"{name}.py", "exec"), vars(module))
+    return module
+
 
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""

@@ -104,6 +104,7 @@ class BaseConfig(RunConfig):
     env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
+    env_workers: Natural = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
     test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
@@ -200,8 +201,8 @@ def checked(name: str, hint: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         if value is None and type(None) in args:
             return None
-        if object in args or (Callable in args and callable(value)):
-            return value
+        if object in args or (Callable in args and (callable(value) or hasattr(value, "num_envs"))):
+            return value                                                  # the last is a vector environment
         return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:
         if not isinstance(value, list | tuple) or not value:

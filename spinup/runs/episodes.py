@@ -25,7 +25,8 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
     """
     agents = num_agents(env)
     copies = agents * max(1, min(episodes, 100 if env in OURS else 10) // agents)
-    envs = make(env, copies, UNSEEN + seed, **settings_in(policy, env))
+    envs = make(env, copies, UNSEEN + seed, exact=False, **settings_in(policy, env))
+    copies = envs.num_envs                                                # a vector environment may have its own number
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator

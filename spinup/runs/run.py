@@ -4,16 +4,18 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
 from spinup.envs.games import Duels
-from spinup.envs.make import env_name
+from spinup.envs.make import env_name, make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.worlds.boards import Board
+from spinup.errors import UserError
 from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
 from spinup.runs.episodes import play_episodes
@@ -24,6 +26,16 @@ from spinup.runs.result import Result
 from spinup.runs.training import Training
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
+
+
+def make_env(cfg: BaseConfig) -> VectorEnv:
+    """The environments that a training is given, by its settings. UserError where these do not go together."""
+    if cfg.env_workers and getattr(cfg, "workers", 1) > 1:
+        raise UserError("--workers and --env-workers both start processes; leave out --env-workers")
+    if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
+        raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
+                        "environment, in place of the object")
+    return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
 
 
 class Run(Training):

@@ -2,17 +2,25 @@
 import ast
 import json
 import re
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from spinup.exercises.build import notebook
 from spinup.exercises.checks import Wrong
-from spinup.exercises.source import CONTENT, Entry, entries, load, module_of, signatures
+from spinup.exercises.source import CONTENT, Entry, entries, load, signatures
 from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
 each = pytest.mark.parametrize("entry", ENTRIES, ids=[e.name for e in ENTRIES])
+
+
+def module_of(text: str, name: str) -> ModuleType:
+    """Run Python code as a new module."""
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(text, f"{name}.py", "exec"), vars(module))
+    return module
 
 
 def checked(entry, text, folder):

@@ -6,7 +6,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step
-from spinup.envs.worlds.classic import CLASSIC
+from spinup.envs.worlds.classic import WORLDS as CLASSIC
 
 # Towards the goal is where this plane says, so that episodes end in either way.
 PUSH = {"CartPole-v1": [0.1, 0.2, 1, 0.5], "StatelessCartPole-v0": [0, 1],
