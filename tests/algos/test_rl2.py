@@ -144,8 +144,7 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
 
 # Turned red by: memory that is not part of a checkpoint.
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
-
-    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000, "--num-envs", 4, "--rollout-steps",
+    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 9600, "--num-envs", 4, "--rollout-steps",
              8, "--episodes", 2, "--checkpoint-steps", 800, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
