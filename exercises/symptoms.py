@@ -13,6 +13,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -37,7 +38,7 @@ from spinup.core.replay import Replay
 from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, Entry, load, module_of
+from spinup.exercises.source import CONTENT, Entry, load
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -55,8 +56,13 @@ Runs = dict[str, list[Columns]]
 
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    entry = Entry(name)
-    return {BUG: module_of(entry.text, f"{name}_given"), RIGHT: module_of(entry.solution, f"{name}_solved")}
+    entry, found = Entry(name), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for label, text in ((BUG, entry.text), (RIGHT, entry.solution)):
+            file = Path(folder, f"{name}_{'right' if label == RIGHT else 'bug'}.py")
+            file.write_text(text, encoding="utf-8")
+            found[label] = load(file)
+    return found
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,

@@ -2,7 +2,7 @@
 import copy
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,10 @@ from llm.policy.tokenizer import CharTokenizer, Tokenizer, tokens_with
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.task import Task, judge_all
 from spinup.errors import UserError
+from spinup.machine import find_device
+from spinup.registry import find
 from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.config import settings_of
 from spinup.runs.folders import (
     check_writable,
     config_to_json,
@@ -29,7 +32,6 @@ from spinup.runs.folders import (
     read_run,
 )
 from spinup.runs.policy import describe
-from spinup.runs.training import find_device
 
 Model = TypeVar("Model", bound=nn.Module)
 COPIED = 200            # updates of imitating what was preferred
@@ -139,12 +141,12 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
         free_directory("llm", task.name, cfg)
     from spinup.runs.presets import choose_preset
     not_its = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
-    given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in not_its}
+    given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in not_its}
     if hasattr(task, "gold") or hasattr(task, "pairs"):       # imitation needs no reward model: the start is the same
         given["reward"] = ""
     stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if hasattr(task, "pairs") else {
         "stop_accuracy": cfg.start_accuracy}                  # of pairs nobody will guess what was preferred
-    settings = {**choose_preset(sft, task.name)[1], **given, **stop, "temperature": 1.0}
+    settings = {**choose_preset(find("llm sft"), task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"

@@ -35,7 +35,7 @@ SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},
              gpu={"seeds": (1, 2, 3, 4, 5), "pool": 24, "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-_ = patch("spinup.view.plots.draw_curve").start()         # of 170 runs, pictures would take half the time
+_ = patch("spinup.runs.curve.draw_curve").start()         # of 170 runs, pictures would take half the time
 
 # %% [markdown]
 # ## One of these is wrong

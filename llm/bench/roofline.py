@@ -26,7 +26,7 @@ from llm.policy.transformer import Shape, Transformer
 from spinup.bench.process import check_out, finish
 from spinup.core.optim import FlatAdam
 from spinup.errors import UserError
-from spinup.runs.training import find_device
+from spinup.machine import find_device
 
 SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6, qkv_bias=True),     # Qwen2.5-0.5B's
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}

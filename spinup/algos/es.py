@@ -31,9 +31,9 @@ from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
+from spinup.runs.episodes import check_ends
 from spinup.runs.run import Result, Run
 from spinup.runs.workers import Follower, Workers
-from spinup.view.evaluate import check_ends
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 OBSERVATIONS = ("vectors",)

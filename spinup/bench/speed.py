@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, work
-from spinup.bench.tasks import TASKS as TASKS
 from spinup.bench.tasks import counted_from, find_task, is_atari, with_steps
 from spinup.errors import UserError
 
@@ -97,7 +96,7 @@ def rates_and_ratios(runs: dict[str, list[dict[str, Any]]], key: str) -> tuple[d
 def check_installed(env: str, compile: bool) -> None:
     """Raise a UserError with the line to type where a package or the compiler is missing."""
     if compile:
-        from spinup.view.doctor import find_compiler
+        from spinup.machine import find_compiler
         if find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
     needed = {"stable_baselines3": ("stable-baselines3", "bench")}

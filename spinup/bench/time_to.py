@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spinup.api import algorithm
 from spinup.bench.process import answer, check_out, child, finish
 from spinup.envs.make import find_id
 from spinup.envs.vector import VectorEnv
+from spinup.registry import find
 
 WINDOW = 20                                                               # episodes
 GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # median seconds
@@ -30,7 +30,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
     """
     check_out(out)
-    algorithm(algo)
+    find(algo)
     env = find_id(env)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)
@@ -74,10 +74,10 @@ def stop_at(target: float) -> list[bool]:
 
 def run_until(folder: str, target: float, algo: str, env: str, seed: int) -> dict[str, Any]:
     """Train in this process by the public function, with the preset of `env`, and stop at the target."""
-    import spinup
     from spinup.runs.files import read_json
+    from spinup.runs.public import trainer
     reached = stop_at(target)
-    directory = getattr(spinup, algo)(env, seed=seed, log_dir=folder, exp_name="bench").directory
+    directory = trainer(algo)(env, seed=seed, log_dir=folder, exp_name="bench").directory
     result, config = read_json(directory / "result.json"), read_json(directory / "config.json")
     settings = {k: v for k, v in config["config"].items() if k not in ("seed", "log_dir", "exp_name")}
     return {"reached": bool(reached), "seconds": result["seconds"], "steps": result["steps"], "settings": settings,

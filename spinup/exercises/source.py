@@ -96,13 +96,6 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-def module_of(text: str, name: str) -> ModuleType:
-    """Run Python code as a new module."""
-    module = sys.modules[name] = ModuleType(name)
-    exec(compile(text, f"{name}.py", "exec"), vars(module))
-    return module
-
-
 def signatures(text: str) -> dict[str, list[str]]:
     """Names of the arguments of each function at the top of a file, by the function's name. SyntaxError."""
     return {node.name: [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]

@@ -1,6 +1,6 @@
 """A training on environments: their episodes are its rows, and their state is in its checkpoint."""
+import math
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,39 +14,16 @@ from spinup.envs.make import env_name
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.worlds.boards import Board
-from spinup.machine import cores
+from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
+from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
-from spinup.runs.policy import Policy, describe
+from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, statement
-from spinup.runs.training import Training, find_device
-from spinup.view.evaluate import evaluate
+from spinup.runs.result import Result
+from spinup.runs.training import Training
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
-
-
-@dataclass
-class Result:
-    """What a training returns.
-
-    Attributes:
-        policy: `policy.act(obs)` answers an observation.
-        progress: the columns of `progress.csv`.
-        directory: the run's folder.
-        status: "finished" or "interrupted".
-        returns: undiscounted returns of the last 100 training episodes.
-    """
-
-    policy: Policy
-    progress: dict[str, list[float]]
-    directory: Path
-    status: str
-    returns: list[float]
-
-    def __repr__(self) -> str:
-        mean = f"{np.mean(self.returns):.1f}" if self.returns else "none yet"
-        return (f"Result({self.status}, return of the last {len(self.returns)} episodes {mean}, "
-                f"{describe(self.directory)})")
 
 
 class Run(Training):
@@ -79,7 +56,9 @@ class Run(Training):
         """End the run, and give the user the policy."""
         self.finish()
         progress = read_progress(self.directory) if self.rows else {}
-        return Result(self._policy(module), progress, self.directory, self.status, list(self.recent))
+        quality = progress[self.measure][-1] if progress else math.nan
+        return Result(self._policy(module), progress, self.directory, self.status, quality, self.measure,
+                      list(self.recent))
 
     def _policy(self, module: nn.Module) -> Policy:
         return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed,
@@ -108,9 +87,9 @@ class Run(Training):
         """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
         if not self.config.test_episodes:
             return {}
-        found = evaluate(self._policy(self.parts["policy"]), self.config.env, episodes=self.config.test_episodes,
-                         seed=self.config.seed)
-        return {"test_return": found.mean}
+        returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
+                                   seed=self.config.seed)
+        return {"test_return": float(np.mean(returns))}
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}

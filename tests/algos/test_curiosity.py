@@ -12,6 +12,12 @@ from spinup.algos import curiosity
 from spinup.algos.curiosity import Config, Surprise
 from spinup.core.optim import FlatAdam
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)},
+    "tasks": {"discrete": {}},
+    "scores": "clipped_surrogate"}
+
 KINDS = ("rnd", "inverse", "random", "pixels")
 SETTINGS = {"num_envs": 4, "rollout_steps": 16, "minibatches": 2, "hidden": (8,), "feature_hidden": (8,),
             "feature_size": 4, "quiet": True, "threads": 1, "tensorboard": False}

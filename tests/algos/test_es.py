@@ -16,6 +16,12 @@ from spinup.envs.gym import GymVectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.workers import Workers
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 90000},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"hidden": (8,), "normalise_obs": True}},
+    "draws": False}
+
 TINY = {"total_steps": 4000, "pairs": 5, "num_envs": 3, "sigma": 0.1, "hidden": (8, 4), "quiet": True,
         "tensorboard": False}
 
@@ -83,7 +89,7 @@ def one_episode(policy, seed: int) -> np.ndarray:
 
 
 def test_an_episode_without_an_end_is_told(monkeypatch):
-    monkeypatch.setattr("spinup.view.evaluate.LONGEST", 500)
+    monkeypatch.setattr("spinup.runs.episodes.LONGEST", 500)
     with pytest.raises(UserError, match="an episode of this environment did not end within 500 steps; put"):
         spinup.es(lambda: gymnasium.make("Pendulum-v1").unwrapped, pairs=2, num_envs=2, total_steps=1000, quiet=True)
 

@@ -12,6 +12,14 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
+        "minibatches": 2},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box": {}},
+    "scores": "clipped_surrogate",
+    "remembers": True}
+
 SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size": 8, "quiet": True, "threads": 1,
             "tensorboard": False}
 

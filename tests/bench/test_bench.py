@@ -347,8 +347,8 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     preset = returns_module.configure
     monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
         *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
-    monkeypatch.setattr(returns_module, "configure", lambda module, given: preset(
-        module, {**given, "total_steps": 8192}))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: preset(
+        algorithm, {**given, "total_steps": 8192}))
 
     def goes(goal: float) -> tuple[int, dict]:
         monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
@@ -376,7 +376,8 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
                          quiet=True, tensorboard=False))
     with pytest.raises(UserError, match="a run with total_steps 250, not 20000; choose another --log-dir"):
         returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
-    monkeypatch.setattr(returns_module, "configure", lambda module, given: (module.Config(**given, **small), "none"))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: (
+        algorithm.load().Config(**given, **small), "none"))
     monkeypatch.setattr(returns_module, "spinup", here)
     capsys.readouterr()
     assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 1

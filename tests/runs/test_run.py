@@ -268,8 +268,8 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
 
 
 def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
-    from spinup.view import plots
-    monkeypatch.setattr(plots, "draw_curve", lambda directory: time.sleep(1.5))
+    from spinup.runs import curve
+    monkeypatch.setattr(curve, "draw_curve", lambda directory: time.sleep(1.5))
     said = cli("ppo", *WORDS, "--exp-name", "x").out
     result = json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())
     told = float(re.search(r"([\d,]+) a second", said)[1].replace(",", ""))

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def find_papers() -> dict[str, str]:
+    """The modules of the experiments in this folder, by the name that is typed."""
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    return {stem.replace("_", "-"): f"{__package__}.{stem}" for stem in stems
+            if not stem.startswith("_") and stem != Path(__file__).stem}
+
+
 @dataclass(frozen=True)
 class Line:
     """One number of the table: its name, the paper's value, ours, and the goal for ours."""
@@ -66,7 +73,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
     from rich.console import Console
     from rich.table import Table
 
-    from spinup.view.plots import STYLE, render
+    from spinup.runs.curve import STYLE, render
     table = Table(title=paper.title, box=None, padding=(0, 2, 0, 0), title_justify="left")
     for column in ("", "paper", "ours", "goal", ""):
         table.add_column(column, justify="left" if column in ("", "goal") else "right")
