@@ -37,6 +37,7 @@ from spinup.core.normaliser import Normaliser
 from spinup.core.replay import Replay
 from spinup.core.returns import gae
 from spinup.envs import make
+from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
 from spinup.exercises.source import CONTENT, Entry, load
 from spinup.view.plots import COLOURS, LINES, STYLE, render
@@ -263,7 +264,8 @@ def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable 
     step of its own, as far as `transitions` keeps it. The steps before each fall are put in `falls`."""
     episode: list[tuple] = []
 
-    def mine(replay, obs, act, next_obs, rew, terminated, truncated, final_obs):
+    def mine(replay, obs, act, step):
+        next_obs, rew, terminated, truncated, final_obs = step[:5]
         no = np.zeros_like(terminated)
         led_to = next_obs if final_obs is None else final_obs
         told = [(obs, act, rew, led_to, terminated, truncated)]
@@ -275,7 +277,8 @@ def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable 
             episode.clear()
         batch = [torch.from_numpy(np.stack(x, 1)) for x in zip(*told, strict=True)]
         for o, a, r, after, over in zip(*transitions(*batch, torch.tensor([False])), strict=True):
-            add(replay, *(x[None].numpy() for x in (o, a, after, r, over)), no, None)
+            o, a, after, r, over = (x[None].numpy() for x in (o, a, after, r, over))
+            add(replay, o, a, Step(after, r, over, no, None))
         if final_obs is not None:
             replay.now = None                                 # the next step begins an episode
     return mine

@@ -13,7 +13,7 @@ from typing import Any
 
 from spinup.registry import algorithms, installed
 
-OTHERS = {"load": "llm.family", "rlhf": "llm.pipeline"}
+OTHERS = {"load": "llm.restore", "rlhf": "llm.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

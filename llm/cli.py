@@ -4,13 +4,13 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from llm.bench.pictures.names import picture_names
+from llm.tasks.names import task_names
 from spinup import registry
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser
 
 STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
-TASKS = ("copy", "reverse", "sort", "taste", "addition", "countdown", "calculator", "code", "gsm8k")
-PICTURES = ("beyond-imitation", "unification", "over-optimisation", "frontier")
 
 
 def help_text() -> str:
@@ -25,9 +25,9 @@ usage: spinup llm COMMAND ...
   spinup llm rlhf [--task taste]                  {', '.join(STAGES)}, one after another
   spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
-  spinup llm picture NAME                         a picture that is a lesson: {', '.join(PICTURES)}
+  spinup llm picture NAME                         a picture that is a lesson: {', '.join(picture_names())}
 
-A task is one of {', '.join(TASKS)}, with options as in
+A task is one of {', '.join(task_names())}, with options as in
 reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers; or
 one of comparisons, whose lines have "prompt", "chosen" and "rejected". --reward DIR takes a reward model's run.
 Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
@@ -69,7 +69,7 @@ def export(argv: list[str]) -> int:
     parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
     args = parser.parse(argv)
     from llm.policy.checkpoint import save_pretrained
-    from llm.start import load_model
+    from llm.policy.load import load_model
     start = load_model(args.directory)
     save_pretrained(args.folder, start.model, start.tokenizer)
     print(args.folder)
@@ -79,7 +79,7 @@ def export(argv: list[str]) -> int:
 def picture(argv: list[str]) -> int:
     from spinup.runs.flags import add_seeds
     parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
-    parser.add_argument("name", choices=PICTURES, help=", ".join(PICTURES))
+    parser.add_argument("name", choices=list(picture_names()), help=", ".join(picture_names()))
     add_seeds(parser, [1, 2, 3], "[1 2 3]")
     parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="folder of the runs. [runs]")
     parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")

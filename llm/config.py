@@ -3,6 +3,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig, Unit
@@ -35,6 +36,14 @@ class LanguageConfig(RunConfig):
             return []
         task = value.partition(":")[0]
         return [f"{task} {algorithm.method}", task]
+    LENGTH = "--max-tokens"              # the flag that a response is too long by, for messages
+
+    def response_tokens(self, task: Any) -> int:
+        """The longest response to a task (anything with `max_tokens`), the end token included."""
+        return self.max_tokens or task.max_tokens
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """UserError where a setting does not fit the model's tokenizer."""
 
 
 @dataclass(kw_only=True)

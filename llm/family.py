@@ -1,34 +1,15 @@
 """What is done with runs of language models; `spinup/family.py` has the same functions for agents in environments."""
 from pathlib import Path
 
+from llm import restore
 from llm import watch as reading
 from llm.config import LanguageConfig
-from llm.policy.policy import LanguagePolicy
-from llm.policy.scalar import RewardModel
-from llm.start import check as check_start
-from llm.start import judges, load_model, load_reward_model
-from llm.tasks.make import tool_of
+from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import Algorithm
-from spinup.runs.folders import read_run
 
-
-def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
-    """The policy in the folder of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
-
-    In the folder of a `reward_model` run, the reward model: `load(folder)("abc>", "cba")`. UserError where there is
-    neither, or it is damaged.
-    """
-    if judges(directory):
-        return load_reward_model(directory)
-    start = load_model(directory)
-    tokens, temperature, tool = 256, LanguageConfig.temperature, None
-    if (start.directory / "checkpoint.pt").exists():
-        data = read_run(start.directory)
-        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
-        tool = tool_of(data["config"]["task"])
-    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, tool=tool)
+load = restore.load
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:

@@ -16,10 +16,10 @@ from typing import Any
 
 from llm.algos import ppo, reward_model, sft
 from llm.config import LanguageConfig
-from llm.family import load
+from llm.restore import load
 from llm.run import Result
-from llm.start import check as check_start
 from llm.tasks.make import make_task
+from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import find

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from llm.config import PreferenceConfig
+from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import score
-from llm.run import Batch, Result, Run, join
-from llm.start import Start
+from llm.rollout import Batch, join
+from llm.run import Result, Run
 from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
@@ -47,7 +48,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     Without a file the policy as it is answers each of many prompts twice, and the better answer is preferred, with
     `cfg.noise` unless they are to test on. UserError: there is no pair, or next to none.
     """
-    if hasattr(run.task, "pairs"):
+    if run.task.pairs is not None:
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
     rng = np.random.default_rng([cfg.seed, 1 + held_out])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
@@ -75,7 +76,7 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:
         pairs = pairs[::max(1, -(-len(pairs) // HELD_OUT_PAIRS))]
-        said += getattr(run.task, "left_out", [])                         # here, so that it is said once
+        said += run.task.left_out                                         # here, so that it is said once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
         equal.append(where) if a == b else kept.append((problem, preferred, other))

@@ -165,8 +165,8 @@ def find(name: str, run: Path | None = None) -> Algorithm:
     """The algorithm of that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant".
 
     Args:
-        run: the folder of the run whose `config.json` names it. A module in that folder, or in one around it that
-            holds the run's experiment, is never imported: such a folder may come from anybody.
+        run: the folder of the run whose `config.json` names it. A module in a folder of runs is never imported: such a
+            folder may come from anybody.
     UserError with the nearest name.
     """
     family, _, method = name.rpartition(" ")
@@ -188,8 +188,11 @@ def find(name: str, run: Path | None = None) -> Algorithm:
 
 
 def inside(path: Path, run: Path) -> bool:
-    """Whether a file is in the folder of a run or of its experiment."""
-    return run.resolve().parent in path.resolve().parents
+    """Whether a file is in the folder of an experiment, or in one below the present folder that holds experiments."""
+    experiment = run.resolve().parent
+    runs, here = experiment.parent, Path.cwd()
+    held = [experiment, *([runs] if here in runs.parents else [])]
+    return any(folder in path.resolve().parents for folder in held)
 
 
 def family(algorithm: Algorithm) -> ModuleType:

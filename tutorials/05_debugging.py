@@ -172,7 +172,7 @@ FAULTS = {
     "sign": patch.object(source, "clipped_surrogate", lambda logp, old, adv, clip: surrogate(logp, old, -adv, clip)),
     "no discount": patch.object(source, "gae", undiscounted),
     "late rewards": patch.object(source, "gae", late),
-    "broadcast": patch.object(source, "value_loss", lambda v, old, y, clip: value_loss(v[:, None], old, y[None], clip)),
+    "broadcast": patch.object(source, "value_loss", lambda v, y, **clip: value_loss(v[:, None], y[None], **clip)),
     "no end": patch.object(source, "gae", endless),
     "shuffle": patch.object(ActorCritic, "evaluate", unshuffled),
     "blind policy": patch.object(ActorCritic, "params", lambda net, features: net.pi(0 * features)),

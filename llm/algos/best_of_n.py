@@ -23,13 +23,15 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
+from llm.learn import Loss
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run
-from llm.start import find_start
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, Natural, Positive, Range
 
 METHODS = {"best_of_n": {}}

@@ -34,15 +34,18 @@ from torch import Tensor
 
 from llm.algos.reward_model import bradley_terry
 from llm.config import PreferenceConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl, score
-from llm.policy.tokenizer import tokens_with
+from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
-from llm.run import Batch, Loss, Result, Run
-from llm.start import find_start
+from llm.rollout import Batch
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.warmup import find_start
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
@@ -68,6 +71,10 @@ class Config(PreferenceConfig):
         if self.draw == 1:
             raise UserError("of the responses to a prompt the best is compared with the worst, and --draw 1 leaves "
                             "nothing to compare; choose 2 or more, or 0 for fixed pairs")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """UserError where no token holds the characters that end a step."""
+        tokens_with(self.step, tokenizer)
 
 
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
@@ -123,9 +130,10 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)     # moves the weights
     test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
-    if hasattr(task, "pairs") and not cfg.draw:
+    if task.pairs is not None and not cfg.draw:
         run.measure = "pair_accuracy"                                     # nobody says what a response is worth
-    before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
+    before = None if fixed is None else reference_logp(run.reference, cfg, fixed)           # the reference never moves
+    before_test = reference_logp(run.reference, cfg, test)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
@@ -150,7 +158,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") ->
                 batch = run.sample(run.problems(cfg.batch), cfg.draw)
                 run.record(batch)
                 pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
-                logp_ref, rows = run.start_logp(pairs), torch.arange(len(pairs.texts), device=run.device)
+                logp_ref = reference_logp(run.reference, cfg, pairs)
+                rows = torch.arange(len(pairs.texts), device=run.device)
             else:
                 pairs, logp_ref = fixed, before
                 rows = rows_of(shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)).to(run.device)

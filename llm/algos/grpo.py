@@ -30,14 +30,18 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run, join
-from llm.start import find_start
+from llm.rollout import join
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.tasks.task import Task
+from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
@@ -62,6 +66,8 @@ class Config(LearningConfig):
     anneal: bool = True                  # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
 
+    LENGTH = "--overlong"
+
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
@@ -70,6 +76,10 @@ class Config(LearningConfig):
         if self.minibatches > (most := self.prompts * self.samples):
             raise UserError(f"--minibatches {self.minibatches} is more than the responses of an update, --prompts "
                             f"{self.prompts} x --samples {self.samples} = {most}; choose at most {most}")
+
+    def response_tokens(self, task: Task) -> int:
+        """`overlong` more than the task allows: DAPO's buffer, so that a response within the limit costs nothing."""
+        return super().response_tokens(task) + self.overlong
 
 
 def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
@@ -104,7 +114,6 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    run.max_tokens += cfg.overlong                          # where DAPO puts its buffer: the task's limit costs nothing
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:
@@ -137,7 +146,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
-            before = run.start_logp(batch) if cfg.kl_coef else r.logp
+            before = reference_logp(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

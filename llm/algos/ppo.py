@@ -27,16 +27,19 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Prompts, Responses
+from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
-from llm.run import Loss, Result, Run
-from llm.start import find_start, value_body
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
@@ -106,7 +109,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    critic = ScalarModel(value_body(run.model, run.tokenizer, task))
+    critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm)
     price = torch.nn.Module()
@@ -115,7 +118,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, before: Tensor, right: Tensor,
              prompts: Prompts, moves: bool) -> Loss:
         value = values(critic, prompts, part.of, part.ids, cfg.checkpointing)                # [m, T]
-        error = value_loss(value, before, target, cfg.clip_value)
+        error = value_loss(value, target, old=before, clip=cfg.clip_value)
         each, stats = clipped_surrogate(logp, part.logp, adv, (cfg.clip_low, cfg.clip_high), part.mask)
         if cfg.imitate:
             each = each + cfg.imitate * policy_gradient(logp, right, part.mask)[0]
@@ -132,7 +135,9 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
             r, mask = batch.responses, batch.responses.mask
 
             # Evaluate: what each token earned, and what was expected of it.
-            kl = k1(r.logp, run.start_logp(batch), mask) if cfg.kl_coef else torch.zeros_like(r.logp)      # [B, T]
+            kl = torch.zeros_like(r.logp)                                                    # [B, T]
+            if cfg.kl_coef:
+                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
             scores = batch.rewards - cfg.end_penalty * ~r.finished                                         # [B]
             rewards, last = token_rewards(scores, kl, price.coef, mask)                                    # [B, T]
             with torch.no_grad():

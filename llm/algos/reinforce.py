@@ -23,14 +23,16 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run
-from llm.start import find_start
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, select, whiten
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
 from spinup.runs.config import Natural, NonNegative, Positive, Unit
@@ -99,7 +101,9 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforc
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
             # Compare, having paid for the divergence: token by token where tokens have returns of their own.
-            kl = k1(r.logp, run.start_logp(batch), mask) if cfg.kl_coef else torch.zeros_like(r.logp)
+            kl = torch.zeros_like(r.logp)                                                    # [B, T]
+            if cfg.kl_coef:
+                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
             if cfg.baseline != "batch":
                 rewards = rewards - cfg.kl_coef * kl.sum(1)
             if cfg.baseline == "others":

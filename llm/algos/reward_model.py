@@ -27,10 +27,12 @@ from llm.config import PreferenceConfig
 from llm.policy.policy import check_context
 from llm.policy.scalar import ScalarModel, rewards
 from llm.preferences import RewardRun, find_pairs, rows_of, shuffled
-from llm.run import Batch, Result
-from llm.start import find_start
+from llm.rollout import Batch
+from llm.run import Result
 from llm.tasks.make import make_task
-from spinup.core.optim import FlatAdam, step_size
+from llm.warmup import find_start
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, NonNegative, Positive
 
 METHODS = {"reward_model": {}}

@@ -17,13 +17,17 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
+from llm.learn import Loss
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run, solved
-from llm.start import check_judge, find_device, fresh, load_model, on_device
+from llm.policy.load import check_judge, fresh, load_model, on_device
+from llm.rollout import solved
+from llm.run import Result, Run
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
+from spinup.machine import find_device
 from spinup.runs.config import Count, Natural, Positive, Unit
 
 METHODS = {"sft": {}}
@@ -48,7 +52,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "sft") ->
     task = make_task(cfg.task, cfg.reward or None)
     find_device(cfg.device, True)
     start = on_device(load_model(cfg.model) if cfg.model else fresh(cfg, task), cfg)
-    check_judge(task, start.tokenizer)
+    check_judge(task.judge, start.tokenizer, task.name)
     run = Run(method, cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=1e-8)
     fixed = [(p, task.demonstration(p, run.rng)) for p in task.problems(cfg.demonstrations, run.rng)]

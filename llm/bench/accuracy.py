@@ -32,7 +32,7 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     answers.
     """
     check_out(out)
-    if getattr(make_task(task), "measure", MEASURE) != MEASURE:
+    if make_task(task).measure != MEASURE:
         raise UserError(f"--task {task} has no right answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
     with ThreadPoolExecutor(workers) as pool:

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from llm.algos import grpo
-from llm.bench.speed import Questions, check_installed, never_end
+from llm.bench.questions import Questions, check_installed, never_end
 from llm.policy.checkpoint import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.bench.process import check_out, finish
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.machine import find_device
 

@@ -1,7 +1,7 @@
 """Commands that say what there is: algorithms, environments, metrics, and what works on this machine."""
 import sys
 
-from llm import cli as llm_cli
+from llm.tasks.names import task_names
 from spinup import registry
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser
@@ -34,7 +34,7 @@ def print_algorithm(algorithm: Algorithm, console: object) -> None:
     title = " | ".join([algorithm.name, *algorithm.variants])
     console.print(f"[bold]{title}[/]  {algorithm.summary}", highlight=False, soft_wrap=True)
     about = algorithm.about
-    serves = f"tasks: {', '.join(llm_cli.TASKS)}; JSONL files"
+    serves = f"tasks: {', '.join(task_names())}; JSONL files"
     if not algorithm.family:
         actions, observations = (", ".join(about.get(key, ())) for key in ("actions", "observations"))
         serves = f"actions: {actions}; observations: {observations}"

@@ -1,4 +1,5 @@
 """What every vectorised environment here is: N copies that step together, restart within the step, and can be saved."""
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,13 +9,15 @@ from spinup.errors import UserError
 
 
 class Step(NamedTuple):
-    """What one step of N copies returns."""
+    """One step of N copies. Read it by name, `step.reward`: more fields may come."""
 
     obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
     reward: np.ndarray              # [N] float32, as the environment gives it
     terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
     truncated: np.ndarray           # [N] bool: the clock ran out; unless terminated too, the future was worth something
     final_obs: np.ndarray | None    # [N, *shape]; what the step led to, before any restart; None if no episode ended
+    cost: np.ndarray | None = None  # [N] float32, what constrained methods keep low; None where no cost is reported
+    info: Sequence[dict] = ()       # N dicts, one of each copy, as its environment gives them; () where it gives none
 
 
 class VectorEnv:

@@ -52,6 +52,11 @@ class Run(Training):
         super().keep(**parts)
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
+    def updates_due(self, ratio: float) -> int:
+        """Gradient steps to make in the update under way, for `ratio` of them per environment step, whatever the size
+        of an update: over a run their sum is int(ratio x steps)."""
+        return int((self.steps + self.steps_each) * ratio) - int(self.steps * ratio)
+
     def result(self, module: nn.Module) -> Result:
         """End the run, and give the user the policy."""
         self.finish()

@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler

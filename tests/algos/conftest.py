@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.runs.run import Result
 

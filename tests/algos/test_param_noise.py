@@ -45,8 +45,9 @@ def test_distances_are_those_of_the_paper():
 def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
     greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
     mixed = (1 - epsilon) * greedy + epsilon / 4
-    assert param_noise.epsilon_distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
-    assert param_noise.epsilon_distance(0, 4) == 0 and param_noise.epsilon_distance(1, 4) == pytest.approx(math.log(4))
+    distance = param_noise.ValueLearner.epsilon_distance
+    assert distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
+    assert distance(0, 4) == 0 and distance(1, 4) == pytest.approx(math.log(4))
 
 
 def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch.Tensor:
@@ -60,8 +61,8 @@ def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch
     return x
 
 
-# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the unshaken
-# network; a sigma that is not used.
+# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the
+# unperturbed network; a sigma that is not used.
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monkeypatch):
     given, put = {}, NumpyMLPs.put

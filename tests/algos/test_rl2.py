@@ -165,7 +165,7 @@ def test_it_learns_to_learn_which_arm_is_good(tmp_path):
 def test_mistakes_are_answered(tmp_path):
     with pytest.raises(UserError, match="--minibatches 3 does not divide --num-envs 4 sequences"):
         rl2.Config(**{**SETTINGS, "minibatches": 3})
-    with pytest.raises(UserError, match="minibatches of one step cannot be whitened"):
+    with pytest.raises(UserError, match="advantages cannot be normalised over minibatches of one step"):
         rl2.Config(**{**SETTINGS, "minibatches": 4, "rollout_steps": 1})
     with pytest.raises(UserError, match="--total-steps 63 is less than one batch of --num-envs 4 x --rollout-steps 16"):
         rl2.Config(**{**SETTINGS, "total_steps": 63})

@@ -84,7 +84,7 @@ def test_masked_steps_are_not_in_the_loss():
 
 
 @pytest.mark.parametrize("settings, advice", [
-    ({"num_envs": 1, "rollout_steps": 1}, "a batch of one step cannot be whitened"),
+    ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
     ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
 def test_batches_that_cannot_be_used_are_refused(settings, advice):
     with pytest.raises(UserError, match=advice):

@@ -18,8 +18,8 @@ from spinup.bench.speed import above_pace, run_spinup, speed
 from spinup.bench.tasks import TASKS, counted_from
 from spinup.bench.time_to import WINDOW, stop_at, time_to
 from spinup.core.fast import linear
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import Layers
-from spinup.core.optim import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.log import read_progress

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 import llm
-from llm.cli import PICTURES, TASKS
+from llm.bench.pictures.names import picture_names
 from llm.config import LanguageConfig
+from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
 from spinup.registry import algorithms
@@ -223,7 +224,7 @@ def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
     said = re.split(r"[\s,;`.]+", helps[0].out)
-    assert {*METHODS, *TASKS, *PICTURES, "chat", "export", "grid"} <= set(said)
+    assert {*METHODS, *task_names(), *picture_names(), "chat", "export", "grid"} <= set(said)
     assert "spinup llm METHOD" in cli("--help").out
 
 

@@ -13,10 +13,11 @@ from torch.nn.functional import pad
 import llm
 from llm.algos import best_of_n, grpo, ppo, reinforce
 from llm.policy.generate import Prompts, Responses
+from llm.policy.load import load_model
 from llm.policy.score import score
 from llm.policy.transformer import Shape, Slots, Transformer
-from llm.run import Batch, Run, join
-from llm.start import load_model
+from llm.rollout import Batch, join
+from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
@@ -689,12 +690,12 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
 
 # Turned red by: `.to` on the judge's own body.
 def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
-    from llm.start import value_body
+    from llm.policy.load import value_body
     from llm.tasks.make import make_task
     truth, start = llm.load(judge), load_model(beginner)
     task = make_task("reverse:length=2,symbols=10", truth)
     before = truth("ab>", "ba")
-    value_body(start.model.bfloat16(), start.tokenizer, task)
+    value_body(start.model.bfloat16(), start.tokenizer, task.judge)
     assert truth.model.body.dtype == torch.float32 and truth("ab>", "ba") == before
 
 

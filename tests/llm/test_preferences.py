@@ -16,7 +16,8 @@ from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
 from llm.policy.transformer import Shape, Slots, Transformer
 from llm.preferences import compare, ranked_rightly, rows_of, shuffled
-from llm.run import Batch, Run
+from llm.rollout import Batch
+from llm.run import Run
 from llm.tasks import testbed as bed
 from llm.tasks.user import UserTask
 from spinup.core.kl import kl_categorical

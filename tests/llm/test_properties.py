@@ -14,9 +14,10 @@ from torch.nn.functional import pad
 
 from llm.algos import grpo, reinforce
 from llm.policy.generate import Prompts
+from llm.policy.load import load_model
 from llm.policy.score import score
-from llm.run import Batch, Run
-from llm.start import load_model
+from llm.rollout import Batch
+from llm.run import Run
 from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
@@ -295,7 +296,7 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
         leaves.append(logp.detach().requires_grad_())
         return leaves[-1], entropy.detach()
 
-    monkeypatch.setattr("llm.run.score", leaf)
+    monkeypatch.setattr("llm.learn.score", leaf)
     Run.backward(call.run, call.batch, call.rows, call.loss, *call.per_row, **call.whole)
     part, adv = call.batch.responses[call.rows], torch.ones(1)
     if call.per_row:

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 from spinup.core.replay import Replay, replay_bytes
 from spinup.envs import VectorEnv
+from spinup.envs.vector import Step
 from spinup.errors import UserError
 from spinup.runs import replay as module
 from spinup.runs.checkpoint import load_checkpoint
@@ -75,7 +76,7 @@ class World:
         act, rew = self.rng.standard_normal((self.num_envs, 2)), self.rng.standard_normal(self.num_envs)
         terminated, truncated = self.rng.random((2, self.num_envs)) < 0.1
         final = self.observe() if (terminated | truncated).any() else None
-        replay.add(self.observe(), act, self.observe(), rew, terminated, truncated, final)
+        replay.add(self.observe(), act, Step(self.observe(), rew, terminated, truncated, final))
 
 
 def contents(replay: Replay) -> list[np.ndarray]:

@@ -10,8 +10,8 @@ import torch
 
 from llm.algos.best_of_n import kl_of_best
 from llm.bench.pictures.draw import Job, conclude, figure, train
+from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
-from llm.start import load_model, load_reward_model
 from llm.tasks.taste import Taste
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress

@@ -200,7 +200,7 @@ def test_what_was_returned_is_never_written_to_again(id):
     first = env.reset()
     kept, copies, rng = [first], [first.copy()], np.random.default_rng(0)
     for _ in range(400):
-        parts = [part for part in env.step(act(rng, id, env)) if part is not None]
+        parts = [part for part in env.step(act(rng, id, env))[:5] if part is not None]
         kept += parts
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))

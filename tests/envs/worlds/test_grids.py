@@ -315,7 +315,7 @@ def test_what_was_returned_is_never_written_to_again():
     kept, copies, ways = [first], [first.copy()], [[], [], []]
     for _ in range(100):
         ways = [way or plan(env, i) for i, way in enumerate(ways)]
-        parts = [part for part in env.step(np.array([way.pop(0) for way in ways])) if part is not None]
+        parts = [part for part in env.step(np.array([way.pop(0) for way in ways]))[:5] if part is not None]
         kept += parts
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))

@@ -200,7 +200,8 @@ class Words:
 
 def as_tokens(pairs, max_tokens, held_out=False, quiet=False, **task):
     """What `given_pairs` hands on to be cut and padded: problems and texts."""
-    run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=SimpleNamespace(name="mine", **task),
+    mine = SimpleNamespace(**{"name": "mine", "left_out": (), **task})
+    run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=mine,
                           demonstrated=lambda problems, texts: (problems, texts))
     return given_pairs(run, pairs, PreferenceConfig(quiet=quiet), held_out)
 
