@@ -26,6 +26,7 @@ from spinup.runs.folders import (
     check_same,
     check_writable,
     config_to_json,
+    describe,
     find_run,
     free_directory,
     git_revision,
@@ -34,7 +35,6 @@ from spinup.runs.folders import (
 )
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
-from spinup.runs.policy import describe
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
@@ -45,7 +45,6 @@ class Training(Hooks):
     `Run` adds what concerns environments, and `llm.run.Run` what concerns tasks of language: the methods of `Hooks`.
 
     Args:
-        algorithm: its name.
         config: its settings, already checked.
         subject: what is trained on, as folders and messages name it.
         device: where.
@@ -56,10 +55,10 @@ class Training(Hooks):
     to resume a run that was begun with another algorithm or other settings.
     """
 
-    def __init__(self, algorithm: str, config: RunConfig, subject: str, device: torch.device, threads: int,
+    def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
-        self.resumed, algorithm = resume is not None, config.algorithm
+        self.resumed = resume is not None
         self.device, self.threads = device, config.threads or threads
         check_wandb(config.wandb)
         self.compile = compile
@@ -76,16 +75,16 @@ class Training(Hooks):
         if resume is not None:
             self.directory = find_run(Path(resume))
             advice = "give the same settings again, or leave out resume"
-            check_same(self.directory, algorithm, config, HOW | {"total_steps"}, advice)
+            check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
             check_longer(self.directory, config)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
-                if self.state["algorithm"] != algorithm:
+                if self.state["algorithm"] != self.algorithm:
                     where = describe(self.directory)
-                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
-                                    f"type: spinup resume {where}")
+                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
+                                    f"{self.algorithm}; type: spinup resume {where}")
         else:
-            self.directory = free_directory(algorithm, subject, config)
+            self.directory = free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
