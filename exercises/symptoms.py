@@ -1,4 +1,4 @@
-"""What bugs look like in training, measured and drawn.
+"""Pictures of bugs in training, from runs with the bug and without it.
 
     python exercises/symptoms.py [NAME ...]             train with the bug and without it, keep the numbers, draw them
     python exercises/symptoms.py [NAME ...] --draw      draw the numbers that were kept
@@ -10,6 +10,7 @@ whatever else was measured. The picture is symptoms/NAME.png.
 import argparse
 import json
 import math
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -36,8 +37,9 @@ from spinup.core.normaliser import Normaliser
 from spinup.core.replay import Replay
 from spinup.core.returns import gae
 from spinup.envs import make
+from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, load
+from spinup.exercises.source import CONTENT, Entry, load
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -53,9 +55,17 @@ Runs = dict[str, list[Columns]]
 
 # Training
 
+def module_of(text: str, name: str) -> ModuleType:
+    """Run Python code as a new module."""
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(text, f"{name}.py", "exec"), vars(module))
+    return module
+
+
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    return {label: load(CONTENT / folder / f"{name}.py") for label, folder in ((BUG, "student"), (RIGHT, "solutions"))}
+    entry = Entry(name)
+    return {BUG: module_of(entry.text, f"{name}_given"), RIGHT: module_of(entry.solution, f"{name}_solved")}
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,
@@ -189,7 +199,7 @@ def draw_value_function(data: dict, axes: list[Axes]) -> None:
 # 2.2 The silent bug
 
 def table_of_targets(ret: Tensor, discount: float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What [B] and [B, 1] give, `[B, B]`."""
+    """The targets that `ret`, of shape [B], and [B, 1] give by broadcasting, `[B, B]`."""
     return ret + discount * (1 - terminated) * next_value[:, None]
 
 
@@ -256,7 +266,8 @@ def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable 
     step of its own, as far as `transitions` keeps it. The steps before each fall are put in `falls`."""
     episode: list[tuple] = []
 
-    def mine(replay, obs, act, next_obs, rew, terminated, truncated, final_obs):
+    def mine(replay, obs, act, step):
+        next_obs, rew, terminated, truncated, final_obs = step[:5]
         no = np.zeros_like(terminated)
         led_to = next_obs if final_obs is None else final_obs
         told = [(obs, act, rew, led_to, terminated, truncated)]
@@ -268,7 +279,8 @@ def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable 
             episode.clear()
         batch = [torch.from_numpy(np.stack(x, 1)) for x in zip(*told, strict=True)]
         for o, a, r, after, over in zip(*transitions(*batch, torch.tensor([False])), strict=True):
-            add(replay, *(x[None].numpy() for x in (o, a, after, r, over)), no, None)
+            o, a, after, r, over = (x[None].numpy() for x in (o, a, after, r, over))
+            add(replay, o, a, Step(after, r, over, no, None))
         if final_obs is not None:
             replay.now = None                                 # the next step begins an episode
     return mine

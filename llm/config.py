@@ -1,16 +1,20 @@
 """What every training of a language model has: its task, its model, how responses are drawn."""
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
+from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig, Unit
 
 
 @dataclass(kw_only=True)
 class LanguageConfig(RunConfig):
     """Settings of a task and of the model that works on it."""
+
+    FAMILY: ClassVar[str] = "llm"
+    SUBJECT: ClassVar[str] = "task"
 
     task: str | object = "reverse"       # such as reverse:length=8; a JSONL of prompts or of pairs; in Python a task
     reward: str | Callable = ""          # file.py:function of prompt and response, or a reward model's run
@@ -25,6 +29,13 @@ class LanguageConfig(RunConfig):
     width: Count = 64                    # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
     heads: Count = 4                     # of a small model made here; must divide its width into even parts
 
+    @classmethod
+    def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
+        """Those of the task, whatever its options, for this method alone or for all of its file."""
+        if not isinstance(value, str):
+            return []
+        task = value.partition(":")[0]
+        return [f"{task} {algorithm.method}", task]
     LENGTH = "--max-tokens"              # the flag that a response is too long by, for messages
 
     def response_tokens(self, task: Any) -> int:

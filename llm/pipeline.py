@@ -7,7 +7,7 @@ again does what is missing, whatever stopped it.
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -22,7 +22,8 @@ from llm.tasks.make import make_task
 from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
-from spinup.runs.config import check_names, flag, read_toml
+from spinup.registry import find
+from spinup.runs.config import check_names, flag, read_toml, settings_of
 from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name
 from spinup.runs.log import check_wandb, read_progress
@@ -70,16 +71,17 @@ def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
     or where its folder holds a run of other settings."""
     stages, name = [], ""
     for module, given in zip(STAGES, own, strict=True):
-        method, chained = next(iter(module.METHODS)), CHAIN[:len(stages)]
+        method, chained = module.__name__.rpartition(".")[2], CHAIN[:len(stages)]
         for key in given:
             if key in ("exp_name", *chained, *(SHAPE if chained else ())):
                 raise UserError(f"{flag(f'{method}.{key}')} cannot be given: the stages share a name, and begin with "
                                 "what those before them made; leave it out")
         asked = shared | given
         preset, file = asked.pop("preset", "auto"), asked.pop("config", None)
-        check_names(asked, [f.name for f in fields(module.Config)], f"{method} has no setting")
-        asked = {"task": TASK} | (read_toml(Path(file), module.Config) if file else {}) | asked
-        cfg, preset = configure(module, asked, preset, method=method)
+        algorithm = find(f"llm {method}")
+        check_names(asked, settings_of(module.Config), f"{method} has no setting")
+        asked = {"task": TASK} | (read_toml(Path(file), module.Config, algorithm) if file else {}) | asked
+        cfg, preset = configure(algorithm, asked, preset)
         name = name or cfg.exp_name or free_name(cfg)
         check_exp_name(name)
         cfg.exp_name = f"{name}_{method}"

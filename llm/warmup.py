@@ -1,7 +1,6 @@
 """The initial policy of a method: a given one, or a small model that imitates a teacher for a while."""
 import hashlib
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,8 @@ from llm.policy.load import Start, check_judge, fresh, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, longest_prompt
+from spinup.registry import find
+from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, finished, free_directory, read_result
 from spinup.runs.policy import describe
 from spinup.runs.presets import choose_preset
@@ -36,12 +37,12 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
         return on_device(start or load_model(cfg.model), cfg)
     if start:
         free_directory("llm", task.name, cfg)
-    given = {f.name: getattr(cfg, f.name) for f in fields(LanguageConfig) if f.name not in NOT_ITS}
+    given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
     if (task.judge and task.gold) or task.pairs:              # imitation needs no reward model: the policy is the same
         given["reward"] = ""
     stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if task.pairs is not None else {
         "stop_accuracy": cfg.start_accuracy}                  # nobody will guess which response was preferred
-    settings = {**choose_preset(sft, task.name)[1], **given, **stop, "temperature": 1.0}
+    settings = {**choose_preset(find("llm sft"), task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"

@@ -1,5 +1,7 @@
-"""What this process may take of the machine."""
+"""The machine: cores, memory, devices, compiler. Nothing heavy is imported before it is needed."""
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,3 +43,9 @@ def find_device(name: str, gpu_helps: bool) -> "torch.device":
         raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type "
                         "--device cpu")
     return device
+
+
+def find_compiler() -> str | None:
+    """Path of the C++ compiler that torch uses on this machine, or None."""
+    names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
+    return next((path for name in names if name and (path := shutil.which(name))), None)

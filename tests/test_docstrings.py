@@ -21,8 +21,9 @@ TIMES = re.compile(r"seconds|timeout")
 SOURCE = re.compile(r"arXiv:\d|\bet al\b|[A-Z][a-z]+(?: and [A-Z][a-z]+)*,? \(?(?:19|20)\d\d\b|[Nn]o paper")
 # Mathematics that others have found: a reader must be able to look it up.
 FOUND = [p for p in FILES if p.stem != "__init__" and (p.parent.name == "algos" or p.relative_to(ROOT).as_posix() in (
-    *(f"spinup/core/{n}.py" for n in ("critics", "distributions", "kl", "networks", "normaliser", "optim", "replay",
-                                      "returns")), "spinup/envs/ratings.py", "spinup/envs/worlds/beliefs.py",
+    *(f"spinup/core/{n}.py" for n in (
+        "bounded", "critics", "distributions", "fast/adam", "kl", "networks", "normaliser", "optim", "replay",
+        "returns", "rollout")), "spinup/envs/ratings.py", "spinup/envs/worlds/beliefs.py",
     "llm/policy/transformer.py"))]
 
 

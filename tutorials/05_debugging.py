@@ -35,7 +35,7 @@ SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "pool": 12, "device": "cpu"},
              gpu={"seeds": (1, 2, 3, 4, 5), "pool": 24, "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-_ = patch("spinup.view.plots.draw_curve").start()         # of 170 runs, pictures would take half the time
+_ = patch("spinup.runs.curve.draw_curve").start()         # of 170 runs, pictures would take half the time
 
 # %% [markdown]
 # ## One of these is wrong
@@ -172,7 +172,7 @@ FAULTS = {
     "sign": patch.object(source, "clipped_surrogate", lambda logp, old, adv, clip: surrogate(logp, old, -adv, clip)),
     "no discount": patch.object(source, "gae", undiscounted),
     "late rewards": patch.object(source, "gae", late),
-    "broadcast": patch.object(source, "value_loss", lambda v, old, y, clip: value_loss(v[:, None], old, y[None], clip)),
+    "broadcast": patch.object(source, "value_loss", lambda v, y, **clip: value_loss(v[:, None], y[None], **clip)),
     "no end": patch.object(source, "gae", endless),
     "shuffle": patch.object(ActorCritic, "evaluate", unshuffled),
     "blind policy": patch.object(ActorCritic, "params", lambda net, features: net.pi(0 * features)),

@@ -146,7 +146,7 @@ assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 # Nobody has told it a rule beyond which squares are open, and it has met nobody but itself. It loses next to nothing
 # to random moves and draws nearly all of its games against the perfect player, who beats random moves in more than
 # 350 of 500 games. The preset of the library has 4 million moves; in its
-# [benchmark](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#self-play-bansal-et-al-2018)
+# [benchmark](../docs/benchmarks/README.md#self-play-bansal-et-al-2018)
 # no line of replies beats it.
 #
 # Here is a game of the first seed, X, against minimax, O.

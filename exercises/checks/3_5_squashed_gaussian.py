@@ -193,7 +193,7 @@ def pendulum(student):
         return act, student.squashed_log_prob(u, *params)
 
     with tempfile.TemporaryDirectory() as folder, patch(
-            "spinup.core.distributions.SquashedGaussian.sample_log_prob", mine):
+            "spinup.core.bounded.SquashedGaussian.sample_log_prob", mine):
         result = sac("Pendulum-v1", total_steps=6000, hidden=(64, 64), log_dir=folder, quiet=True, tensorboard=False)
     found = sum(result.returns[-5:]) / 5
     if found < -300:

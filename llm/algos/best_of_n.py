@@ -29,8 +29,9 @@ from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, Natural, Positive, Range
 
 METHODS = {"best_of_n": {}}

@@ -48,8 +48,9 @@ from llm.rollout import Batch
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 

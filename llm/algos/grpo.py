@@ -47,9 +47,10 @@ from llm.tasks.make import make_task
 from llm.tasks.task import Task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 

@@ -36,9 +36,10 @@ from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
@@ -117,7 +118,7 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") ->
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, before: Tensor, right: Tensor,
              prompts: Prompts, moves: bool) -> Loss:
         value = values(critic, prompts, part.of, part.ids, cfg.checkpointing)                # [m, T]
-        error = value_loss(value, before, target, cfg.clip_value)
+        error = value_loss(value, target, old=before, clip=cfg.clip_value)
         each, stats = clipped_surrogate(logp, part.logp, adv, (cfg.clip_low, cfg.clip_high), part.mask)
         if cfg.imitate:
             each = each + cfg.imitate * policy_gradient(logp, right, part.mask)[0]

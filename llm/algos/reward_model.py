@@ -31,7 +31,8 @@ from llm.rollout import Batch
 from llm.run import Result
 from llm.tasks.make import make_task
 from llm.warmup import find_start
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import step_size
 from spinup.runs.config import Count, NonNegative, Positive
 
 METHODS = {"reward_model": {}}

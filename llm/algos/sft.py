@@ -24,8 +24,9 @@ from llm.rollout import solved
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.machine import find_device
 from spinup.runs.config import Count, Natural, Positive, Unit
 

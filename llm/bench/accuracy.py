@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import finished

@@ -23,8 +23,8 @@ from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
-from spinup.bench.speed import check_out, finish
-from spinup.core.optim import FlatAdam
+from spinup.bench.process import check_out, finish
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.machine import find_device
 

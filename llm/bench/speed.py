@@ -33,7 +33,7 @@ from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.run import Run
 from llm.tasks.task import Problem
-from spinup.bench.speed import ONE_THREAD, check_out, child, finish
+from spinup.bench.process import ONE_THREAD, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 

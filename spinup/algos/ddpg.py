@@ -1,17 +1,17 @@
-"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
+"""Deep deterministic policy gradient, DDPG (Lillicrap et al. 2016, arXiv:1509.02971).
 
-With continuous actions the maximum over actions of Q-learning cannot be found by trying them all. DDPG has a second
-network learn where it is: the actor mu climbs the critic Q. Both learn from a replay; targets come from copies mu', Q'
-that follow slowly.
+With continuous actions the maximum over actions of Q-learning cannot be found by trying them all.
+DDPG learns it with a second network: the actor mu climbs the critic Q. Both learn from a replay;
+targets come from copies mu', Q' that follow slowly.
 
-    y     = r + gamma (1 - terminated) Q'(s', mu'(s'))                                                     (alg. 1)
-    L(Q)  = E[ (Q(s, a) - y)^2 ]                                                                            (eq. 4)
-    L(mu) = -E[ Q(s, mu(s)) ]                                                                               (eq. 6)
+    y     = r + gamma (1 - terminated) Q'(s', mu'(s'))                                    (alg. 1)
+    L(Q)  = E[ (Q(s, a) - y)^2 ]                                                           (eq. 4)
+    L(mu) = -E[ Q(s, mu(s)) ]                                                              (eq. 6)
 
-Where Q errs upwards, the actor goes: that is its weakness, and what the next two files are about.
+The actor goes wherever Q errs upwards: that is the weakness that td3.py and sac.py reduce.
 
-Differs from dqn.py by: an actor in the place of the maximum; Gaussian noise on actions in the place of random ones;
-target networks that follow at every step; the squared error.
+Differs from dqn.py by: an actor in place of the maximum; Gaussian noise on actions in place of
+random ones; target networks that follow at every step; the squared error.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ from gymnasium import Space
 from torch import Tensor
 
 from spinup.algos.dqn import td_target
+from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, frozen
-from spinup.core.distributions import NoisyAction
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
@@ -38,22 +39,23 @@ OBSERVATIONS = ("vectors",)
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: the critic must have seen what is bad
+    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 1e-3                # step size of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way that target networks go at each gradient step
-    explore_noise: NonNegative = 0.1   # deviation of the noise on actions, of range -1 to 1: nothing else explores
+    lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
+    tau: Unit = 0.005                  # share of the way targets go at each gradient step
+    explore_noise: NonNegative = 0.1   # deviation of noise on actions, of range -1 to 1
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
 
 
 def squared_error(q: Tensor, target: Tensor) -> Tensor:
-    """(Q - y)^2, `[critics, B]`, for every critic `[critics, B]` the same target `[B]` (eq. 4).
+    """(Q - y)^2, `[critics, B]`, for critics `[critics, B]` and their common target `[B]` (eq. 4).
 
-    ValueError for other shapes: [B, 1] and [B] would be taken for a table of all pairs, and the critic learn the mean.
+    ValueError for other shapes: [B, 1] and [B] would broadcast to all pairs, and the critic would
+    learn the mean.
     """
     if q.ndim != 2 or q.shape[1:] != target.shape:
-        raise ValueError(f"critics of shape {tuple(q.shape)} and a target of shape {tuple(target.shape)}; "
-                         "[critics, B] and [B] are wanted")
+        raise ValueError(f"critics of shape {tuple(q.shape)} and a target of shape "
+                         f"{tuple(target.shape)}; [critics, B] and [B] are wanted")
     return (q - target).square()
 
 
@@ -69,15 +71,16 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with DDPG. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with DDPG. `resume`: the folder of a run of the same settings."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("ddpg", cfg, env, resume)
+    run = Run("ddpg", cfg, env, resume)                       # seeds torch: make networks after it
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-                                 for net in (policy.pi, policy.q))
+    pi_optimizer, q_optimizer = (
+        FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+        for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
     q_stats, pi_stats = Latest(), Latest()
@@ -86,9 +89,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             next_act, _ = target.params(next_obs)                         # [B, k]
-            y = td_target(rew, cfg.gamma, terminated, target.values(next_obs, next_act)[0])          # [B]
+            next_value = target.values(next_obs, next_act)[0]             # [B]
+            q_target = td_target(rew, cfg.gamma, terminated, next_value)  # [B]
         q = policy.values(obs, act)                                       # [1, B]
-        return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
+        return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         act, _ = policy.params(obs)
@@ -98,23 +102,24 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
-                 q_stats=q_stats, pi_stats=pi_stats)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
+                 replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
-                act = dist.sample(actor(obs), noise)                      # [N, k], in units of -1 to 1
+                act = dist.sample(actor(obs), noise)                      # [N, k], in -1 to 1
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
-                replay.add(obs, act, *env.step(dist.to_env(act)))
+                replay.add(obs, act, env.step(dist.to_env(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:
-                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
+                    batch = replay.sample(rows).to(run.device)
+                    obs, act, rew, next_obs, terminated, _ = batch
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
                     pi_stats.update(learn_pi(obs))
                     polyak(target_weights, weights, cfg.tau)

@@ -1,19 +1,23 @@
 """Deep Q-learning (Mnih et al. 2015, «Human-level control through deep reinforcement learning»).
 
-Learn what every action is worth, act on the best. The network is trained towards its own estimate of what follows,
-which would chase its tail; two things calm it: a replay, from which steps are drawn out of their order, and a target
-network Q', a copy that is renewed only now and then.
+Learn the value of every action, act on the best. The network is trained towards its own estimate of
+what follows, which would be unstable by itself. Two things stabilise it: a replay, from which steps
+are drawn out of order, and a target network Q', a copy that is renewed only now and then.
 
-    y = r + gamma (1 - terminated) max_a' Q'(s', a')                                                      (alg. 1)
+    y = r + gamma (1 - terminated) max_a' Q'(s', a')                                      (alg. 1)
     L = E[ huber( y - Q(s, a) ) ]
 
 Four improvements, each a switch and a few lines:
-    double       y takes Q'(s', argmax_a' Q(s', a')): who chooses does not also judge (van Hasselt et al. 2016, eq. 4)
-    dueling      Q = V + A - mean A (Wang et al. 2016, eq. 9)
-    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n, .): rewards travel n times as fast (Sutton 1988)
-    prioritised  what surprised is drawn more often, and weighs less, by as much (Schaul et al. 2016)
+    double       y takes Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
+                 (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
+    dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
+    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n, .): rewards travel n times as fast
+                 (Sutton 1988)
+    prioritised  steps with large errors are drawn more often, and weigh less by as much
+                 (Schaul et al. 2016, arXiv:1511.05952)
 
-Differs from ppo.py by: values instead of a policy; every step is learned from many times, long after it was taken.
+Differs from ppo.py by: values instead of a policy; each step is learned from many times, long after
+it was taken.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,7 +30,8 @@ from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from spinup.core.critics import QNetwork
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.core.replay import Priorities
 from spinup.envs import make
 from spinup.envs.spaces import number_of_actions, observation_view
@@ -41,29 +46,30 @@ OBSERVATIONS = ("vectors", "images")
 @dataclass(kw_only=True)
 class Config(ReplayConfig, AtariConfig):
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 6e-4                # step size at the start (1e-4 for images, up to 4e-3 for small tasks)
-    anneal: bool = False               # lr falls linearly to 0, so that the last policy is no accident of the last step
-    target_every: Count = 250          # gradient steps between renewals of the target network; too few and it runs away
-    epsilon: Unit = 0.05               # share of random actions in the end: who never errs never learns of better ones
+    lr: Positive = 6e-4                # learning rate at the start (1e-4 for images, up to 4e-3)
+    anneal: bool = False               # lr falls linearly to 0; steadier policies in the end
+    target_every: Count = 250          # gradient steps between copies to Q'; too few and Q diverges
+    epsilon: Unit = 0.05               # share of random actions in the end, to go on exploring
     explore: Unit = 0.1                # share of the run in which that falls from 1
-    double: bool = True                # choose the next action by the online network, judge it by the target
+    double: bool = True                # choose the next action by Q and evaluate it by Q'
     dueling: bool = False              # separate streams for the state and for the actions
     n_steps: Count = 1                 # rewards counted before the target network is asked (1-5)
     prioritised: bool = False          # draw steps by their last error
-    alpha: Unit = 0.6                  # how far priorities decide: 0 = not at all, 1 = in proportion to the error
-    beta: Unit = 0.4                   # how far weights undo what priorities distort, at first; it grows to 1
-    max_grad_norm: Positive = 10.0     # longer gradients are scaled down to this
+    alpha: Unit = 0.6                  # exponent of priorities: 0 = uniform, 1 = by the error
+    beta: Unit = 0.4                   # exponent of the weights that correct for it; grows to 1
+    max_grad_norm: Positive = 10.0     # longer gradients are scaled down to this norm
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
 
 
-def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What Q should be, `[B]` as all that is given: the rewards so far and the discounted value of what follows, unless
-    `terminated`, 1.0, says that nothing does; `discount` may be one number."""
+def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,
+              next_value: Tensor) -> Tensor:
+    """ret + discount (1 - terminated) next_value, `[B]` as each: rewards so far, and the discounted
+    value of what follows. `discount` may be one number."""
     return ret + discount * (1 - terminated) * next_value
 
 
 def greedy_value(target_q: Tensor, online_q: Tensor | None = None) -> Tensor:
-    """max_a Q'(s, a), `[B]` of `[B, n]`; with `online_q` double: the best action by that one, its worth by Q'."""
+    """max_a Q'(s, a), `[B]` of `[B, n]`; with `online_q`, double: Q' of the action best by Q."""
     if online_q is None:
         return target_q.amax(-1)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
@@ -74,15 +80,17 @@ def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Te
 
     rew: `[B, n]`, 0 after the last of `length` `[B]` steps.
     """
-    if rew.shape[1] == 1:                                                 # nothing to add up
+    if rew.shape[1] == 1:                                     # nothing to add up
         return rew[:, 0], torch.full_like(rew[:, 0], gamma)
     powers = gamma ** torch.arange(rew.shape[1], device=rew.device)
     return (rew * powers).sum(-1), gamma ** length
 
 
 def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.ndarray:
-    """(size x probability)^-beta, `[B]`, divided by the largest (Schaul et al. 2016, sec. 3.4): steps drawn k times too
-    often count a k-th, for beta = 1, and no step more than in full."""
+    """(size x probability)^-beta, `[B]`, divided by the largest (Schaul et al. 2016, sec. 3.4).
+
+    With beta = 1, a step that is drawn k times as often counts a k-th, and none more than in full.
+    """
     weights = (size * probability) ** -beta
     return (weights / weights.max()).astype(np.float32)
 
@@ -97,25 +105,26 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with DQN. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)
-    run = Run("dqn", cfg, env, resume)
+    run = Run("dqn", cfg, env, resume)                        # seeds torch: make networks after it
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8, max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
+    optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8,
+                         max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     replay = make_replay(cfg, env, (), np.int64)
     priorities = Priorities(replay.size, cfg.alpha) if cfg.prioritised else None
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     stats = Latest()
 
-    def loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor, length: Tensor,
-             weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor,
+             length: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
             ret, discount = n_step_return(rew, length, cfg.gamma)
             next_value = greedy_value(target(next_obs), policy(next_obs) if cfg.double else None)
-            y = td_target(ret, discount, terminated, next_value)          # [B]
+            q_target = td_target(ret, discount, terminated, next_value)   # [B]
         q = policy(obs).gather(-1, act[:, None]).squeeze(-1)              # [B]
-        loss = weight * huber_loss(q, y, reduction="none")
-        error = (q - y).detach().abs()
+        loss = weight * huber_loss(q, q_target, reduction="none")
+        error = (q - q_target).detach().abs()
         return loss.mean(), {"errors": error, "error": error.mean(), "q": q.detach().mean()}
 
     minimize = optimizer.minimizer(loss)
@@ -127,33 +136,37 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
             passed = run.steps / cfg.total_steps
-            policy.epsilon.fill_(max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)))
+            falling = 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon)
+            policy.epsilon.fill_(max(cfg.epsilon, falling))
             if run.steps < cfg.learning_starts:
                 policy.epsilon.fill_(1)
-            lr = cfg.lr * (1 - passed) if cfg.anneal else cfg.lr
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
-                replay.add(obs, act, *env.step(dist.to_env(act)))
+                replay.add(obs, act, env.step(dist.to_env(act)))
                 if priorities:
                     priorities.follow(replay)
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
+            lr = cfg.lr * (1 - passed) if cfg.anneal else cfg.lr
             if replay.count >= cfg.learning_starts:
-                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                for _ in range(run.updates_due(cfg.update_ratio)):
                     if priorities:
                         rows, probability = priorities.draw(run.rng, cfg.batch_size, replay.count)
                         beta = cfg.beta + passed * (1 - cfg.beta)
-                        weight = torch.from_numpy(importance_weights(probability, len(replay), beta)).to(run.device)
+                        weight = importance_weights(probability, len(replay), beta)       # [B]
+                        weight = torch.from_numpy(weight).to(run.device)
                     else:
-                        rows, weight = replay.draw(run.rng, cfg.batch_size), torch.ones((), device=run.device)
-                    stats.update(minimize(*replay.sample_n(rows, cfg.n_steps).to(run.device), weight, lr=lr))
+                        rows = replay.draw(run.rng, cfg.batch_size)
+                        weight = torch.ones((), device=run.device)
+                    batch = replay.sample_n(rows, cfg.n_steps).to(run.device)
+                    stats.update(minimize(*batch, weight, lr=lr))
                     if priorities:
                         priorities.set(rows, stats["errors"].cpu().numpy() + 1e-6)
                     if optimizer.steps % cfg.target_every == 0:
                         polyak(target_weights, weights, 1)
                     run.check_finite(loss=stats["loss"])
             if run.row_due:
-                run.log(q=stats["q"], error=stats["error"], loss=stats["loss"], grad_norm=stats["grad_norm"],
-                        epsilon=policy.epsilon, learning_rate=lr)
+                run.log(q=stats["q"], error=stats["error"], loss=stats["loss"],
+                        grad_norm=stats["grad_norm"], epsilon=policy.epsilon, learning_rate=lr)
         return run.result(policy)

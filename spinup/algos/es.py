@@ -1,18 +1,23 @@
 """Evolution strategies (Salimans et al. 2017, arXiv:1703.03864).
 
-Shake all weights at once, play a whole episode, keep more of the shakes that scored better. No backpropagation, no
-value function, no discount: an episode is one number F, so it does not matter when in it the reward came.
+Perturb all weights at once, play a whole episode, and move towards the perturbations that scored
+higher. It needs no backpropagation, no value function, no discount: an episode is one number F, so
+it does not matter when in it the reward came.
 
     eps_i ~ N(0, I)
-    grad E[ F(theta + sigma eps) ]  ~  1 / (2 n sigma) sum_i ( F(theta + sigma eps_i) - F(theta - sigma eps_i) ) eps_i
+    grad E[ F(theta + sigma eps) ]
+        ~  1 / (2 n sigma)  sum_i ( F(theta + sigma eps_i) - F(theta - sigma eps_i) ) eps_i
 
-with F replaced by its centred rank among all 2n: one lucky episode weighs little more than the next best (sec. 2.1).
+F is replaced by its centred rank among all 2n, so that one lucky episode weighs little more than
+the next best (sec. 2.1).
 
-A shake is known by its seed: processes that share nothing but returns can all take the same step (alg. 2). What they
-send does not grow with the network, and how many they are does not change a digit of the result.
+A perturbation is known by its seed: processes that share only returns can all take the same step
+(alg. 2). Their messages do not grow with the network, and their number does not change a digit of
+the result.
 
-For tasks with few weights, long horizons, rewards late; it needs many episodes, and fails where no random shake ever
-scores better than another. Differs from vpg.py by: noise in the weights instead of the actions.
+For few weights, long horizons and late rewards; it needs many episodes, and fails where no random
+perturbation ever scores better than another.
+Differs from vpg.py by: noise in the weights instead of the actions.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +29,16 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from spinup.core.fast.acting import NumpyMLPs
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import Actor
-from spinup.core.optim import FlatAdam
 from spinup.envs import make
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
+from spinup.runs.episodes import check_ends
 from spinup.runs.run import Result, Run
 from spinup.runs.workers import Follower, Workers
-from spinup.view.evaluate import check_ends
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 OBSERVATIONS = ("vectors",)
@@ -41,60 +46,65 @@ OBSERVATIONS = ("vectors",)
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    num_envs: Count = 16               # copies stepped together in each process; they do not change the result
-    pairs: Count = 32                  # shakes an update, each played with both signs; fewer are noisier (16-256)
-    sigma: Positive = 0.05             # size of a shake: below it nothing is seen, above it details are lost (.01-.1)
-    lr: Positive = 0.03                # step size of Adam (.005-.1)
-    weight_decay: NonNegative = 0.0    # share of the weights lost an update, times lr: else they outgrow the shakes
-    normalise_obs: bool = False        # running mean and deviation of observations: needed where their units differ
-    hidden: Widths = (32, 32)          # hidden layers; a shake of fewer weights shows more of each
-    workers: Count = 1                 # processes that play; under torchrun its own number counts instead
+    num_envs: Count = 16               # copies stepped together in each process; results stay equal
+    pairs: Count = 32                  # perturbations an update, each with both signs (16-256)
+    sigma: Positive = 0.05             # their size: small shows nothing, large blurs (.01-.1)
+    lr: Positive = 0.03                # learning rate of Adam (.005-.1)
+    weight_decay: NonNegative = 0.0    # share of the weights lost an update, times lr
+    normalise_obs: bool = False        # by running mean and deviation: needed where units differ
+    hidden: Widths = (32, 32)          # hidden layers; with fewer weights each one shows more
+    workers: Count = 1                 # processes that play; under torchrun its number counts
 
     def __post_init__(self):
         super().__post_init__()
         if self.compile:
-            raise UserError("es plays in numpy, and has no gradient step to compile; leave out --compile")
+            raise UserError("--compile does not work with es: it plays in numpy and computes no "
+                            "gradient; leave out --compile")
         if self.workers > self.pairs:
-            raise UserError(f"--pairs {self.pairs} cannot be shared among --workers {self.workers}; choose at most "
-                            f"{self.pairs}")
+            raise UserError(f"--pairs {self.pairs} cannot be shared among --workers {self.workers};"
+                            f" choose at most {self.pairs}")
 
 
 def perturbation(seed: int, theta: Tensor) -> Tensor:
-    """eps, standard normal, `[n]` like `theta`: the same wherever it is drawn on the same kind of device."""
+    """eps, standard normal, `[n]` like `theta`: the same on every device of one kind."""
     generator = torch.Generator(theta.device).manual_seed(seed)
     return torch.randn(theta.shape, generator=generator, device=theta.device, dtype=theta.dtype)
 
 
 def perturb(theta: Tensor, seed: int, sigma: float) -> Tensor:
-    """theta + sigma eps, `[n]`; a negative sigma gives the other of the pair."""
+    """theta + sigma eps, `[n]`; a negative sigma gives the other one of the pair."""
     return theta + sigma * perturbation(seed, theta)
 
 
 def centred_ranks(returns: np.ndarray) -> np.ndarray:
-    """-.5 for the worst to .5 for the best, `[...]` as the returns; equals share their ranks, so that they weigh
-    nothing.
-    """
+    """Ranks from -.5 for the worst to .5 for the best, `[...]` as the returns; equal returns share
+    their ranks, so that they weigh nothing."""
     return ((rankdata(returns) - 1) / (returns.size - 1) - 0.5).reshape(returns.shape)
 
 
 def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float) -> Tensor:
-    """The estimate above, of the shape of `theta`: of what `scores` `[n, 2]` say of the pairs of `seeds` `[n]`."""
+    """The estimate above, of the shape of `theta`, from the `scores` `[n, 2]` of the pairs that
+    `seeds` `[n]` stand for."""
     grad = torch.zeros_like(theta)
     for seed, (plus, minus) in zip(seeds.tolist(), scores, strict=True):
-        grad.add_(perturbation(seed, theta), alpha=float(plus - minus) / (2 * len(seeds) * sigma))
+        weight = float(plus - minus) / (2 * len(seeds) * sigma)
+        grad.add_(perturbation(seed, theta), alpha=weight)
     return grad
 
 
-def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float, seeds: np.ndarray) -> np.ndarray:
-    """One episode of each of the two policies that a seed stands for, both from the start that it also decides.
+def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float,
+         seeds: np.ndarray) -> np.ndarray:
+    """Play one episode with each of the two policies of a seed, which also decides their start.
 
-    Returns `[len(seeds), 2, 2 + 2 d]`: return, steps, and the sum and the sum of squares of the observations.
-    A copy that has ended takes the next policy at once: none waits for the longest episode. UserError for one without
-    an end.
+    Returns `[len(seeds), 2, 2 + 2 d]`: return, steps, and the sum and the sum of squares of the
+    observations. A copy that has ended takes the next policy at once: none waits for the longest
+    episode. UserError for an episode without an end.
     """
     d = len(env.obs[0])
-    told, actor, normalise = np.zeros((2 * len(seeds), 2 + 2 * d)), NumpyMLPs(policy.pi, env.num_envs), policy.view()
-    plays, waiting = np.full(env.num_envs, -1), iter(range(len(told)))    # who plays in which copy; -1: nobody
+    totals = np.zeros((2 * len(seeds), 2 + 2 * d))
+    actor, normalise = NumpyMLPs(policy.pi, env.num_envs), policy.view()
+    plays = np.full(env.num_envs, -1)                         # the policy in each copy; -1: none
+    waiting = iter(range(len(totals)))
 
     def begin(copy: int) -> None:
         plays[copy] = i = next(waiting, -1)
@@ -107,50 +117,57 @@ def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float, seeds: np.n
         begin(copy)
     while (busy := np.flatnonzero(plays >= 0)).size:
         obs = env.obs[busy].astype(np.float64)
-        step = env.step(policy.dist.to_env(policy.dist.mode(actor(normalise(env.obs)))))
-        told[plays[busy]] += np.concatenate([step.reward[busy, None], np.ones((len(busy), 1)), obs, obs * obs], 1)
-        check_ends(told[plays[busy], 1].max(), "this environment")
+        act = policy.dist.mode(actor(normalise(env.obs)))
+        step = env.step(policy.dist.to_env(act))
+        ones = np.ones((len(busy), 1))
+        totals[plays[busy]] += np.concatenate([step.reward[busy, None], ones, obs, obs * obs], 1)
+        check_ends(totals[plays[busy], 1].max(), "this environment")
         for copy in busy[(step.terminated | step.truncated)[busy]]:
             begin(copy)
-    return told.reshape(len(seeds), 2, 2 + 2 * d)
+    return totals.reshape(len(seeds), 2, 2 + 2 * d)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Actor:
-    """The policy; UserError for observations that are no vectors, or actions that no distribution serves."""
+    """The policy; UserError for observations or actions that it cannot serve."""
     size = vector_size(observation_space, "es")
-    return Actor(size, action_distribution(action_space, "es"), cfg.hidden, normalise=cfg.normalise_obs)
+    dist = action_distribution(action_space, "es")
+    return Actor(size, dist, cfg.hidden, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with evolution strategies. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with evolution strategies. `resume`: the folder of a run of the same settings
+    to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
     workers = Workers(cfg.workers, cfg)
-    run = Follower(cfg, resume) if workers.rank else Run("es", cfg, env, resume, whole_episodes=True)
+    run = (Follower(cfg, resume) if workers.rank else         # seeds torch: make networks after it
+           Run("es", cfg, env, resume, whole_episodes=True))
     policy = make_policy(cfg, env.observation_space, env.action_space)
     env.check_restart()
     optimizer = FlatAdam(policy.pi.parameters(), lr=cfg.lr, eps=1e-8)
-    theta = optimizer.flat                                                # [P]; the policy's weights are views of it
+    theta = optimizer.flat                                    # [P]; the weights are views of it
 
     with run, workers.together(train, cfg, resume):
         env.reset()
         run.keep(policy=policy, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Play: each process its share of the shakes; then all tell what became of theirs.
-            seeds = np.random.SeedSequence((cfg.seed, update)).generate_state(cfg.pairs)             # [n]
-            mine = torch.from_numpy(play(env, policy, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)]))
-            told = workers.share(mine, cfg.pairs)                         # [n, 2, 2 + 2 d]
-            returns, steps = told[..., 0].numpy(), told[..., 1].numpy()   # [n, 2]
-            env.finished = list(zip(returns.ravel().tolist(), steps.ravel().astype(int).tolist(), strict=True))
+            # Play: each process its share of the perturbations; then all exchange results.
+            seeds = np.random.SeedSequence((cfg.seed, update)).generate_state(cfg.pairs)  # [n]
+            mine = play(env, policy, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)])
+            totals = workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
+            returns, steps = totals[..., 0].numpy(), totals[..., 1].numpy()       # [n, 2]
+            lengths = steps.ravel().astype(int)
+            env.finished = list(zip(returns.ravel().tolist(), lengths.tolist(), strict=True))
             run.steps_each = int(steps.sum())
-            run.check_finite(observations=told[..., 2:], returns=told[..., 0])
+            run.check_finite(observations=totals[..., 2:], returns=totals[..., 0])
 
-            # Update: every process the same step, from the same numbers.
+            # Update: every process makes the same step, from the same numbers.
             theta.grad.copy_(-gradient(theta, seeds, centred_ranks(returns), cfg.sigma))
             theta.mul_(1 - cfg.lr * cfg.weight_decay)
             grad_norm = optimizer.step()
             if policy.normaliser is not None:
-                policy.normaliser.add(*told[..., 2:].sum((0, 1)).chunk(2), run.steps_each)
+                sums = totals[..., 2:].sum((0, 1)).chunk(2)
+                policy.normaliser.add(*sums, run.steps_each)
             if run.row_due:
                 run.log(return_std=returns.std(), grad_norm=grad_norm, weight_norm=theta.norm())
         return run.result(policy)

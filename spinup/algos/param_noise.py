@@ -1,22 +1,24 @@
-"""Parameter space noise for exploration (Plappert et al. 2018, arXiv:1706.01905), for DQN and for DDPG.
+"""Parameter space noise for exploration (Plappert et al. 2018, arXiv:1706.01905), for DQN and DDPG.
 
-Noise on actions dithers: what one step tries, the next takes back. Noise on the weights, drawn once an episode, makes a
-policy that is odd in the same way for the whole of it: in the same state it does the same, and goes far.
+Noise on actions dithers: the next step undoes the last one. Noise on the weights, drawn once an
+episode, changes the policy in the same way for all of it: in the same state it acts the same.
 
-    theta~ = theta + sigma eps,  eps ~ N(0, I) once an episode;  act by theta~, learn theta from the replay     (sec. 3)
-    sigma <- k sigma  if d(pi, pi~) < delta  else  sigma / k                                                  (eq. 8)
+    theta~ = theta + sigma eps,  eps ~ N(0, I) once an episode;
+             act by theta~, learn theta from the replay                                   (sec. 3)
+    sigma <- k sigma  if d(pi, pi~) < delta  else  sigma / k                              (eq. 8)
 
-How much a change of weights changes actions nobody knows beforehand, and it changes as one learns: so sigma follows the
-distance d in actions. It is delta = the deviation that Gaussian noise would have (DDPG), or that of a softmax of Q from
-one that is epsilon-greedy (DQN):
+How much a change of weights changes actions is not known beforehand, and it shifts with learning.
+So sigma follows a distance d of actions. Its target delta is the deviation that Gaussian noise on
+actions would have (DDPG), or the KL of a greedy from an epsilon-greedy policy (DQN):
 
-    DDPG: d = sqrt( E[ (mu(s) - mu~(s))^2 ] )          DQN: d = KL(softmax Q || softmax Q~), delta = -log(1 - e + e / n)
+    DDPG: d = sqrt( E[ (mu(s) - mu~(s))^2 ] )
+    DQN:  d = KL(softmax Q || softmax Q~),   delta = -log(1 - e + e / n)
 
 Layers are normalised, so that the same sigma disturbs each of them alike.
 
-For rewards that lie many right steps away; where they are dense, it is as good as noise on actions. It fails where no
-policy near this one goes there: the network, not the task, decides what is near. Differs from dqn.py and ddpg.py by:
-who acts.
+For rewards many right steps away; where rewards are dense, it is as good as noise on actions. It
+fails where no nearby policy gets there: the network, not the task, decides what is near.
+Differs from dqn.py and ddpg.py by: perturbed weights choose the actions.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -32,10 +34,11 @@ from torch.nn.utils import parameters_to_vector
 
 from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import greedy_value, td_target
+from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, QNetwork, frozen
-from spinup.core.distributions import NoisyAction
 from spinup.core.fast.acting import NumpyMLPs
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
 from spinup.runs.config import Count, Positive, ReplayConfig, Unit, Widths
@@ -48,142 +51,198 @@ OBSERVATIONS = ("vectors",)
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    noise: Literal["parameters", "actions"] = "parameters"     # where it is added; actions, for comparison
-    sigma: Positive = 0.05             # deviation of the weights' noise at the start; it then follows the actions
-    adapt_every: Count = 50            # steps between two looks at what the noise does to actions
-    adapt: Positive = 1.01             # factor by which sigma then changes; too large and it swings
-    action_noise: Positive = 0.2       # Box: deviation of actions, of range -1 to 1, that the noise is to make
-    epsilon: Unit = 0.1                # Discrete: share of random actions that the noise is to equal in the end
+    noise: Literal["parameters", "actions"] = "parameters"    # where it is added; actions: baseline
+    sigma: Positive = 0.05             # deviation of the weights' noise at the start; it is adapted
+    adapt_every: Count = 50            # steps between measurements of the distance in actions
+    adapt: Positive = 1.01             # factor by which sigma changes; too large and it oscillates
+    action_noise: Positive = 0.2       # Box: deviation of actions, of range -1 to 1, to be caused
+    epsilon: Unit = 0.1                # Discrete: share of random actions to match in the end
     explore: Unit = 0.5                # Discrete: share of the run in which that falls from 1
     learning_starts: Count = 1000      # steps before the first gradient step
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 1e-3                # step size of all networks (1e-4 to 1e-3)
-    tau: Unit = 0.01                   # share of the way that target networks go at each gradient step
+    lr: Positive = 1e-3                # learning rate of all networks (1e-4 to 1e-3)
+    tau: Unit = 0.01                   # share of the way targets go at each gradient step
     hidden: Widths = (64, 64)          # hidden layers, each normalised
 
 
 def adapted(sigma: float, distance: float, target: float, factor: float) -> float:
-    """Larger where the noise changed the actions less than it should, else smaller (eq. 8)."""
+    """The next sigma: larger where the noise changed actions too little, else smaller (eq. 8)."""
     return sigma * factor if distance < target else sigma / factor
 
 
 def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
-    """Root of the mean squared difference of actions `[B, k]` (appendix C): that of Gaussian noise is its deviation."""
+    """Root mean squared difference, `[]`, of actions `[B, k]` (appendix C)."""
     return (act - noisy).square().mean().sqrt()
 
 
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
-    """Mean over the batch of KL(softmax Q || softmax Q~), of `[B, n]`: of choices, since values may be of any size."""
+    """Mean KL(softmax Q || softmax Q~), `[]` of `[B, n]`: values may be of any scale."""
     log_pi = q.log_softmax(-1)
     return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
 
 
-def epsilon_distance(epsilon: float, n: int) -> float:
-    """KL of the greedy policy from the epsilon-greedy one: the distance that compares with it (appendix C)."""
-    return -float(np.log(1 - epsilon + epsilon / n))
+class ValueLearner:
+    """The DQN side, for Discrete: the network of values acts, and is perturbed."""
+
+    def __init__(self, cfg: Config, policy: QNetwork, target: QNetwork):
+        self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.advantage
+        self.optimizer = FlatAdam(self.network.parameters(), lr=cfg.lr, eps=1e-8,
+                                  compile=cfg.compile)
+        self.optimizers, self.action = {"optimizer": self.optimizer}, ((), np.int64)
+        self.learn_q, self.learn_pi = self.optimizer.minimizer(self.q_loss), None
+
+    def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
+               terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Double DQN's loss, `[]`, of a batch `[B, ...]`."""
+        with torch.no_grad():
+            next_value = greedy_value(self.target(next_obs), self.policy(next_obs))
+            q_target = td_target(rew, self.cfg.gamma, terminated, next_value)     # [B]
+        q = self.policy(obs).gather(-1, act[:, None]).squeeze(-1)                 # [B]
+        return huber_loss(q, q_target), {"q": q.detach().mean()}
+
+    def distance(self, outputs: Tensor, noisy: Tensor) -> Tensor:
+        """d, `[]`, of the network's outputs `[B, n]`."""
+        return value_distance(outputs, noisy)
+
+    def act(self, outputs: np.ndarray) -> np.ndarray:
+        """Greedy actions `[N]` for outputs `[N, n]`."""
+        return outputs.argmax(-1)
+
+    def wanted_distance(self, passed: float) -> float:
+        """delta when the share `passed` of the run is over: epsilon falls from 1 at first."""
+        cfg = self.cfg
+        epsilon = max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon))
+        self.policy.epsilon.fill_(epsilon)                    # for noise on actions, the baseline
+        return self.epsilon_distance(epsilon, self.policy.dist.n)
+
+    @staticmethod
+    def epsilon_distance(epsilon: float, n: int) -> float:
+        """KL of the greedy from the epsilon-greedy policy of n actions (appendix C)."""
+        return -float(np.log(1 - epsilon + epsilon / n))
 
 
-def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> QNetwork | ActorCritics:
+class ActorLearner:
+    """The DDPG side, for Box: the actor acts, and is perturbed; its critic is not."""
+
+    def __init__(self, cfg: Config, policy: ActorCritics, target: ActorCritics):
+        self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.pi
+        self.optimizer, self.q_optimizer = (
+            FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+            for net in (policy.pi, policy.q))
+        self.optimizers = {"optimizer": self.optimizer, "q_optimizer": self.q_optimizer}
+        self.action = (policy.dist.low.shape, np.float32)
+        self.learn_q = self.q_optimizer.minimizer(self.q_loss)
+        self.learn_pi = self.optimizer.minimizer(self.pi_loss)
+
+    def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
+               terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The critic's loss, `[]`, of a batch `[B, ...]`."""
+        with torch.no_grad():
+            next_act, _ = self.target.params(next_obs)                            # [B, k]
+            next_value = self.target.values(next_obs, next_act)[0]                # [B]
+            q_target = td_target(rew, self.cfg.gamma, terminated, next_value)     # [B]
+        q = self.policy.values(obs, act)                                          # [1, B]
+        return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
+
+    def pi_loss(self, obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The actor's loss, `[]`, of observations `[B, d]`."""
+        act, _ = self.policy.params(obs)
+        with frozen(self.q_optimizer.params):
+            return deterministic_policy_loss(self.policy.values(obs, act)).mean(), {}
+
+    def distance(self, outputs: Tensor, noisy: Tensor) -> Tensor:
+        """d, `[]`, of the actor's outputs `[B, k]`."""
+        params = self.policy.dist.params
+        return action_distance(params(outputs)[0], params(noisy)[0])
+
+    def act(self, outputs: np.ndarray) -> np.ndarray:
+        """Actions `[N, k]`, in -1 to 1, for the actor's outputs `[N, k]`."""
+        return self.policy.dist.params(outputs)[0]
+
+    def wanted_distance(self, passed: float) -> float:
+        """delta, the same through the whole run."""
+        return self.cfg.action_noise
+
+
+def make_policy(cfg: Config, observation_space: Space,
+                action_space: Space) -> QNetwork | ActorCritics:
     """Values of actions, or actor and critic; UserError for spaces that neither serves."""
     size = vector_size(observation_space, "param_noise")
     if isinstance(action_space, spaces.Box):
         dist = NoisyAction(*action_bounds(action_space, "param_noise"), cfg.action_noise)
         return ActorCritics(size, dist, cfg.hidden, critics=1, layer_norm=True)
-    return QNetwork((size,), number_of_actions(action_space, "param_noise"), cfg.hidden, layer_norm=True)
+    actions = number_of_actions(action_space, "param_noise")
+    return QNetwork((size,), actions, cfg.hidden, layer_norm=True)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with parameter noise. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with parameter noise. `resume`: the folder of a run of the same settings."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("param_noise", cfg, env, resume)
+    run = Run("param_noise", cfg, env, resume)                # seeds torch: make networks after it
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    discrete, dist, N, S = isinstance(policy, QNetwork), policy.dist, cfg.num_envs, cfg.update_every
-    acts = policy.advantage if discrete else policy.pi                    # the network that is shaken
-    optimizer = FlatAdam(acts.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-    q_optimizer = None if discrete else FlatAdam(policy.q.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-    replay = make_replay(cfg, env, *(((), np.int64) if discrete else (dist.low.shape, np.float32)))
-    shaken, probe = NumpyMLPs(acts, N), NumpyMLPs(acts, 1)                # one network for each copy, and one to look
+    side = ValueLearner if isinstance(policy, QNetwork) else ActorLearner
+    learner = side(cfg, policy, target)
+    dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
+    replay = make_replay(cfg, env, *learner.action)
+    perturbed = NumpyMLPs(learner.network, N)                 # a network for each copy
+    probe = NumpyMLPs(learner.network, 1)                     # and one to measure distances by
     q_stats, pi_stats = Latest(), Latest()
     noise = Latest(sigma=cfg.sigma)
 
-    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
-               terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        with torch.no_grad():
-            next_value = greedy_value(target(next_obs), policy(next_obs)) if discrete else (
-                target.values(next_obs, target.params(next_obs)[0])[0])
-            y = td_target(rew, cfg.gamma, terminated, next_value)         # [B]
-        if discrete:
-            q = policy(obs).gather(-1, act[:, None]).squeeze(-1)          # [B]
-            return huber_loss(q, y), {"q": q.detach().mean()}
-        q = policy.values(obs, act)                                       # [1, B]
-        return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
+    def perturb(nets: NumpyMLPs, i: int) -> None:
+        """Draw a theta~ for network i."""
+        theta = parameters_to_vector(learner.optimizer.params).detach().cpu().numpy()     # [P]
+        eps = run.rng.standard_normal(len(theta), np.float32)
+        nets.put(i, theta + float(noise["sigma"]) * eps)
 
-    def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        with frozen(q_optimizer.params):
-            return deterministic_policy_loss(policy.values(obs, policy.params(obs)[0])).mean(), {}
-
-    learn_q = (q_optimizer or optimizer).minimizer(q_loss)
-    learn_pi = None if discrete else optimizer.minimizer(pi_loss)
-
-    def shake(nets: NumpyMLPs, i: int) -> None:
-        """Give network i a theta~ of its own."""
-        theta = parameters_to_vector(optimizer.params).detach().cpu().numpy()                        # [P]
-        nets.put(i, theta + float(noise["sigma"]) * run.rng.standard_normal(len(theta), np.float32))
-
-    def distance(obs: Tensor) -> Tensor:
-        """How far the actions of a fresh theta~ are from those of theta."""
-        shake(probe, 0)
-        outputs, noisy = acts(obs), torch.from_numpy(probe(obs.cpu().numpy())).to(obs.device)
-        if discrete:
-            return value_distance(outputs, noisy)
-        return action_distance(dist.params(outputs)[0], dist.params(noisy)[0])
+    @torch.no_grad()
+    def measure(obs: Tensor) -> Tensor:
+        """Distance of a fresh theta~ from theta on observations `[B, d]`."""
+        perturb(probe, 0)
+        noisy = torch.from_numpy(probe(obs.cpu().numpy())).to(obs.device)
+        return learner.distance(learner.network(obs), noisy)
 
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, optimizer=optimizer, replay=replay, shaken=shaken, noise=noise,
-                 q_stats=q_stats, pi_stats=pi_stats, **({} if discrete else {"q_optimizer": q_optimizer}))
+        run.keep(policy=policy, target=target, replay=replay, perturbed=perturbed, noise=noise,
+                 q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers)
         for copy in range(N):
-            shake(shaken, copy)
+            perturb(perturbed, copy)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
-            passed = run.steps / cfg.total_steps
-            epsilon = max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon))
-            if discrete:
-                policy.epsilon.fill_(epsilon)
+            wanted = learner.wanted_distance(run.steps / cfg.total_steps)
             for draw in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
-                if cfg.noise == "actions":
-                    act = dist.sample(actor(obs), draw)
-                else:
-                    act = shaken(obs).argmax(-1) if discrete else dist.params(shaken(obs))[0]      # [N], or [N, k]
+                act = (dist.sample(actor(obs), draw) if cfg.noise == "actions" else
+                       learner.act(perturbed(obs)))                       # [N] or [N, k]
                 step = env.step(dist.to_env(act))
-                replay.add(obs, act, *step)
+                replay.add(obs, act, step)
                 for copy in np.flatnonzero(step.terminated | step.truncated):
-                    shake(shaken, copy)
+                    perturb(perturbed, copy)
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:
-                gradient_steps = int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)
-                for _ in range(gradient_steps):
+                obs = None
+                for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
-                    if not discrete:
-                        pi_stats.update(learn_pi(obs))
+                    batch = replay.sample(rows).to(run.device)
+                    obs, act, rew, next_obs, terminated, _ = batch
+                    q_stats.update(learner.learn_q(obs, act, rew, next_obs, terminated))
+                    if learner.learn_pi:
+                        pi_stats.update(learner.learn_pi(obs))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
                 if (run.steps + S) // cfg.adapt_every > run.steps // cfg.adapt_every:
-                    if not gradient_steps:                                # with a ratio below 1: no batch was drawn
-                        obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).to(run.device).obs
-                    with torch.no_grad():
-                        noise["distance"] = distance(obs)
-                    wanted = epsilon_distance(epsilon, dist.n) if discrete else cfg.action_noise
+                    if obs is None:                           # a ratio below 1: no batch was drawn
+                        obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).obs.to(run.device)
+                    noise["distance"] = measure(obs)
                     noise["sigma"] = adapted(noise["sigma"], noise["distance"], wanted, cfg.adapt)
             if run.row_due:
-                run.log(q=q_stats["q"], q_loss=q_stats["loss"], sigma=noise["sigma"], distance=noise["distance"],
-                        **({} if discrete else {"pi_loss": pi_stats["loss"]}))
+                pi_columns = {"pi_loss": pi_stats["loss"]} if learner.learn_pi else {}
+                run.log(q=q_stats["q"], q_loss=q_stats["loss"], sigma=noise["sigma"],
+                        distance=noise["distance"], **pi_columns)
         return run.result(policy)

@@ -1,16 +1,21 @@
-"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290; with learned temperature arXiv:1812.05905).
+"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
-The policy is paid for staying random: alpha times its entropy is part of the return. So it explores as far as the task
-allows, in each state as the critics see fit, and a target that averages over its actions is hard to exploit at a peak.
+The return includes alpha times the entropy of the policy. So the policy explores as far as the task
+allows, in each state as the critics see fit, and a target that averages over its actions is hard to
+exploit at a peak of Q.
 
-    y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),    a' ~ pi(.|s')     (eq. 2, 3)
-    L(pi)    = E[ alpha log pi(a|s) - min_i Q_i(s, a) ],    a = tanh(mean + std x noise), for its gradient      (eq. 9)
-    L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]         less entropy than wanted raises alpha (eq. 18)
+    y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),
+               a' ~ pi(.|s')                                                            (eq. 2, 3)
+    L(pi)    = E[ alpha log pi(a|s) - min_i Q_i(s, a) ],
+               a = tanh(mean + std x noise), for its gradient                              (eq. 9)
+    L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]
+               alpha rises while entropy is below its target                              (eq. 18)
 
-Equations are those of arXiv:1812.05905; like most implementations this one takes log alpha where eq. 18 has alpha.
+Equations are those of arXiv:1812.05905, which learns the temperature; like most implementations
+this one takes log alpha where eq. 18 has alpha.
 
-Differs from td3.py by: an actor whose own noise explores and smooths; entropy in the target and in the actor's loss; a
-temperature that is learned; no target actor, no delay.
+Differs from td3.py by: an actor whose own noise explores and smooths; entropy in the target and in
+the actor's loss; a learned temperature; no target actor, no delay.
 """
 import math
 from copy import deepcopy
@@ -25,9 +30,10 @@ from torch import Tensor, nn
 from spinup.algos.ddpg import squared_error
 from spinup.algos.dqn import td_target
 from spinup.algos.td3 import clipped_double_q
+from spinup.core.bounded import SquashedGaussian
 from spinup.core.critics import ActorCritics, frozen
-from spinup.core.distributions import SquashedGaussian
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, Entropy, Positive, ReplayConfig, Unit, Widths
@@ -40,28 +46,29 @@ OBSERVATIONS = ("vectors",)
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: the critic must have seen what is bad
+    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 1e-3                # step size of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way that target networks go at each gradient step
-    alpha: Positive = 1.0              # temperature at first: what a nat of entropy is worth in rewards
-    learn_alpha: bool = True           # adapt it to keep the entropy at `target_entropy`; otherwise it stays
-    target_entropy: Entropy = -1.0     # nats per action dimension, of range -1 to 1; uniform would be .69
+    lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
+    tau: Unit = 0.005                  # share of the way targets go at each gradient step
+    alpha: Positive = 1.0              # temperature at first: what a nat is worth in rewards
+    learn_alpha: bool = True           # adapt it to keep the entropy at `target_entropy`
+    target_entropy: Entropy = -1.0     # nats per action dimension, of range -1 to 1; uniform is .69
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
-    """min_i Q_i - alpha log pi, `[B]` of `[critics, B]` and `[B]`: what a state is worth by one draw (eq. 3)."""
+    """min_i Q_i - alpha log pi, `[B]` of `[critics, B]` and `[B]`: one draw of V(s) (eq. 3)."""
     return clipped_double_q(q) - alpha * logp
 
 
 def temperature_loss(log_alpha: Tensor, logp: Tensor, target_entropy: float) -> Tensor:
-    """-log alpha (log pi + target entropy), `[B]` of a number and `[B]`; only the temperature learns of it (eq. 18)."""
+    """-log alpha (log pi + target entropy), `[B]` of `[]` and `[B]` (eq. 18); its gradient reaches
+    the temperature alone."""
     return -log_alpha * (logp + target_entropy).detach()
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
-    """Actor and two critics; UserError for an action or observation space that SAC cannot serve."""
+    """Actor and two critics; UserError for an action or observation space SAC cannot serve."""
     dist = SquashedGaussian(*action_bounds(action_space, "sac"))
     policy = ActorCritics(vector_size(observation_space, "sac"), dist, cfg.hidden, critics=2)
     policy.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.alpha)))
@@ -72,30 +79,36 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with SAC. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("sac", cfg, env, resume)
+    run = Run("sac", cfg, env, resume)                        # seeds torch: make networks after it
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile) for params in (
-        [*policy.pi.parameters(), *[policy.log_alpha] * cfg.learn_alpha], policy.q.parameters()))
+    pi_params = list(policy.pi.parameters())
+    if cfg.learn_alpha:
+        pi_params.append(policy.log_alpha)                    # learned together with the actor
+    pi_optimizer, q_optimizer = (
+        FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+        for params in (pi_params, policy.q.parameters()))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * len(dist.low)
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
     q_stats, pi_stats = Latest(), Latest()
 
-    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
-               terminated: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor,
+               noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            next_act, next_logp = dist.sample_log_prob(policy.params(next_obs), noise)               # [B, k], [B]
-            next_value = soft_value(target.values(next_obs, next_act), next_logp, policy.log_alpha.exp())
-            y = td_target(rew, cfg.gamma, terminated, next_value)         # [B]
+            next_act, next_logp = dist.sample_log_prob(policy.params(next_obs), noise)
+            next_q = target.values(next_obs, next_act)                    # [2, B]
+            next_value = soft_value(next_q, next_logp, policy.log_alpha.exp())    # [B]
+            q_target = td_target(rew, cfg.gamma, terminated, next_value)  # [B]
         q = policy.values(obs, act)                                       # [2, B]
-        return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
+        return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        act, logp = dist.sample_log_prob(policy.params(obs), noise)
+        act, logp = dist.sample_log_prob(policy.params(obs), noise)       # [B, k], [B]
+        alpha = policy.log_alpha.exp().detach()
         with frozen(q_optimizer.params):
-            loss = -soft_value(policy.values(obs, act), logp, policy.log_alpha.exp().detach())       # eq. 9
+            loss = -soft_value(policy.values(obs, act), logp, alpha)      # eq. 9
         if cfg.learn_alpha:
             loss = loss + temperature_loss(policy.log_alpha, logp, target_entropy)
         return loss.mean(), {"entropy": -logp.detach().mean()}
@@ -103,29 +116,31 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
-                 q_stats=q_stats, pi_stats=pi_stats)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
+                 replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
-            # Collect.
+            # Collect. Critics take actions after tanh: these are stored.
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
-                act = np.tanh(dist.sample(actor(obs), noise))             # [N, k], in units of -1 to 1
+                act = dist.squash(dist.sample(actor(obs), noise))         # [N, k], in -1 to 1
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
-                replay.add(obs, act, *env.step(dist.rescale(act)))
+                replay.add(obs, act, env.step(dist.rescale(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:
-                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
-                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, torch.randn_like(act)))
+                    batch = replay.sample(rows).to(run.device)
+                    obs, act, rew, next_obs, terminated, _ = batch
+                    noise = torch.randn_like(act)
+                    q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
                     pi_stats.update(learn_pi(obs, torch.randn_like(act)))
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],
-                        pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"], entropy=pi_stats["entropy"],
-                        alpha=policy.log_alpha.exp().detach())
+                        pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"],
+                        entropy=pi_stats["entropy"], alpha=policy.log_alpha.exp().detach())
         return run.result(policy)

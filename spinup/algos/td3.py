@@ -1,13 +1,14 @@
 """Twin delayed deterministic policy gradient, TD3 (Fujimoto et al. 2018, arXiv:1802.09477).
 
-DDPG's critic errs upwards, its actor finds the place, and the target spreads the error. Three remedies:
+DDPG's critic errs upwards, its actor finds the place, and the target spreads the error. TD3 has
+three remedies:
 
-    y     = r + gamma (1 - terminated) min_i Q'_i(s', a~)            of two critics, the one that believes less (eq. 10)
-    a~    = clip( mu'(s') + clip(noise, -c, c), -1, 1 )              a peak in Q does not survive smoothing     (eq. 14)
-    L(mu) = -E[ Q_1(s, mu(s)) ]                                      only at every second step, and targets follow then
+    y     = r + gamma (1 - terminated) min_i Q'_i(s', a~)         the lower of two critics (eq. 10)
+    a~    = clip( mu'(s') + clip(noise, -c, c), -1, 1 )           smooths peaks of Q       (eq. 14)
+    L(mu) = -E[ Q_1(s, mu(s)) ]                                   every 2nd step, with the targets
 
-Differs from ddpg.py by: a second critic, and the smaller of both in the target; noise on the target's action; an actor
-and targets that are updated half as often.
+Differs from ddpg.py by: a second critic, and the lower of both in the target; noise on the target's
+action; an actor and targets that are updated half as often.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from torch import Tensor
 
 from spinup.algos.ddpg import deterministic_policy_loss, squared_error
 from spinup.algos.dqn import td_target
+from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, frozen
-from spinup.core.distributions import NoisyAction
-from spinup.core.optim import FlatAdam, Latest, polyak
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.optim import Latest, polyak
 from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
@@ -35,29 +37,29 @@ OBSERVATIONS = ("vectors",)
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: the critic must have seen what is bad
+    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 1e-3                # step size of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way that target networks go at each gradient step
-    explore_noise: NonNegative = 0.1   # deviation of the noise on actions, of range -1 to 1: nothing else explores
-    target_noise: NonNegative = 0.2    # noise on the target's actions: how wide a peak of Q must be to count
-    noise_clip: NonNegative = 0.5      # that noise is at most this
+    lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
+    tau: Unit = 0.005                  # share of the way targets go at each gradient step
+    explore_noise: NonNegative = 0.1   # deviation of noise on actions, of range -1 to 1
+    target_noise: NonNegative = 0.2    # noise on the target's actions: how far Q is smoothed
+    noise_clip: NonNegative = 0.5      # bound of that noise, so that targets stay near the action
     policy_delay: Count = 2            # gradient steps of the critics for each of the actor
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 
 def clipped_double_q(q: Tensor) -> Tensor:
-    """The least of the critics' values, `[B]` of `[critics, B]` (eq. 10): an error upwards must be in all of them."""
+    """Minimum over critics, `[B]` of `[critics, B]` (eq. 10): too high only where all are."""
     return q.amin(0)
 
 
 def smoothed_action(act: Tensor, noise: Tensor, clip: float) -> Tensor:
-    """The action and noise of at most `clip`, kept within the bounds, all `[B, k]` in -1 to 1 (eq. 14)."""
+    """The action plus clipped noise, kept within the bounds, all `[B, k]` in -1 to 1 (eq. 14)."""
     return (act + noise.clamp(-clip, clip)).clamp(-1, 1)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
-    """Actor and two critics; UserError for an action or observation space that TD3 cannot serve."""
+    """Actor and two critics; UserError for an action or observation space TD3 cannot serve."""
     dist = NoisyAction(*action_bounds(action_space, "td3"), cfg.explore_noise)
     return ActorCritics(vector_size(observation_space, "td3"), dist, cfg.hidden, critics=2)
 
@@ -66,23 +68,26 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with TD3. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
     env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("td3", cfg, env, resume)
+    run = Run("td3", cfg, env, resume)                        # seeds torch: make networks after it
     policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
-    pi_optimizer, q_optimizer = (FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-                                 for net in (policy.pi, policy.q))
+    pi_optimizer, q_optimizer = (
+        FlatAdam(net.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+        for net in (policy.pi, policy.q))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, dist.low.shape, np.float32)
     q_stats, pi_stats = Latest(), Latest()
 
-    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
-               terminated: Tensor, noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def q_loss(obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor, terminated: Tensor,
+               noise: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         with torch.no_grad():
-            next_act = smoothed_action(target.params(next_obs)[0], noise, cfg.noise_clip)            # [B, k]
-            y = td_target(rew, cfg.gamma, terminated, clipped_double_q(target.values(next_obs, next_act)))       # [B]
+            next_act, _ = target.params(next_obs)                         # [B, k]
+            next_act = smoothed_action(next_act, noise, cfg.noise_clip)
+            next_value = clipped_double_q(target.values(next_obs, next_act))      # [B]
+            q_target = td_target(rew, cfg.gamma, terminated, next_value)  # [B]
         q = policy.values(obs, act)                                       # [2, B]
-        return squared_error(q, y).mean(1).sum(), {"q": q.detach().mean()}
+        return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         act, _ = policy.params(obs)
@@ -92,23 +97,24 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer, replay=replay,
-                 q_stats=q_stats, pi_stats=pi_stats)
+        run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
+                 replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
             # Collect.
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
-                act = dist.sample(actor(obs), noise)                      # [N, k], in units of -1 to 1
+                act = dist.sample(actor(obs), noise)                      # [N, k], in -1 to 1
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
-                replay.add(obs, act, *env.step(dist.to_env(act)))
+                replay.add(obs, act, env.step(dist.to_env(act)))
 
             # Update: as many gradient steps as the ratio says, however many copies collect.
             if replay.count >= cfg.learning_starts:
-                for _ in range(int((run.steps + S) * cfg.update_ratio) - int(run.steps * cfg.update_ratio)):
+                for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    obs, act, rew, next_obs, terminated, _ = replay.sample(rows).to(run.device)
+                    batch = replay.sample(rows).to(run.device)
+                    obs, act, rew, next_obs, terminated, _ = batch
                     noise = cfg.target_noise * torch.randn_like(act)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))
                     if q_optimizer.steps % cfg.policy_delay == 0:

@@ -93,6 +93,7 @@ class Duels(VectorEnv):
     Attributes:
         reply: makes the opponents' moves; at first `random_move`.
         draw: from a number of games that begin to the numbers of their opponents; at first all 0.
+        rate: is given the opponents and results of the games that ended in a step, `[n]` each; at first None.
         opening: a game begins with up to so many random moves, each number as likely as another; at first 0.
         opponent: of each game `[N]`, by its number. seat: `[N]`, 0 where the learner begins.
     """
@@ -105,6 +106,7 @@ class Duels(VectorEnv):
         self.action_space = Discrete(self.game.num_actions)
         self.reply: Reply = random_move
         self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)
+        self.rate: Callable[[np.ndarray, np.ndarray], None] | None = None
         self.opening = 0
 
     def _reset(self) -> np.ndarray:
@@ -115,13 +117,15 @@ class Duels(VectorEnv):
 
     def _step(self, action: np.ndarray) -> Step:
         reward, over = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
-        action, last = np.asarray(action), self.obs
+        action, last, opponent = np.asarray(action), self.obs, self.opponent.copy()
         open_ = self.game.legal()[np.arange(self.num_envs), action]
         self._end(np.flatnonzero(~open_), -1, reward, over)
         moving = np.flatnonzero(open_)
         worth, ended = self.game.play(action[moving], moving)
         self._end(moving[ended], worth[ended], reward, over)
         self._answer(reward, over)
+        if self.rate is not None:
+            self.rate(opponent[over], reward[over])
         # Nothing follows the end of a game, so that what it shows there is never looked at.
         return Step(see(self.game), reward, over, np.zeros(self.num_envs, bool), last.copy() if over.any() else None)
 

@@ -10,20 +10,23 @@ from gymnasium import Env
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
 
 class GymVectorEnv(VectorEnv):
-    """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode."""
+    """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode.
 
-    def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int):
+    first: the first copy, where it was made already. seeds: of the copies, in place of those from `seed`.
+    """
+
+    def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int, first: Env | None = None,
+                 seeds: list[int] | None = None):
         super().__init__(num_envs)
-        self.envs = [make_one() for _ in range(num_envs)]
+        self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
-        self.seeds = [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs)]
-        self.why_not_saved = ""
+        self.seeds = seeds or copy_seeds(seed, num_envs)
 
     @property
     def can_save(self) -> bool:
@@ -62,10 +65,11 @@ class GymVectorEnv(VectorEnv):
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
         reward = np.empty(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        final_obs = None
+        final_obs, infos = None, []
         for i, env in enumerate(self.envs):
-            raw, earned, ended, cut, _ = env.step(to_native(self.action_space, action[i]))
+            raw, earned, ended, cut, info = env.step(to_native(self.action_space, action[i]))
             obs[i], reward[i] = self._see(raw), one_number(earned)
+            infos.append(info)
             if ended or cut:
                 terminated[i], truncated[i] = ended, cut
                 if final_obs is None:
@@ -74,7 +78,7 @@ class GymVectorEnv(VectorEnv):
                 obs[i] = self._begin(env)
             elif final_obs is not None:
                 final_obs[i] = obs[i]
-        return Step(obs, reward, terminated, truncated, final_obs)
+        return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def close(self) -> None:
         for env in self.envs:

@@ -1,59 +1,69 @@
 """One function that makes a vectorised, seeded environment, by the fastest path that exists for it."""
 import importlib
+import inspect
 import os
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
 from gymnasium import Env
 
+from spinup.envs.adapter import VectorAdapter
 from spinup.envs.atari import AtariVector, protocol
+from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
 from spinup.envs.gym import GymVectorEnv
-from spinup.envs.memory import TASKS, Memory, Tasks
+from spinup.envs.memory import Memory
 from spinup.envs.vector import VectorEnv
-from spinup.envs.worlds.boards import DUELS
-from spinup.envs.worlds.chain import CHAINS
-from spinup.envs.worlds.classic import CLASSIC
-from spinup.envs.worlds.grids import GRIDS, as_here
+from spinup.envs.workers import WorkerVectorEnv
+from spinup.envs.worlds import find_worlds
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, missing, zoo_ids
 from spinup.errors import UserError, nearest
 
-EnvSource = str | Callable[[], Env] | type[Game]
+EnvSource = str | Callable[..., Env | gymnasium.vector.VectorEnv] | gymnasium.vector.VectorEnv | type[Game]
 
 # Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
-OURS = CLASSIC | GRIDS | CHAINS | TASKS | DUELS                           # id -> what makes our copies of it
+WORLDS = find_worlds()                                                    # id -> the module that offers it
+OURS = {world: module.WORLDS[world] for world, module in WORLDS.items()}  # id -> the function that makes our copies
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
-def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **kwargs: Any) -> VectorEnv:
+def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0, exact: bool = True,
+         **kwargs: Any) -> VectorEnv:
     """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
 
     Args:
         env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), an id
-            of PettingZoo's ("classic/chess-v6"; see `spinup.envs.zoo`), a function that makes a Gymnasium environment
-            and is given `kwargs`, or a subclass of `spinup.envs.games.Game`.
+            of PettingZoo's ("classic/chess-v6"; see `spinup.envs.zoo`), "envpool:Id", a function that makes a
+            Gymnasium environment and is given `kwargs`, a vector environment of Gymnasium's interface or a function
+            that makes one (given `num_envs` where it has such a parameter), or a subclass of
+            `spinup.envs.games.Game`.
         num_envs: number of copies; where several agents act at once, of agents.
         seed: decides every random number in them.
+        workers: processes that step the copies of a Gymnasium environment, each a share of them; 0: this process.
         episodes: of a trial, where the learner remembers (`spinup.envs.memory.Memory`); 0: as it is.
+        exact: refuse a vector environment with another number of copies than `num_envs`; else take its own number.
         kwargs: settings of the environment itself, as for `gymnasium.make`; of an Atari game those of
             `spinup.envs.atari.AtariVector`.
 
     Classic control and some of MiniGrid's grids run in our own numpy copies, Atari games in ale-py's emulator, all
     else in Gymnasium's environments, one after the other.
-    UserError: no such environment (the nearest name is named), or a package is missing (the pip line is given).
+    UserError: no such environment (the nearest name is named), a package is missing (the pip line is given), a vector
+    environment with another number of copies, or `workers` for what steps its copies itself.
     """
     if episodes:
-        made = make(env, num_envs, seed, **kwargs)
-        if isinstance(made, Tasks) and episodes != made.episodes:
-            raise UserError(f"a trial of {env} has {made.episodes} episodes, not {episodes}; type --episodes "
-                            f"{made.episodes}, and --rollout-steps {made.trials.steps} for gradients through all of it")
-        return Memory(made, episodes)
+        return Memory(make(env, num_envs, seed, workers, **kwargs), episodes)
+    if workers:
+        return make_in_workers(env, num_envs, seed, workers, **kwargs)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return VectorAdapter(check_copies(env, num_envs, exact), seed, close_it=False)
     if isinstance(env, type) and issubclass(env, Game):
         return Duels(env, num_envs, seed)
+    if is_envpool(env):
+        return EnvPoolVector(env, num_envs, seed, **kwargs)
     if is_zoo(env):
         return make_zoo(find_zoo_id(env), num_envs, seed, **kwargs)
     if isinstance(env, str) and env not in OURS:
@@ -62,30 +72,81 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, episodes: int = 0, **
         return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
         return AtariVector(env, num_envs, seed, **kwargs)
+    if callable(env):
+        first = call(env, num_envs, **kwargs)
+        if isinstance(first, gymnasium.vector.VectorEnv):
+            return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
+        return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed, first)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
+
+
+def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
+    """The copies of a Gymnasium environment in processes of their own; see `make`. UserError: `env` is something else.
+    """
+    one_by_one = callable(env) and not (isinstance(env, type) and issubclass(env, Game))
+    if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
+        env = find_id(env)
+        one_by_one = not protocol(env) and (env not in OURS or bool(kwargs))
+    if not one_by_one:
+        raise UserError(f"--env-workers does not serve {env_name(env)}, which steps its copies all at once; leave it "
+                        "out")
+    return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
+
+
+def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
+    """What a function given as env makes; it is given `num_envs` where it has such a parameter."""
+    try:
+        takes_number = "num_envs" in inspect.signature(env).parameters
+    except (TypeError, ValueError):                                       # of some classes written in C
+        takes_number = False
+    return check_made(env(**({"num_envs": num_envs} if takes_number else {}) | kwargs))
+
+
+def check_made(made: Any) -> Any:
+    """UserError where a function given as env has made something else."""
+    if not isinstance(made, Env | gymnasium.vector.VectorEnv):
+        raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must return a "
+                        "gymnasium.Env or a gymnasium.vector.VectorEnv")
+    return made
+
+
+def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) -> gymnasium.vector.VectorEnv:
+    """The same; UserError where it has another number of copies than it should exactly have."""
+    if exact and env.num_envs != num_envs:
+        raise UserError(f"the vector environment has {env.num_envs} copies, and num_envs is {num_envs}; give "
+                        f"num_envs={env.num_envs}, or a function with a parameter num_envs that makes as many")
+    return env
 
 
 def make_one(env: EnvSource, **kwargs: Any) -> Env:
     """One plain Gymnasium environment, with its own time limit. UserError where it cannot be made, with what to type.
     """
     if callable(env):
-        made = env(**kwargs)
-        if not isinstance(made, Env):
-            raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must "
-                            "return a gymnasium.Env")
+        made = call(env, 1, **kwargs)
+        if isinstance(made, gymnasium.vector.VectorEnv):
+            made.close()
+            raise UserError("a single environment is needed here, and the function given as env returned a vector "
+                            "environment; let it return a gymnasium.Env")
         return made
+    if not isinstance(env, str):
+        raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, in "
+                        "place of a vector environment")
     env = find_id(env)
+    if is_envpool(env):
+        raise UserError(f"{env} has no pictures and cannot be drawn here; `spinup eval` plays it")
     if is_zoo(env):
         raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
     plug_in(env)
     if env not in gymnasium.registry:
-        instead = "`spinup play` plays against it" if env in DUELS else "`spinup eval` plays it"
+        is_game = isinstance(OURS[env](1, 0), Duels)
+        instead = "`spinup play` plays against it" if is_game else "`spinup eval` plays it"
         raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
         made = gymnasium.make(env, disable_env_checker=True, **kwargs)
-        return as_here(made) if env in GRIDS else made
+        as_here = getattr(WORLDS.get(env), "as_here", None)
+        return as_here(made) if as_here else made
     except (gymnasium.error.DependencyNotInstalled, ImportError) as error:
         if env.startswith(BOX2D):
             raise UserError(f"{env} needs Box2D; type: pip install 'spinup-rl[box2d]'") from None
@@ -103,6 +164,8 @@ def find_id(env: str) -> str:
     """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
     if is_zoo(env):
         return find_zoo_id(env)
+    if is_envpool(env):
+        return find_envpool_id(env)
     if own := [i for i in OURS if env in (i, i.rpartition("-v")[0])]:     # these need no other package
         return own[-1]
     package, _, name = env.rpartition(":")
@@ -168,6 +231,17 @@ def registered() -> list[str]:
     ids = {*gymnasium.registry, *OURS, *(i for i in zoo_ids() if not missing(i))}
     unmade = ("phys2d/", "tabular/", "GymV", *(() if find_spec("Box2D") else BOX2D))
     return sorted(i for i in ids if not i.startswith(unmade) and not outdated(i))
+
+
+def all_measures() -> dict[str, str]:
+    """The columns that environments add to `progress.csv`, with their meanings, of every class imported so far."""
+    found: dict[str, str] = {}
+    classes = [VectorEnv]
+    while classes:
+        kind = classes.pop()
+        found |= kind.MEASURES
+        classes += kind.__subclasses__()
+    return dict(sorted(found.items()))
 
 
 def outdated(env: str) -> bool:

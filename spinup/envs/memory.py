@@ -3,47 +3,11 @@ the learner is a trial, several episodes in the same task."""
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import Step, VectorEnv
-from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
-
-
-class Tasks(VectorEnv):
-    """`Trials` as an environment: N of them side by side, each step an observation of the state in one-hot form `[S]`.
-
-    Its episodes are those within a trial; when a trial's are over, new tasks are drawn for all copies at once.
-    """
-
-    def __init__(self, kind: type[Trials], sizes: tuple[int, ...], num_envs: int, seed: int):
-        super().__init__(num_envs)
-        self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(seed))
-        self.episodes = self.trials.steps // self.trials.horizon          # of a trial
-        self.observation_space = Discrete(self.trials.num_states)
-        self.action_space = Discrete(self.trials.num_actions)
-        self.seen = np.eye(self.trials.num_states, dtype=np.float32)
-
-    def _reset(self) -> np.ndarray:
-        return self.seen[self.trials.reset().numpy()]
-
-    def _step(self, action: np.ndarray) -> Step:
-        state, reward, done = (x.numpy() for x in self.trials.step(torch.as_tensor(action)))
-        ended, obs, final_obs = done.astype(bool), self.seen[state], None
-        if ended.any():                                                   # then it has, in all copies
-            final_obs = obs.copy()                                        # nothing follows: what it shows says nothing
-            if self.trials.clock == self.trials.steps:
-                obs = self._reset()
-        return Step(obs, reward, ended, np.zeros(self.num_envs, bool), final_obs)
-
-    def _save(self) -> dict[str, Any]:
-        state = {k: v.clone() for k, v in vars(self.trials).items() if isinstance(v, torch.Tensor)}
-        return {"tensors": state, "clock": self.trials.clock, "rng": self.trials.generator.get_state()}
-
-    def _load(self, state: dict[str, Any]) -> None:
-        vars(self.trials).update({k: v.clone() for k, v in state["tensors"].items()}, clock=state["clock"])
-        self.trials.generator.set_state(state["rng"])
+from spinup.errors import UserError
 
 
 class Memory(VectorEnv):
@@ -56,10 +20,15 @@ class Memory(VectorEnv):
     is and the last reward, m = k + 1.
 
     episodes: of a trial, which is an episode here; the clock of its last one ends it as any.
+    UserError: the environment's own trials have another number of episodes.
     """
 
     def __init__(self, env: VectorEnv, episodes: int):
         super().__init__(env.num_envs)
+        if env.trial_episodes not in (None, episodes):
+            raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
+                            f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
+                            "through all of it")
         action_distribution(env.action_space, "rl2")                      # or an error that says who can
         self.env, self.episodes, self.action_space = env, episodes, env.action_space
         self.size = vector_size(env.observation_space, "rl2")
@@ -93,7 +62,7 @@ class Memory(VectorEnv):
         cell = np.asarray(action) + (self.actions * self.env.obs.argmax(1) if self.tabular else 0)
         step = self.env.step(action)
         ended = step.terminated | step.truncated
-        self.env.finished.clear()                                         # its episodes; trials are counted here
+        self.env.take_finished()                                          # its episodes; trials are counted here
         self.played += ended
         over = self.played == self.episodes
         memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
@@ -108,7 +77,8 @@ class Memory(VectorEnv):
             final_obs[over, :self.size] = step.final_obs[over]
             obs[over] = self._first(step.obs)[over]
             self.played[over] = 0
-        return Step(obs, step.reward, step.terminated & over, step.truncated & over, final_obs)
+        return step._replace(obs=obs, terminated=step.terminated & over, truncated=step.truncated & over,
+                             final_obs=final_obs)
 
     def _seen(self, obs: np.ndarray, memory: np.ndarray) -> np.ndarray:
         return np.concatenate([obs, memory, np.zeros((self.num_envs, 1), np.float32)], 1, dtype=np.float32)
@@ -130,12 +100,3 @@ class Memory(VectorEnv):
     def _load(self, state: dict[str, Any]) -> None:
         self.env.load_state_dict(state["env"])
         self.played = np.asarray(state["played"]).copy()
-
-
-def _tasks(kind: type[Trials], *sizes: int):
-    return lambda num_envs, seed: Tasks(kind, sizes, num_envs, seed)
-
-
-TASKS = {**{f"Bandits-{arms}x{pulls}-v0": _tasks(Bandits, arms, pulls)
-            for arms in (5, 10, 50) for pulls in (10, 100, 500)},
-         **{f"TabularMDPs-{episodes}-v0": _tasks(TabularMDPs, episodes) for episodes in (10, 25, 50, 75, 100)}}

@@ -32,8 +32,9 @@ class Single(Env):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         step = self.env.step(np.asarray(action)[None])
+        info = dict(step.info[0]) if step.info else {}
         obs = step.obs if step.final_obs is None else step.final_obs
-        return obs[0].copy(), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), {}
+        return obs[0].copy(), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
 
     def render(self) -> Any:
         return None if self.game is None else self.game.render()

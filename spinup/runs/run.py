@@ -1,52 +1,41 @@
 """A training on environments: their episodes are its rows, and their state is in its checkpoint."""
+import math
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
 from spinup.envs.games import Duels
-from spinup.envs.make import env_name
+from spinup.envs.make import env_name, make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.worlds.boards import Board
-from spinup.machine import cores
+from spinup.errors import UserError
+from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
+from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
-from spinup.runs.policy import Policy, describe
+from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, statement
-from spinup.runs.training import Training, find_device
-from spinup.view.evaluate import evaluate
+from spinup.runs.result import Result
+from spinup.runs.training import Training
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
 
 
-@dataclass
-class Result:
-    """What a training returns.
-
-    Attributes:
-        policy: `policy.act(obs)` answers an observation.
-        progress: the columns of `progress.csv`.
-        directory: the run's folder.
-        status: "finished" or "interrupted".
-        returns: undiscounted returns of the last 100 training episodes.
-    """
-
-    policy: Policy
-    progress: dict[str, list[float]]
-    directory: Path
-    status: str
-    returns: list[float]
-
-    def __repr__(self) -> str:
-        mean = f"{np.mean(self.returns):.1f}" if self.returns else "none yet"
-        return (f"Result({self.status}, return of the last {len(self.returns)} episodes {mean}, "
-                f"{describe(self.directory)})")
+def make_env(cfg: BaseConfig) -> VectorEnv:
+    """The environments that a training is given, by its settings. UserError where these do not go together."""
+    if cfg.env_workers and getattr(cfg, "workers", 1) > 1:
+        raise UserError("--workers and --env-workers both start processes; leave out --env-workers")
+    if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
+        raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
+                        "environment, in place of the object")
+    return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
 
 
 class Run(Training):
@@ -75,11 +64,18 @@ class Run(Training):
         super().keep(**parts)
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
+    def updates_due(self, ratio: float) -> int:
+        """Gradient steps to make in the update under way, for `ratio` of them per environment step, whatever the size
+        of an update: over a run their sum is int(ratio x steps)."""
+        return int((self.steps + self.steps_each) * ratio) - int(self.steps * ratio)
+
     def result(self, module: nn.Module) -> Result:
         """End the run, and give the user the policy."""
         self.finish()
         progress = read_progress(self.directory) if self.rows else {}
-        return Result(self._policy(module), progress, self.directory, self.status, list(self.recent))
+        quality = progress[self.measure][-1] if progress else math.nan
+        return Result(self._policy(module), progress, self.directory, self.status, quality, self.measure,
+                      list(self.recent))
 
     def _policy(self, module: nn.Module) -> Policy:
         return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed,
@@ -108,9 +104,9 @@ class Run(Training):
         """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
         if not self.config.test_episodes:
             return {}
-        found = evaluate(self._policy(self.parts["policy"]), self.config.env, episodes=self.config.test_episodes,
-                         seed=self.config.seed)
-        return {"test_return": found.mean}
+        returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
+                                   seed=self.config.seed)
+        return {"test_return": float(np.mean(returns))}
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
 from spinup.runs.run import Result
 
@@ -144,7 +144,7 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             return step
 
         with monkeypatch.context() as patch:
-            patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)           # half of the time
+            patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)           # half of the time
             patch.setattr(algorithm, "make_policy", made)
             patch.setattr(algorithm, "deepcopy", copied)
             patch.setattr(algorithm, "make_replay", stored)

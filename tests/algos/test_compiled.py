@@ -1,4 +1,4 @@
-"""What is around a compiled update; whether the update itself is right, `tests/core/test_optim.py` asks."""
+"""What is around a compiled update; whether the update itself is right, `tests/core/fast/test_adam.py` asks."""
 import numpy as np
 import pytest
 import torch
@@ -17,7 +17,7 @@ def settings(monkeypatch, tmp_path):
 
 
 # Turned red by: the weights as they were when the optimiser was made.
-def test_parameter_noise_shakes_what_was_learned(settings, monkeypatch):
+def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
     put, seen = NumpyMLPs.put, []
     monkeypatch.setattr(NumpyMLPs, "put", lambda self, i, theta: (seen.append(np.array(theta)), put(self, i, theta)))
     result = param_noise("CartPole-v1", total_steps=1000, learning_starts=100, sigma=1e-6, lr=1e-3, **settings)
@@ -32,8 +32,8 @@ def test_sac_may_keep_its_temperature(settings, capsys):
     assert capsys.readouterr().out.count("compiled; with that, the first update took") == 1
 
 
-@pytest.mark.parametrize(("train", "words"), [(es, "es plays in numpy, and has no gradient step to compile"),
-                                              (rl2, "rl2 cannot be compiled")])
+@pytest.mark.parametrize(("train", "words"), [(es, "--compile does not work with es: it plays in numpy"),
+                                              (rl2, "--compile does not work with rl2: trial boundaries")])
 def test_who_cannot_compile_says_so(train, words, tmp_path):
     with pytest.raises(UserError, match=f"{words}.*; leave out --compile"):
         train("CartPole-v1", compile=True, log_dir=str(tmp_path))

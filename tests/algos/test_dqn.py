@@ -9,8 +9,15 @@ from spinup.algos import dqn
 from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
 from spinup.core.critics import QNetwork
 from spinup.core.distributions import EpsilonGreedy
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Priorities, Replay
+from spinup.envs.vector import Step
+
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 6144, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+        "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "explore": 0.5},
+    "tasks": {"discrete": {}, "image": {"batch_size": 32, "learning_starts": 128, "target_every": 20}}}
 
 
 # Turned red by: `terminated` for 1 - terminated; a discount on the rewards too.
@@ -132,8 +139,8 @@ def test_with_n_steps_a_reward_travels_n_times_as_fast():
     for t in range(length):                                               # one episode of a chain that pays at its end
         obs, led_to, end = (np.full((copies, 1), s, np.float32) for s in (t, t + 1, t + 1 == length))
         end = end[:, 0] > 0
-        replay.add(obs, np.zeros(copies, np.int64), np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
-                   ~end & False, led_to if end.any() else None)
+        replay.add(obs, np.zeros(copies, np.int64), Step(np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
+                                                         ~end & False, led_to if end.any() else None))
 
     def updates(n: int) -> int:
         batch = replay.sample_n(np.arange(len(replay)), n)

@@ -11,6 +11,13 @@ import spinup
 from spinup.algos import param_noise
 from spinup.core.fast.acting import NumpyMLPs
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 6144, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+        "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "noise": "parameters", "explore": 0.5,
+        "adapt_every": 8, "adapt": 1.05, "epsilon": 0.02},
+    "tasks": {"discrete": {}, "box": {"action_noise": 0.1}}}
+
 SPACES = {"dqn": Discrete(3), "ddpg": Box(np.float32([-1, 0]), np.float32([1, 10]))}
 
 
@@ -38,8 +45,9 @@ def test_distances_are_those_of_the_paper():
 def test_the_distance_of_epsilon_greedy_is_that_of_its_probabilities():
     greedy, epsilon = torch.tensor([1.0, 0, 0, 0]), 0.2
     mixed = (1 - epsilon) * greedy + epsilon / 4
-    assert param_noise.epsilon_distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
-    assert param_noise.epsilon_distance(0, 4) == 0 and param_noise.epsilon_distance(1, 4) == pytest.approx(math.log(4))
+    distance = param_noise.ValueLearner.epsilon_distance
+    assert distance(epsilon, 4) == pytest.approx(float((greedy * (greedy / mixed).log())[0]))
+    assert distance(0, 4) == 0 and distance(1, 4) == pytest.approx(math.log(4))
 
 
 def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch.Tensor:
@@ -53,8 +61,8 @@ def by_hand(weights: torch.Tensor, sizes: list[int], obs: torch.Tensor) -> torch
     return x
 
 
-# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the unshaken
-# network; a sigma that is not used.
+# Turned red by: noise drawn anew at each step, or once a run; the weights of another copy; actions of the
+# unperturbed network; a sigma that is not used.
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_copy_acts_with_its_own_weights_for_a_whole_episode(kind, watch, monkeypatch):
     given, put = {}, NumpyMLPs.put

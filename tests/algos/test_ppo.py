@@ -10,10 +10,17 @@ from spinup.algos import ppo
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
 from spinup.core.networks import ActorCritic
-from spinup.core.optim import FlatAdam
 from spinup.errors import UserError
+
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 32, "lr": 0.003},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {}},
+    "scores": "clipped_surrogate",
+    "cartpole": 475}
 
 CLIP, NAN = (0.2, 0.2), float("nan")
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
@@ -121,9 +128,15 @@ VALUES = [
 @pytest.mark.parametrize("value, old, target, clip, loss, slope", VALUES)
 def test_value_loss_by_hand(value, old, target, clip, loss, slope):
     v = double(value).requires_grad_()
-    got = value_loss(v, double(old), double(target), clip)
+    got = value_loss(v, double(target), old=double(old), clip=clip)
     got.sum().backward()
     assert got.item() == pytest.approx(loss) and v.grad.item() == pytest.approx(slope)
+
+
+# Turned red by: `old` asked for where nothing is clipped.
+def test_without_a_clip_no_old_values_are_needed():
+    value, target = double(1.0, 3.0), double(2.0, 1.0)
+    assert value_loss(value, target).tolist() == value_loss(value, target, old=7 * value).tolist() == [0.5, 2.0]
 
 
 # Turned red by: a mask that multiplies (NaN x 0 is NaN); a mask left out of the log ratio, or of the stats.
@@ -227,6 +240,21 @@ def test_annealing_and_target_kl(tmp_path):
     first, second = zip(annealed["value_loss"][:2], constant["value_loss"][:2], strict=True)
     assert first[0] == first[1] and second[0] != second[1]
     assert constant["epochs"] == [2] * 4 and stopped["epochs"] == [1] * 4
+
+
+# Turned red by: the KL of the last minibatch for the mean over the epoch's.
+@pytest.mark.parametrize("kls, epochs", [((0.1, 0.0), 1), ((0.0, 0.1), 1), ((0.029, 0.0), 2), ((0.0, 0.029), 2)])
+def test_an_update_ends_by_the_mean_kl_of_an_epoch(kls, epochs, tmp_path, monkeypatch):
+    calls = []
+
+    def told(*args):
+        loss, stats = clipped_surrogate(*args)
+        calls.append(len(calls))
+        return loss, {**stats, "kl": torch.tensor(kls[calls[-1] % 2])}
+
+    monkeypatch.setattr(ppo, "clipped_surrogate", told)
+    result = train(tmp_path, lambda: Noise(*NOISE["discrete"]), target_kl=0.01)
+    assert result.progress["epochs"] == [epochs] * 4 and len(calls) == 4 * 2 * epochs
 
 
 # Turned red by: the scaler left out. Rewards a thousand times larger then make values a thousand times larger.

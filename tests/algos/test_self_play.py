@@ -7,11 +7,18 @@ import torch
 from gymnasium.spaces import Box, Dict, MultiBinary
 
 import spinup
-from spinup.algos.self_play import Player, Pool, only_open, opponents
+from spinup.algos.self_play import Player, Pool, mask_illegal, opponents
 from spinup.envs import make
 from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
+
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"num_envs": 16, "total_steps": 16384, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
+        (32,)},
+    "tasks": {"game": {}},
+    "scores": "clipped_surrogate"}
 
 
 def player_of(board, moves, hidden, kernel=0, channels=1):
@@ -86,10 +93,10 @@ def test_ratings_follow_the_games():
     assert own < pool.own == paid.own
 
 
-def test_only_open_serves_arrays_and_tensors():
+def test_mask_illegal_serves_arrays_and_tensors():
     logits, obs = np.float32([[1, 2, 3]]), np.float32([[9, 1, 0, 1]])
-    np.testing.assert_array_equal(only_open(logits, obs), only_open(torch.tensor(logits), torch.tensor(obs)))
-    assert only_open(logits, obs)[0, 1] < -1e8 and only_open(logits, obs)[0, 2] == 3
+    np.testing.assert_array_equal(mask_illegal(logits, obs), mask_illegal(torch.tensor(logits), torch.tensor(obs)))
+    assert mask_illegal(logits, obs)[0, 1] < -1e8 and mask_illegal(logits, obs)[0, 2] == 3
 
 
 # Turned red by: opponents that only move at random, seats that do not change, versions taken at the wrong times.

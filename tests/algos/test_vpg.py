@@ -7,6 +7,14 @@ from spinup.algos.vpg import policy_gradient, value_loss
 from spinup.core.distributions import Categorical
 from spinup.errors import UserError
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 16, "lr": 0.01, "anneal": True},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"normalise_obs": True, "log_std": -1.5}, "image":
+        {"rollout_steps": 8, "value_epochs": 1}},
+    "scores": "policy_gradient",
+    "cartpole": 400}
+
 
 # Turned red by: the sign; no advantage.
 def test_policy_gradient_by_hand():
@@ -76,7 +84,7 @@ def test_masked_steps_are_not_in_the_loss():
 
 
 @pytest.mark.parametrize("settings, advice", [
-    ({"num_envs": 1, "rollout_steps": 1}, "a batch of one step cannot be whitened"),
+    ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
     ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
 def test_batches_that_cannot_be_used_are_refused(settings, advice):
     with pytest.raises(UserError, match=advice):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from spinup.core.bounded import NoisyAction, SquashedGaussian
 from spinup.core.critics import ActorCritics, QNetwork, duel, frozen
-from spinup.core.distributions import NoisyAction, SquashedGaussian
-from spinup.core.optim import FlatAdam
+from spinup.core.fast.adam import FlatAdam
 
 LOW, HIGH = [-1.0, 0.0], [1.0, 5.0]
 NETWORKS = {                                                              # shape of observations, hidden, dueling

@@ -4,14 +4,8 @@ import pytest
 import torch
 from torch import distributions as td
 
-from spinup.core.distributions import (
-    Categorical,
-    Certain,
-    DiagGaussian,
-    EpsilonGreedy,
-    NoisyAction,
-    SquashedGaussian,
-)
+from spinup.core.bounded import NoisyAction, SquashedGaussian
+from spinup.core.distributions import Categorical, Deterministic, DiagGaussian, EpsilonGreedy
 
 LOW, HIGH = np.array([-1.0, 0.0, -3.0], np.float32), np.array([1.0, 2.5, 0.5], np.float32)
 
@@ -317,9 +311,19 @@ def test_units_of_minus_1_to_1_are_the_bounds_of_each_dimension(kind):
 # Turned red by: a draw where none is wanted; a mean not clipped to the bounds, or not rescaled to them.
 def test_a_policy_without_randomness_does_the_likeliest():
     values = np.array([[0.1, 0.9, 0.3], [0.7, 0.2, 0.1]], np.float32)
-    greedy = Certain(Categorical((3,)))
+    greedy = Deterministic(Categorical((3,)))
     assert greedy.sample(values, greedy.noise(np.random.default_rng(0), (2,))).tolist() == [1, 0]
-    level = Certain(DiagGaussian([-1, 0], [1, 10]))
+    level = Deterministic(DiagGaussian([-1, 0], [1, 10]))
     act = level.mode(np.array([[0.5, 0.5], [3, -3]], np.float32))
     np.testing.assert_allclose(level.to_env(act), [[0.5, 7.5], [1, 0]])
     assert level.num_outputs == 2 and greedy.num_outputs == 3
+
+
+# Turned red by: `squash` without tanh; `to_env` that does not go through it: a replay would hold other actions than the
+# environment got.
+def test_a_squashed_action_is_what_the_environment_gets():
+    dist = SquashedGaussian([-1, 0], [1, 10])
+    u = np.float32([[-30, 0.3], [0, 2]])
+    assert np.abs(dist.squash(u)).max() <= 1 and dist.squash(u)[1, 0] == 0
+    np.testing.assert_allclose(dist.squash(u), np.tanh(u))
+    np.testing.assert_array_equal(dist.rescale(dist.squash(u)), dist.to_env(u))

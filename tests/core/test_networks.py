@@ -6,8 +6,8 @@ from torch import nn
 
 from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import SMALLEST_IMAGE, ActorCritic, BoardConvolution, NatureCNN, mlp
-from spinup.core.optim import FlatAdam
 
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
                  "box": DiagGaussian([-1.0, 0.0], [2.0, np.inf])}

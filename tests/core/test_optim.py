@@ -1,14 +1,11 @@
-"""FlatAdam beside torch's Adam, its compiled twin, and its checkpoints."""
-import copy
-
+"""Target networks that follow."""
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import mlp
-from spinup.core.optim import FlatAdam, polyak
-
-LR, CLIP = 3e-3, 0.7        # CLIP lies between the gradients of `batch`: some steps are clipped, some are not
+from spinup.core.optim import polyak
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -16,142 +13,12 @@ def network(seed: int = 0) -> nn.Sequential:
     return mlp([3, 16, 16, 2])
 
 
-def batch(step: int) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(step)
-    return torch.randn(8, 3, generator=generator), 10 ** (step % 3 - 1.0) * torch.randn(8, 2, generator=generator)
-
-
-def loss_of(net: nn.Module):
-    def loss(x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        error = (net(x) - y).square().mean()
-        return error, {"error": error.detach()}
-    return loss
-
-
-def flat_adam(net: nn.Module, **settings):
-    optimizer = FlatAdam(net.parameters(), lr=LR, max_grad_norm=CLIP, **settings)
-    return optimizer, optimizer.minimizer(loss_of(net))
-
-
-def numbers(stats: dict[str, Tensor]) -> dict[str, float]:
-    return {k: v.item() for k, v in stats.items()}
-
-
-def distance(a: nn.Module, b: nn.Module) -> float:
-    return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
-
-
-# Turned red by: no clip; a clip of each parameter by itself; eps 1e-8; no zero_ of the gradient; `lr` not used.
-def test_it_is_adam_with_a_clipped_gradient():
-    ours, theirs = network(), network()
-    _, minimize = flat_adam(ours)
-    adam = torch.optim.Adam(theirs.parameters(), lr=LR, eps=1e-5)
-    clipped = []
-    for step in range(20):
-        lr = None if step % 2 else LR * (1 - step / 20)
-        stats = minimize(*batch(step), lr=lr)
-        adam.zero_grad()
-        adam.param_groups[0]["lr"] = lr or LR
-        error, _ = loss_of(theirs)(*batch(step))
-        error.backward()
-        norm = nn.utils.clip_grad_norm_(theirs.parameters(), CLIP)
-        adam.step()
-        assert numbers(stats) == pytest.approx(
-            {"error": error.item(), "loss": error.item(), "grad_norm": norm.item()}, rel=1e-4)
-        assert distance(ours, theirs) < 1e-6
-        clipped.append(norm > CLIP)
-    assert {False, True} == {bool(c) for c in clipped}
-
-
-# Turned red by: one code for all, of which torch compiles no more than its limit of forms.
-@torch._dynamo.config.patch(recompile_limit=1)
-def test_as_many_networks_as_one_likes_are_compiled():
-    for width in (2, 3, 4):
-        net = torch.nn.Linear(width, 1)
-        adam = FlatAdam(net.parameters(), lr=LR, compile=True)
-        step = adam.minimizer(lambda x, net=net: (net(x).square().mean(), {}))
-        assert torch.isfinite(step(torch.ones(4, width))["loss"])
-
-
-# Some ten seconds. Turned red by: no bias correction of the second moment, or eps inside its root; no clip; a
-# `state_dict` without the steps of the compiled twin; a load that leaves `self.steps`.
-def test_compiled_is_eager_and_either_goes_on_from_the_others_checkpoint():
-    eager, compiled = network(), network()
-    (eager_adam, eager_step), (compiled_adam, compiled_step) = flat_adam(eager), flat_adam(compiled, compile=True)
-    for step in range(6):
-        lr = LR / (1 + step)
-        ours, theirs = compiled_step(*batch(step), lr=lr), eager_step(*batch(step), lr=lr)
-        assert numbers(ours) == pytest.approx(numbers(theirs), rel=1e-3)
-        assert distance(eager, compiled) < 1e-5
-
-    resumed = copy.deepcopy(compiled)                                     # compiled -> eager
-    resumed_adam, resumed_step = flat_adam(resumed)
-    resumed_adam.load_state_dict(compiled_adam.state_dict())
-    for step in range(6, 9):
-        compiled_step(*batch(step)), resumed_step(*batch(step))
-        assert distance(resumed, compiled) < 1e-5
-
-    for step in range(9, 12):                                             # eager -> compiled, into the running one
-        eager_step(*batch(step))
-    compiled.load_state_dict(eager.state_dict())
-    compiled_adam.load_state_dict(eager_adam.state_dict())
-    for step in range(12, 15):
-        compiled_step(*batch(step)), eager_step(*batch(step))
-        assert distance(eager, compiled) < 1e-5
-
-
-# Turned red by: `state_dict` without clones; a load that forgets the step, or either moment.
-def test_a_checkpoint_goes_on_to_the_bit():
-    kept = network()
-    kept_adam, kept_step = flat_adam(kept)
-    for step in range(5):
-        kept_step(*batch(step))
-    saved_net, saved_adam = copy.deepcopy(kept.state_dict()), kept_adam.state_dict()
-    for step in range(5, 10):
-        kept_step(*batch(step))
-
-    resumed = network(seed=1)
-    resumed_adam, resumed_step = flat_adam(resumed)
-    resumed_step(*batch(0))                                               # its own history must go
-    resumed.load_state_dict(saved_net)
-    resumed_adam.load_state_dict(saved_adam)
-    for step in range(5, 10):
-        resumed_step(*batch(step))
-    assert distance(kept, resumed) == 0
-
-
-# Turned red by: no test of where the gradients are; nothing would be learned, and nobody told.
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_gradients_cut_loose_are_noticed(set_to_none):
-    net = network()
-    _, minimize = flat_adam(net)
-    minimize(*batch(0))
-    net.zero_grad(set_to_none=set_to_none)
-    if set_to_none:
-        with pytest.raises(RuntimeError, match="zero_grad"):
-            minimize(*batch(1))
-    else:
-        minimize(*batch(1))                                               # zeroed in place: no harm
-
-
-# Turned red by: the check of dtype, or of requires_grad, left out: one would be cast, the other never learned.
-def test_what_it_cannot_hold_is_refused():
-    mixed = network()
-    mixed[0].double()
-    with pytest.raises(ValueError, match="one device and dtype"):
-        FlatAdam(mixed.parameters(), lr=LR)
-    frozen = network()
-    frozen[0].weight.requires_grad_(False)
-    with pytest.raises(ValueError, match="all trainable"):
-        FlatAdam(frozen.parameters(), lr=LR)
-
-
 # Turned red by: `1 - tau`; the other network moved; copies made for the views of FlatAdam's flat tensor; a copy at 1
 # that is off by a rounding.
 @pytest.mark.parametrize("tau", [0.0, 0.005, 0.5, 0.9, 1.0])
 def test_polyak_goes_its_share_of_the_way(tau):
     target, online = network(seed=1), network()
-    flat_adam(online)                                                     # its weights are views
+    FlatAdam(online.parameters(), lr=3e-3)                                # its weights are views
     goal = [p.detach().clone() for p in online.parameters()]
     expected = [p.detach().double() * (1 - tau) + g.double() * tau
                 for p, g in zip(target.parameters(), goal, strict=True)]

@@ -11,6 +11,7 @@ import torch
 from spinup.algos import dqn
 from spinup.algos.dqn import importance_weights
 from spinup.core.replay import Priorities, Replay, replay_bytes
+from spinup.envs.vector import Step
 
 SIZE = 50               # of replays here; three environments do not divide it
 
@@ -84,7 +85,7 @@ class World:
         for e in np.flatnonzero(ended):
             self.obs[e], self.at[e] = self.new(*self.shape), self.show(self.frames)
         for replay in replays:
-            replay.add(obs, act, self.obs, rew, terminated, truncated, led_to if ended.any() else None)
+            replay.add(obs, act, Step(self.obs, rew, terminated, truncated, led_to if ended.any() else None))
 
     def row(self, number: int) -> Event:
         return self.past[number % self.N][number // self.N]

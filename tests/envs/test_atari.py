@@ -182,7 +182,7 @@ def test_a_replay_gives_back_every_stack():
     replay = Replay(1200, 3, env.observation_space.shape, np.uint8, (), np.int64, env.frames)
     steps = []
     for obs, action, step in play(env, 300):
-        replay.add(obs, action, *step)
+        replay.add(obs, action, step)
         led_to = step.obs if step.final_obs is None else step.final_obs
         steps += [(obs[i], led_to[i], action[i], step.reward[i], step.terminated[i]) for i in range(3)]
     assert sum(end for *_, end in steps) > 20 and len(replay) == 900

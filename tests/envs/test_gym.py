@@ -1,5 +1,6 @@
 """What users' own environments may hold: it comes back as it was, or is named as what keeps them from being saved."""
 import enum
+import itertools
 from collections import defaultdict, namedtuple
 
 import gymnasium
@@ -8,6 +9,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs import make
+from spinup.envs.memory import Memory
+from spinup.envs.single import Single
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 
@@ -157,6 +160,85 @@ def test_what_cannot_be_saved_is_named(game, why):
     env = make(game, 2, 0)
     env.reset()
     assert not env.can_save and env.why_not_saved.startswith(why)
+
+
+class Unsafe(Game):
+    """Episodes of three steps; each tells its number, and copy 1 what the odd ones cost."""
+
+    def __init__(self, copy: int):
+        self.copy, self.t = copy, 0
+
+    def begin(self):
+        self.t = 0
+
+    def step(self, action):
+        self.t += 1
+        info = {"t": self.t, "copy": self.copy}
+        if self.copy == 1 and self.t % 2:
+            info["cost"] = 10.0 * self.t
+        return np.zeros(1, np.float32), 1.0, self.t == 3, False, info
+
+
+def unsafe(copies: int = 2):
+    """Copies 0, 1, ... of `Unsafe`, as a function that makes them in turn."""
+    numbers = itertools.count()
+    return make(lambda: Unsafe(next(numbers)), copies)
+
+
+# Turned red by: the info of the reset in place of that of the step which ended an episode; rows in another order.
+def test_each_copy_tells_what_its_step_told():
+    env = unsafe()
+    env.reset()
+    for t in (1, 2, 3, 1):
+        info = env.step(np.zeros(2, np.int64)).info
+        assert [(of["t"], of["copy"]) for of in info] == [(t, 0), (t, 1)]
+
+
+# Turned red by: costs of 0 where nothing ever reported one; None, or the last cost again, at a step without one;
+# another type; the total of one episode that runs on into the next; costs in another order than returns.
+def test_costs_are_counted_beside_returns():
+    safe = unsafe(1)
+    safe.reset()
+    assert [safe.step(np.zeros(1, np.int64)).cost for _ in range(4)] == [None] * 4
+    assert safe.take_finished() == [(3.0, 3)] and safe.finished_costs == [0.0]
+    env = unsafe()
+    env.reset()
+    costs = [env.step(np.zeros(2, np.int64)).cost for _ in range(4)]
+    assert [cost.tolist() for cost in costs] == [[0, 10], [0, 0], [0, 30], [0, 10]]
+    assert all(cost.dtype == np.float32 for cost in costs)
+    assert env.take_finished() == [(3.0, 3), (3.0, 3)] and env.finished_costs == [0.0, 40.0]
+    assert env.take_finished() == [] and env.finished_costs == []
+    env.reset()
+    for _ in range(3):
+        env.step(np.zeros(2, np.int64))
+    env.take_finished()
+    assert env.finished_costs == [0.0, 40.0]
+
+
+# Turned red by: the cost of an open or of a finished episode not saved; whether costs are reported not saved.
+def test_costs_are_saved():
+    env, fresh = unsafe(), unsafe()
+    for each in env, fresh:
+        each.reset()
+    for _ in range(4):
+        env.step(np.zeros(2, np.int64))
+    fresh.load_state_dict(env.state_dict())
+    assert fresh.step(np.zeros(2, np.int64)).cost.tolist() == [0, 0]
+    fresh.step(np.zeros(2, np.int64))
+    assert fresh.take_finished() == [(3.0, 3)] * 4 and fresh.finished_costs == [0.0, 40.0] * 2
+
+
+# Turned red by: a wrapper that drops costs and infos.
+def test_costs_and_infos_reach_who_looks_through_a_wrapper():
+    memory = Memory(unsafe(), 2)
+    memory.reset()
+    for _ in range(6):
+        step = memory.step(np.zeros(2, np.int64))
+    assert step.cost.tolist() == [0, 30] and step.info[1] == {"t": 3, "copy": 1, "cost": 30.0}
+    assert memory.take_finished() == [(6.0, 6)] * 2 and memory.finished_costs == [0.0, 80.0]
+    game = Single(unsafe(1))
+    game.reset()
+    assert game.step(0)[-1] == {"t": 1, "copy": 0}
 
 
 class Odd(gymnasium.Env):

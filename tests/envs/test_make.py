@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from spinup.envs import make
-from spinup.envs.make import OURS, env_name, find_id, registered
+from spinup.envs import make, worlds
+from spinup.envs.make import OURS, all_measures, env_name, find_id, registered
 from spinup.envs.spaces import action_distribution
-from spinup.envs.worlds.classic import CLASSIC
+from spinup.envs.worlds.classic import WORLDS as CLASSIC
 from spinup.errors import UserError
 
 
@@ -117,6 +117,30 @@ def test_an_id_without_version_is_the_newest(registry):
 def test_misspelt_ids_are_answered_with_the_nearest(typed, meant):
     with pytest.raises(UserError, match=f"no environment '{typed}'. Did you mean '{meant}"):
         make(typed)
+
+
+# Turned red by: worlds listed by hand; a module without WORLDS asked for them; the second of two with one id taken.
+def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
+    path = [str(tmp_path), *worlds.__path__]
+    monkeypatch.setattr(worlds, "__path__", path)
+    for name in ("a_new_world", "another_world"):
+        monkeypatch.delitem(sys.modules, f"spinup.envs.worlds.{name}", raising=False)
+    (tmp_path / "a_new_world.py").write_text("from functools import partial\n"
+                                             "from spinup.envs.worlds.chain import Chain\n"
+                                             "WORLDS = {'Link-v0': partial(Chain, 3, False)}\n")
+    found = worlds.find_worlds()
+    assert {*found} == {*OURS, "Link-v0"} and found["Link-v0"].WORLDS["Link-v0"](2, 0).reset().shape == (2, 3)
+    (tmp_path / "another_world.py").write_text("WORLDS = {'Link-v0': None}\n")
+    with pytest.raises(ValueError, match="another_world and .*a_new_world both offer Link-v0"):
+        worlds.find_worlds()
+
+
+# Turned red by: a column without a description, or described where it is not given; those of a parent left out.
+def test_the_measures_of_a_world_are_described_beside_it():
+    for name in OURS:
+        env = make(name, 2, 0)
+        assert env.measures().keys() == env.MEASURES.keys(), name
+    assert all_measures().keys() >= {"cells", "watching"} and all(all_measures().values())
 
 
 # Turned red by: the package not looked for; a line that a shell would expand, for want of quotes.

@@ -84,7 +84,7 @@ def play(env: VectorEnv, steps: int, seed: int) -> list[tuple]:
         action = rng.integers(space.n, size=2) if isinstance(space, Discrete) else \
             rng.uniform(space.low, space.high, (2, *space.shape)).astype(np.float32)
         step = env.step(action)
-        shown.append((*(np.copy(x) for x in step if x is not None), env.episode_length.copy(), env.take_finished()))
+        shown.append((*(np.copy(x) for x in step[:5] if x is not None), env.episode_length.copy(), env.take_finished()))
     return shown
 
 

@@ -26,7 +26,7 @@ def test_a_duel_in_pettingzoo_is_the_same_as_on_our_board(ours, theirs):
     np.testing.assert_array_equal(one.reset(), other.reset())
     for _ in range(120):
         action = random_actions(one, rng)
-        for a, b in zip(one.step(action), other.step(action), strict=True):
+        for a, b in zip(one.step(action)[:5], other.step(action)[:5], strict=True):
             np.testing.assert_array_equal(a, b)
     assert len(one.take_finished()) > 8
 
@@ -43,7 +43,8 @@ def test_games_of_cards_are_saved_in_the_middle():
     results = set()
     for _ in range(30):
         action = random_actions(one, rng)
-        for a, b in zip(step := one.step(action), other.step(action), strict=True):
+        step = one.step(action)
+        for a, b in zip(step[:5], other.step(action)[:5], strict=True):
             np.testing.assert_array_equal(a, b)
         results |= set(step.reward[step.terminated].tolist())
     assert len(results) > 2

@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spinup.view import plots
+from spinup.runs import curve
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
@@ -15,7 +15,7 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
     def make(**settings: object) -> str:
         import llm
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plots, "draw_curve", lambda directory: None)
+            patch.setattr(curve, "draw_curve", lambda directory: None)
             folder = tmp_path_factory.mktemp("model")
             return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
     return make
@@ -30,4 +30,4 @@ def beginner(make_model) -> str:
 @pytest.fixture
 def undrawn(monkeypatch) -> None:
     """Runs in this process draw no curve, which takes longer than they do."""
-    monkeypatch.setattr(plots, "draw_curve", lambda directory: None)
+    monkeypatch.setattr(curve, "draw_curve", lambda directory: None)

@@ -5,24 +5,24 @@ import math
 import re
 import shutil
 import sys
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
 import torch
 
 import llm
+from llm.bench.pictures.names import picture_names
 from llm.config import LanguageConfig
+from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
-from spinup.cli import METHODS, PICTURES, TASKS
-from spinup.runs.config import Range, comments, flag
+from spinup.registry import algorithms
+from spinup.runs import curve as picture
+from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
-from spinup.runs.presets import read_presets
-from spinup.view import plots
 from spinup.view.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
@@ -30,6 +30,8 @@ REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
 NEEDS = {"kl_target": {"kl_coef": 0.1}}                                   # settings that another must go with
+ALL = algorithms("llm")
+METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
 
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40,
@@ -202,8 +204,8 @@ def limits_of(hint: Any) -> list[Range] | None:
 @pytest.mark.parametrize("path", FAMILIES)
 def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     config, method = import_module(path).Config, FAMILIES[path]
-    hints, reasons = get_type_hints(config, include_extras=True), comments(config)
-    assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {f.name for f in fields(config)}
+    hints, reasons = types_of(config), comments(config)
+    assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {*settings_of(config)}
     for field, hint in hints.items():
         assert len(reasons[field].split()) >= 4 and reasons[field].lower() != field.replace("_", " ")
         if get_origin(hint) is Literal:
@@ -222,7 +224,7 @@ def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
     said = re.split(r"[\s,;`.]+", helps[0].out)
-    assert {*METHODS, *TASKS, *PICTURES, "chat", "export", "grid"} <= set(said)
+    assert {*METHODS, *task_names(), *picture_names(), "chat", "export", "grid"} <= set(said)
     assert "spinup llm METHOD" in cli("--help").out
 
 
@@ -230,12 +232,12 @@ def test_help_names_every_method_task_and_picture(cli):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     done = cli("llm", method, "--help")
-    module = import_module(METHODS[method])
+    module = ALL[method].load()
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {method} ") and done.err == ""
     said = " ".join(done.out.split())
     for field, comment in comments(module.Config).items():
         assert f"{flag(field)} " in said and " ".join(comment.split()) in said, field
-        default = module.METHODS[method].get(field, getattr(module.Config, field))
+        default = ALL[method].settings.get(field, getattr(module.Config, field))
         shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(str(default))}\]"
         assert default == "" or re.search(shown, said), field
     assert tree() == []
@@ -272,7 +274,7 @@ def test_the_first_line_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
     words += ["--total-steps", 1, "--model", beginner]
     for method in "dapo", "grpo":
-        presets = read_presets(import_module(METHODS[method]))
+        presets = ALL[method].presets
         fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # its own before all's
         assert cli("llm", method, *words).out.startswith(f"preset: {fitting[0]}\n")
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none\n")
@@ -364,7 +366,7 @@ def learned(make_model, tmp_path_factory) -> dict[str, str]:
     """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
     settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "draw_curve", lambda directory: None)
+        patch.setattr(picture, "draw_curve", lambda directory: None)
         settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
                      "log_dir": str(tmp_path_factory.mktemp("learned"))}
         judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory

@@ -592,7 +592,7 @@ def test_a_value_function_begins_as_the_policy_and_says_0(train_ppo, beginner):
 def judge(beginner, tmp_path_factory):
     """The folder of a small reward model for the task."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
+        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)
         patch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
         result = llm.reward_model(**TINY, reward=worth, model=beginner, preset="none", total_steps=3, pairs=16, batch=8,
                                   calibration=64, log_dir=str(tmp_path_factory.mktemp("judge")))

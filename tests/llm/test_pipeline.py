@@ -9,8 +9,8 @@ import pytest
 
 import llm
 from llm import preferences
+from llm.cli import STAGES
 from llm.run import Run
-from spinup.cli import STAGES
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
@@ -46,7 +46,7 @@ def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
+        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)
         result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
     assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24

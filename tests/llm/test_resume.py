@@ -14,8 +14,8 @@ RUN = Path("runs/x/x_s1")
 WORDS = ["--task", "reverse:length=2,symbols=10", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--exp-name", "x"]
 LEARNING = [*WORDS, "--prompts", 4, "--samples", 4, "--reward", "score.py:early", "--lr", 0.01]
-# Rows stand for three updates, checkpoints for seven, so that most of these fall within a row.
-LONG = ["--total-steps", 120, "--checkpoint-steps", 7]
+# Rows stand for two updates, checkpoints for seven, so that every other one falls within a row.
+LONG = ["--total-steps", 80, "--checkpoint-steps", 7]
 KILLED = {                                                                # words, and kills
     "sft": (["sft", *WORDS, "--batch", 8, "--demonstrations", 50], 1),
     "reinforce": (["reinforce", *LEARNING], 1),                           # which has a running mean
@@ -45,7 +45,7 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
     assert curve(tmp_path / RUN) == expected
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
     finished = cli("resume", RUN)
-    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 120 steps; `spinup watch {RUN}` shows it\n")
+    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 80 steps; `spinup watch {RUN}` shows it\n")
 
 
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 from spinup.core.replay import Replay, replay_bytes
 from spinup.envs import VectorEnv
+from spinup.envs.vector import Step
 from spinup.errors import UserError
 from spinup.runs import replay as module
 from spinup.runs.checkpoint import load_checkpoint
@@ -75,7 +76,7 @@ class World:
         act, rew = self.rng.standard_normal((self.num_envs, 2)), self.rng.standard_normal(self.num_envs)
         terminated, truncated = self.rng.random((2, self.num_envs)) < 0.1
         final = self.observe() if (terminated | truncated).any() else None
-        replay.add(self.observe(), act, self.observe(), rew, terminated, truncated, final)
+        replay.add(self.observe(), act, Step(self.observe(), rew, terminated, truncated, final))
 
 
 def contents(replay: Replay) -> list[np.ndarray]:
@@ -172,7 +173,7 @@ PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "-
     ids=["dqn", "td3", "sac"])
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(words, size, cadence, killed, cli, curve,
                                                                               tmp_path):
-    words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 1200]
+    words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 800]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, RUN, len(expected), 1, words[0])

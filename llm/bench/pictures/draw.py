@@ -67,7 +67,7 @@ def figure(out: Path, width: float, height: float) -> Iterator[Any]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from spinup.view.plots import STYLE, render
+    from spinup.runs.curve import STYLE, render
     with rc_context(STYLE):
         made = Figure((width, height), layout="constrained")
         yield made

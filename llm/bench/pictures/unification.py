@@ -15,9 +15,10 @@ from llm.bench.pictures.draw import WORKERS, conclude, figure
 from llm.tasks.testbed import TabularPolicy, Testbed, total_variation
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import whiten
-from spinup.core.optim import FlatAdam, step_size
+from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.view.plots import COLOURS
 

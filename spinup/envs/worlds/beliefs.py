@@ -66,5 +66,6 @@ def dirichlet(concentration: Tensor, generator: Generator) -> Tensor:
 
     `torch.distributions` takes no generator: its draws would depend on what else has drawn from the global one.
     """
+    # Plain: torch.distributions.Gamma(concentration, 1).sample()
     gamma = torch._standard_gamma(concentration, generator=generator)
     return gamma / gamma.sum(-1, keepdim=True)

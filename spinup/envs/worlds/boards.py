@@ -123,4 +123,4 @@ class ConnectFour(Board):
 
 
 BOARDS: dict[str, type[Board]] = {"tictactoe": TicTacToe, "connect_four": ConnectFour}
-DUELS = {"TicTacToe-v0": partial(Duels, TicTacToe), "ConnectFour-v0": partial(Duels, ConnectFour)}
+WORLDS = {"TicTacToe-v0": partial(Duels, TicTacToe), "ConnectFour-v0": partial(Duels, ConnectFour)}

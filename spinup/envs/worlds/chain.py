@@ -62,5 +62,5 @@ class Chain(VectorEnv):
         self.state = np.asarray(state["state"]).copy()
 
 
-CHAINS = {f"Chain{'Permuted' * permuted}-{n}-v0": partial(Chain, n, permuted)
+WORLDS = {f"Chain{'Permuted' * permuted}-{n}-v0": partial(Chain, n, permuted)
           for permuted in (False, True) for n in (10, 20, 40, 60, 80, 100)}

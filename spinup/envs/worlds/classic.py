@@ -275,5 +275,5 @@ def _without_velocities(**kwargs: Any) -> Env:
 
 
 gymnasium.register("StatelessCartPole-v0", _without_velocities, max_episode_steps=StatelessCartPole.limit)
-CLASSIC = {"CartPole-v1": CartPole, "StatelessCartPole-v0": StatelessCartPole, "Acrobot-v1": Acrobot,
-           "MountainCar-v0": MountainCar, "MountainCarContinuous-v0": MountainCarContinuous, "Pendulum-v1": Pendulum}
+WORLDS = {"CartPole-v1": CartPole, "StatelessCartPole-v0": StatelessCartPole, "Acrobot-v1": Acrobot,
+          "MountainCar-v0": MountainCar, "MountainCarContinuous-v0": MountainCarContinuous, "Pendulum-v1": Pendulum}

@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from spinup.core.fast.acting import NumpyMLP, NumpyMLPs
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import mlp
-from spinup.core.optim import FlatAdam
 
 
 # Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.

@@ -6,7 +6,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step
-from spinup.envs.worlds.classic import CLASSIC
+from spinup.envs.worlds.classic import WORLDS as CLASSIC
 
 # Towards the goal is where this plane says, so that episodes end in either way.
 PUSH = {"CartPole-v1": [0.1, 0.2, 1, 0.5], "StatelessCartPole-v0": [0, 1],
@@ -200,7 +200,7 @@ def test_what_was_returned_is_never_written_to_again(id):
     first = env.reset()
     kept, copies, rng = [first], [first.copy()], np.random.default_rng(0)
     for _ in range(400):
-        parts = [part for part in env.step(act(rng, id, env)) if part is not None]
+        parts = [part for part in env.step(act(rng, id, env))[:5] if part is not None]
         kept += parts
         copies += [part.copy() for part in parts]
     assert all(np.array_equal(a, b) for a, b in zip(kept, copies, strict=True))

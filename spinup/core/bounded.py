@@ -1,0 +1,141 @@
+"""Distributions of actions in a box of finite bounds, which an algorithm sees as -1 to 1.
+
+For methods whose critics take actions as inputs: they store and judge actions in -1 to 1, and
+`rescale` turns these into the environment's units. The interface is that of
+`spinup.core.distributions`.
+"""
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from spinup.core.distributions import Array, float32_bounds, normal_log_prob, shift_scale
+
+
+class _Bounded:
+    """A box of finite bounds."""
+
+    def __init__(self, low: ArrayLike, high: ArrayLike):
+        self.low, self.high = float32_bounds(low, high)
+        self._middle = self.high / 2 + self.low / 2
+        self._half = self.high / 2 - self.low / 2
+        if not (np.isfinite(self._half) & (self._half > 0)).all():
+            raise ValueError(f"finite bounds are needed, low < high, not low={low}, high={high}")
+        self.log_volume = float(np.log(self._half.astype(np.float64)).sum())
+
+    def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Standard normal, float32 `[*shape, k]`."""
+        return rng.standard_normal((*shape, len(self.low)), np.float32)
+
+    def uniform(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Uniform draws from -1 to 1, float32 `[*shape, k]`."""
+        return rng.random((*shape, len(self.low)), np.float32) * 2 - 1
+
+    def rescale(self, act: np.ndarray) -> np.ndarray:
+        """From -1 to 1 to the environment's units, float32 `[..., k]`, never out of bounds."""
+        return np.clip(act * self._half + self._middle, self.low, self.high)
+
+
+class NoisyAction(_Bounded):
+    """A deterministic action, and Gaussian noise around it for exploration (DDPG, TD3;
+    Lillicrap et al. 2016, arXiv:1509.02971).
+
+    params: (action `[..., k]` in -1 to 1, deviation of the noise).
+    act: float32 `[..., k]`, in -1 to 1.
+    low, high: `[k]`; ValueError unless finite and low < high.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike, deviation: float):
+        super().__init__(low, high)
+        self.deviation, self.num_outputs = deviation, len(self.low)
+
+    def params(self, outputs: Array) -> tuple[Array, float]:
+        """Parameters from a network's outputs `[..., k]`: their tanh is the action."""
+        action = outputs.tanh() if isinstance(outputs, Tensor) else np.tanh(outputs)
+        return action, self.deviation
+
+    def sample(self, params: tuple[np.ndarray, float], noise: np.ndarray) -> np.ndarray:
+        """Actions `[..., k]` in -1 to 1: the network's plus deviation times noise, clipped."""
+        action, deviation = params
+        return np.clip(action + np.float32(deviation) * noise, -1, 1)
+
+    def mode(self, params: tuple[Array, float]) -> Array:
+        """The action without noise, `[..., k]`."""
+        return params[0]
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        """float32 `[..., k]`, each dimension in its own units and never out of its bounds."""
+        return self.rescale(act)
+
+
+class SquashedGaussian(_Bounded):
+    """Independent normals passed through tanh, which fills the bounds exactly (Haarnoja et al.
+    2018, arXiv:1801.01290, appendix C).
+
+    params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
+    act: float32 `[..., k]`, the value u *before* tanh, as `sample` draws it and `log_prob` scores
+        it: near the bounds u cannot be recovered from tanh(u).
+    low, high: `[k]`; ValueError unless finite and low < high.
+
+    Critics and a replay take `squash(act)` = tanh(u), in -1 to 1, for which `rescale` gives the
+    environment's action; `to_env` does both. The entropy has no closed form: average -log_prob
+    over samples.
+    """
+
+    # Wider, and tanh leaves only the bounds; narrower, and float32 cannot tell draws apart.
+    LOG_STD = (-20, 2)
+
+    @property
+    def num_outputs(self) -> int:
+        """Outputs that a network must have: mean and log-deviation of each dimension."""
+        return 2 * len(self.low)
+
+    def params(self, outputs: Array) -> tuple[Array, Array]:
+        """Mean and log_std, `[..., k]` each, from a network's outputs `[..., 2 k]`."""
+        k = len(self.low)
+        return outputs[..., :k], outputs[..., k:].clip(*self.LOG_STD)
+
+    def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
+        """Exact log-density of the environment's action `to_env(act)`, in its units, `[...]`.
+
+        log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from
+        abs(u) = 9 on.
+        """
+        return normal_log_prob(params, act) - _log_tanh_slope(act) - self.log_volume
+
+    def sample_log_prob(self, params: tuple[Tensor, Tensor],
+                        noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw by standard normal `noise`: tanh(u) in -1 to 1 `[..., k]`, and its log-density
+        *there* `[...]`.
+
+        Both are differentiable in `params`. Learning must not depend on the environment's units, in
+        which `log_prob` is: the two differ by `log_volume`. The noise is the standardised draw
+        itself, so that nothing is divided by a deviation near 0.
+        """
+        u, log_std = shift_scale(params, noise), params[1]
+        normal = 0.5 * noise.square() + log_std
+        logp = -normal.sum(-1) - noise.shape[-1] * 0.5 * math.log(2 * math.pi)
+        return u.tanh(), logp - _log_tanh_slope(u)
+
+    def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
+        """Actions before tanh, `[..., k]`: mean plus deviation times noise."""
+        return shift_scale(params, noise)
+
+    def mode(self, params: tuple[Array, Array]) -> Array:
+        """The mean before tanh, `[..., k]`: the median of the action."""
+        return params[0]
+
+    def squash(self, act: np.ndarray) -> np.ndarray:
+        """tanh of actions `[..., k]`: as critics and a replay take them, in -1 to 1."""
+        return np.tanh(act)
+
+    def to_env(self, act: np.ndarray) -> np.ndarray:
+        """float32 `[..., k]`, each dimension in its own units and never out of its bounds."""
+        return self.rescale(self.squash(act))
+
+
+def _log_tanh_slope(u: Tensor) -> Tensor:
+    """log of the slope of tanh at u, summed over the last axis."""
+    return 2 * (math.log(2) - u - softplus(-2 * u)).sum(-1)

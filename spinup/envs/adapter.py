@@ -1,0 +1,156 @@
+"""A vector environment of Gymnasium's interface as one of ours, whose copies restart within the step that ended them.
+
+Gymnasium has three ways to restart a copy (`gymnasium.vector.AutoresetMode`):
+
+    SAME_STEP   as here: `step` returns the next episode's first observation, and the last one in infos["final_obs"]
+    DISABLED    the caller restarts copies: done here right after the step, by reset(options={"reset_mask": ...})
+    NEXT_STEP   a step of its own restarts a copy and ignores its action: a transition in which nobody acted
+
+NEXT_STEP becomes SAME_STEP where `reset_mask` restarts a copy before that step comes, and is refused elsewhere.
+"""
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import iterate
+
+from spinup.envs.spaces import observation_view, to_native
+from spinup.envs.vector import Step, VectorEnv, copy_seeds
+from spinup.errors import UserError
+
+HOW_TO_MAKE = "gymnasium.make_vec(id, num_envs, 'sync', vector_kwargs={'autoreset_mode': 'SameStep'})"
+
+
+class VectorAdapter(VectorEnv):
+    """The copies of a vector environment of Gymnasium's interface.
+
+    Args:
+        env: the vector environment.
+        seed: `SyncVectorEnv` and `AsyncVectorEnv` get a seed for each copy, those of `GymVectorEnv`; others get one.
+        close_it: whether `close` closes `env`; one that the user made, the user closes.
+    UserError: `env` does not say how its copies restart, or in a way that cannot be translated; on its way, that
+    another adapter has stepped the same object since.
+    """
+
+    can_save = False
+    why_not_saved = "a vector environment gives no access to its state"
+
+    def __init__(self, env: gymnasium.vector.VectorEnv, seed: int, *, close_it: bool):
+        super().__init__(env.num_envs)
+        self.env, self.close_it = env, close_it
+        self.same_step = self._restarts_in_step()
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+        self.shape, self.dtype, self.view = observation_view(self.observation_space)
+        takes_list = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        self.seed = copy_seeds(seed, env.num_envs) if takes_list else copy_seeds(seed, 1)[0]
+        self.ticket = env._spinup_ticket = object()                       # the last adapter of an object has its ticket
+
+    def _restarts_in_step(self) -> bool:
+        """Whether `env` restarts copies itself; False: `_restarted` does. UserError where neither is possible."""
+        name, mode = type(self.env.unwrapped).__name__, self.env.metadata.get("autoreset_mode")
+        try:
+            mode = AutoresetMode(mode)
+        except ValueError:
+            raise UserError(f"{name} does not say how its copies restart; set its metadata['autoreset_mode'] to one of "
+                            "gymnasium.vector.AutoresetMode") from None
+        if mode is AutoresetMode.NEXT_STEP and not self._restarts_by_mask():
+            raise UserError(f"{name} restarts copies in the step after an episode's end (AutoresetMode.NEXT_STEP), "
+                            f"which stores transitions in which nobody acted; make it with SAME_STEP: {HOW_TO_MAKE}")
+        return mode is AutoresetMode.SAME_STEP
+
+    def _restarts_by_mask(self) -> bool:
+        """Whether `reset_mask` restarts a copy for good, also where `env` would do so in its next step."""
+        inner = self.env.unwrapped
+        if isinstance(inner, AsyncVectorEnv):
+            return bool(inner.shared_memory)                              # without it the worker would restart it again
+        return isinstance(inner, SyncVectorEnv)
+
+    def _reset(self) -> np.ndarray:
+        return self._seen(self.env.reset(seed=self.seed)[0])
+
+    def _step(self, action: np.ndarray) -> Step:
+        if self.env._spinup_ticket is not self.ticket:
+            raise UserError("this vector environment was used by another training or evaluation in the meantime; give "
+                            "a function that makes one, so that each has its own")
+        raw, reward, terminated, truncated, infos = self.env.step(self._native(action))
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        obs, final_obs, info = self._seen(raw), None, Rows(infos, self.num_envs)
+        if (ended := terminated | truncated).any():
+            final_obs = obs.copy()
+            if self.same_step:
+                last = infos.get("final_obs")
+                if last is None:
+                    raise UserError(f"{type(self.env.unwrapped).__name__} says that it restarts copies within the step "
+                                    "(SAME_STEP), but gives no infos['final_obs']; add it, or restart in another mode")
+                for i in np.flatnonzero(ended):
+                    final_obs[i] = self._see(row(last, i))
+                info = Rows(infos, self.num_envs, ended)
+            else:
+                obs[ended] = self._restarted(ended)
+        return Step(obs, np.array(reward, np.float32), terminated, truncated, final_obs, self._costs(infos, info), info)
+
+    def _restarted(self, ended: np.ndarray) -> np.ndarray:
+        """Restart the copies where `ended`, `[N]` bool; returns their first observations."""
+        raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
+        return self._seen(raw)[ended]
+
+    def _costs(self, infos: dict[str, Any], info: "Rows") -> np.ndarray | None:
+        reported = "cost" in infos or "cost" in infos.get("final_info", ())
+        return self._cost(info) if reported or self.reports_cost else None
+
+    def _native(self, action: np.ndarray) -> Any:
+        """The actions `[N, ...]` as `env.step` takes them."""
+        return np.stack([to_native(self.action_space, a) for a in np.asarray(action)])
+
+    def _seen(self, raw: Any) -> np.ndarray:
+        """The observations of all copies, as networks see them: a new array `[n, *shape]`."""
+        rows = [self._see(one) for one in iterate(self.env.observation_space, raw)]
+        return np.stack(rows).astype(self.dtype, copy=False)
+
+    def _see(self, raw: Any) -> np.ndarray:
+        obs = self.view(raw)
+        if np.shape(obs) != self.shape:
+            raise UserError(f"the vector environment gave an observation of shape {np.shape(raw)}, and its "
+                            f"single_observation_space is {self.observation_space}; make them agree")
+        return obs
+
+    def close(self) -> None:
+        if self.close_it:
+            self.env.close()
+
+
+class Rows(Sequence):
+    """The infos of a vector environment as one dict for each copy, each made when it is asked for.
+
+    final: `[N]` bool, the copies whose episode ended: what the step told of them is in infos["final_info"], and the
+        rest is of the episode that begins.
+    """
+
+    def __init__(self, infos: dict[str, Any], num_envs: int, final: np.ndarray | None = None):
+        self.infos, self.num_envs, self.final = infos, num_envs, final
+
+    def __len__(self) -> int:
+        return self.num_envs
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        if not -self.num_envs <= i < self.num_envs:
+            raise IndexError(i)
+        infos = self.infos
+        if self.final is not None and self.final[i]:
+            infos = self.infos.get("final_info", {})
+        return row(infos, i)
+
+
+def row(batch: Any, i: int) -> Any:
+    """What a batch says of copy i: arrays by their first axis, dicts and tuples part by part.
+
+    In infos, "_key" says which copies have a "key"; the others' dicts lack it.
+    """
+    if isinstance(batch, Mapping):
+        mine = {key: value for key, value in batch.items() if not (str(key).startswith("_") and key[1:] in batch)}
+        return {key: row(value, i) for key, value in mine.items() if f"_{key}" not in batch or batch[f"_{key}"][i]}
+    if isinstance(batch, tuple):
+        return tuple(row(part, i) for part in batch)
+    return batch[i] if np.ndim(batch) else batch

@@ -1,0 +1,63 @@
+"""EnvPool's environments (Weng et al. 2022, arXiv:2206.10558): N copies in threads of C++, by the id envpool:Id.
+
+Rules and settings are EnvPool's own: `envpool:Pong-v5` is another protocol than `ALE/Pong-v5`.
+"""
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from spinup.envs.adapter import VectorAdapter
+from spinup.envs.vector import copy_seeds
+from spinup.errors import UserError, nearest
+
+PREFIX = "envpool:"
+
+
+def is_envpool(env: object) -> bool:
+    """Whether this is an id of the form envpool:Id."""
+    return isinstance(env, str) and env.startswith(PREFIX)
+
+
+def find_envpool_id(env: str) -> str:
+    """The same id, envpool:Id. UserError where the package is missing, or with the nearest name."""
+    if find_spec("envpool") is None:
+        raise UserError(f"{env} needs envpool; type: pip install 'spinup-rl[envpool]'")
+    import envpool
+    name, ids = env.removeprefix(PREFIX), envpool.list_all_envs()
+    if name in ids:
+        return env
+    raise UserError(f"EnvPool has no environment {name!r}.{nearest(name, ids)} envpool.list_all_envs() lists them all")
+
+
+class EnvPoolVector(VectorAdapter):
+    """N copies of one of EnvPool's environments, as many threads as there are cores or copies, whichever is less.
+
+    Args:
+        env: the id, envpool:Id.
+        seed: copy i is seeded from (seed, i).
+        settings: of the environment, as for `envpool.make_gymnasium`.
+    UserError: no such environment, or it does not take these settings.
+    """
+
+    why_not_saved = "EnvPool gives no access to its state"
+
+    def __init__(self, env: str, num_envs: int, seed: int, **settings: Any):
+        import envpool
+        name = find_envpool_id(env).removeprefix(PREFIX)
+        seeds = [s >> 1 for s in copy_seeds(seed, num_envs)]              # it takes 31 bits
+        try:
+            pool = envpool.make_gymnasium(name, num_envs=num_envs, seed=seeds, **settings)
+        except TypeError as error:
+            raise UserError(f"{env} does not take these settings: {error}") from None
+        super().__init__(pool, seed, close_it=True)
+
+    def _restarts_by_mask(self) -> bool:
+        return True                                                       # at once, and the next step is ordinary
+
+    def _reset(self) -> np.ndarray:
+        return self._seen(self.env.reset()[0])                            # it was seeded when it was made
+
+    def _restarted(self, ended: np.ndarray) -> np.ndarray:
+        raw, _ = self.env.reset(options={"reset_mask": ended})            # unlike Gymnasium's, of these copies alone
+        return self._seen(raw)

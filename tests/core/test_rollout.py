@@ -1,0 +1,126 @@
+"""The rollout beside an environment that counts: every place holds what was seen, done and paid there."""
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from spinup.core.rollout import Rollout, collect
+from spinup.envs.vector import Step
+
+
+class Counting:
+    """Three copies whose observations count up, 100 x episode + step; copy 0 ends by the clock every 3rd step, copy 1
+    by the task every 4th, copy 2 by both at once every 5th."""
+
+    LENGTHS = np.array([3, 4, 5])
+
+    def __init__(self, with_cost: bool = False):
+        self.t, self.episode, self.with_cost, self.acts = np.zeros(3, int), np.zeros(3, int), with_cost, []
+        self.obs = self.show()
+
+    def show(self) -> np.ndarray:
+        return (100 * self.episode + self.t)[:, None].astype(np.float32)
+
+    def step(self, action: np.ndarray) -> Step:
+        self.acts.append(action)
+        reward = (self.t + 0.5).astype(np.float32)
+        self.t += 1
+        led_to, over = self.show(), self.t == self.LENGTHS
+        self.episode[over] += 1
+        self.t[over] = 0
+        self.obs = self.show()
+        return Step(self.obs, reward, over & [False, True, True], over & [True, False, True],
+                    led_to if over.any() else None, cost=2 * reward if self.with_cost else None)
+
+
+DIST = SimpleNamespace(noise=lambda rng, shape: rng.random((*shape, 2), np.float32),
+                       sample=lambda params, noise: params + noise, to_env=lambda act: act.clip(0, 0.5))
+
+
+def rollouts(steps: list[int], **settings) -> list[Rollout]:
+    """Successive ones of the same environment, by an actor that answers with twice what it sees."""
+    env, rng = Counting(**settings), np.random.default_rng(0)
+    return [collect(env, lambda obs: 2 * obs, DIST, n, rng, torch.device("cpu")) for n in steps]
+
+
+def expected(first: int, steps: int) -> list[list[tuple[float, float, bool, bool]]]:
+    """Of each copy (observation, what the step led to, terminated, truncated), written down step by step."""
+    rows = []
+    for length, terminates, truncates in ((3, False, True), (4, True, False), (5, True, True)):
+        row = []
+        for k in range(first, first + steps):
+            episode, t = divmod(k, length)
+            last = t == length - 1
+            row.append((100.0 * episode + t, 100.0 * episode + t + 1, last and terminates, last and truncates))
+        rows.append(row)
+    return rows
+
+
+# Turned red by: an observation stored after the step; the last one left out, or of another step; next observations that
+# are those of the restart; rows and columns of final observations exchanged; a rollout that begins with a reset.
+def test_each_place_holds_what_was_seen_there():
+    for rollout, first in zip(rollouts([7, 1, 8]), (0, 7, 8), strict=True):
+        steps = rollout.rew.shape[1]
+        rows = expected(first, steps)
+        obs, led_to, terminated, truncated = (torch.tensor([[step[k] for step in row] for row in rows])
+                                              for k in range(4))
+        following = torch.tensor([row[0][0] for row in expected(first + steps, 1)])
+        assert torch.equal(rollout.obs[..., 0], torch.cat([obs, following[:, None]], 1))
+        assert torch.equal(rollout.next_obs()[..., 0], led_to)
+        assert torch.equal(rollout.terminated, terminated) and torch.equal(rollout.truncated, truncated)
+        assert torch.equal(rollout.rew, obs % 100 + 0.5) and rollout.cost is None
+        assert rollout.rew.dtype == torch.float32 and rollout.terminated.dtype == torch.bool
+
+
+# Turned red by: the action of the environment stored for the one that was drawn; noise drawn step by step.
+def test_actions_are_stored_as_drawn_and_clipped_for_the_environment():
+    env, rng = Counting(), np.random.default_rng(3)
+    rollout = collect(env, lambda obs: 2 * obs, DIST, 4, rng, torch.device("cpu"))
+    noise = torch.from_numpy(np.random.default_rng(3).random((4, 3, 2), np.float32)).transpose(0, 1)
+    assert torch.equal(rollout.act, 2 * rollout.obs[:, :4] + noise)
+    np.testing.assert_array_equal(np.stack(env.acts, 1), rollout.act.numpy().clip(0, 0.5))
+    assert (rollout.act > 0.5).any()
+
+
+# Turned red by: the restart's value at a truncation; the value of `values` at the row's end; no value at the end of a
+# row that a truncation ends; final observations of terminated episodes asked for.
+def test_next_values_are_those_of_what_each_step_led_to():
+    asked = []
+
+    def value_of(obs: Tensor) -> Tensor:
+        asked.append(obs[:, 0].tolist())
+        return 10 * obs[:, 0]
+
+    for rollout, first in zip(rollouts([7, 2, 8]), (0, 7, 9), strict=True):
+        asked.clear()
+        steps = rollout.rew.shape[1]
+        next_values = rollout.next_values(10 * rollout.obs[:, :-1, 0], value_of)
+        for i, row in enumerate(expected(first, steps)):
+            for t, (_, led_to, terminated, _) in enumerate(row):
+                assert terminated or next_values[i, t] == 10 * led_to
+        truncations = [row[t][1] for t in range(steps) for row in expected(first, steps) if row[t][3]]
+        assert asked == [rollout.obs[:, -1, 0].tolist(), truncations]
+
+
+# Turned red by: the memory of the step after, of another copy, or none.
+def test_with_a_memory_an_observation_is_judged_by_the_memory_of_what_led_to_it():
+    rollout = rollouts([7])[0]
+    memory = torch.arange(21.0).view(3, 7, 1)
+    found = rollout.next_values(torch.zeros(3, 7), lambda obs, hidden: obs[:, 0] + 1000 * hidden[:, 0], memory)
+    assert found[:, -1].tolist() == [1000 * (7 * i + 6) + rollout.obs[i, -1, 0].item() for i in range(3)]
+    assert [found[0, t].item() for t in (2, 5)] == [1000 * 2 + 3, 1000 * 5 + 103]
+
+
+def test_costs_are_kept_where_the_environment_reports_them():
+    rollout = rollouts([6], with_cost=True)[0]
+    assert torch.equal(rollout.cost, 2 * rollout.rew) and rollout.cost.shape == (3, 6)
+
+
+# Turned red by: a rollout without an end, whose list of final observations is empty, that has another shape.
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_rollout_without_an_end_has_no_final_observations(steps):
+    rollout = rollouts([steps])[0]
+    assert rollout.final_obs.shape == (0, 1) and len(rollout.copy) == len(rollout.step) == 0
+    assert torch.equal(rollout.next_obs(), rollout.obs[:, 1:])
