@@ -134,3 +134,9 @@ def join(batches: Sequence[Batch]) -> Batch:
 def solved(rewards: Tensor) -> float:
     """Share of responses, `[n]`, that earned 1 or more."""
     return float((rewards >= 1).double().mean())
+
+
+def contrast(rewards: Tensor, samples: int) -> Tensor:
+    """Whether the rewards of a group differ, `[P]`, of rewards `[P * samples]`. Without, a group has zero variance."""
+    groups = rewards.view(-1, samples)
+    return groups.amax(1) > groups.amin(1)

@@ -199,6 +199,8 @@ class Run(Training):
         began = time.perf_counter()
         kl, kl_of_response = self.kl_to_start(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
+        if self.rows == 1:                                                # diagnostics of a loss of the user's
+            self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
         own = {name: means.get(name, math.nan) for name in self.own}      # columns of one method alone
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
                "kl_of_response": kl_of_response, **own,
@@ -238,9 +240,11 @@ class Run(Training):
 
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
-                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.said)}
+                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.said),
+                "own": list(self.own)}
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
+        self.own = tuple(state.get("own", self.own))
         self.sums, self.counts = defaultdict(float, state["sums"]), defaultdict(int, state["counts"])
         self.best, self.extremes, self.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])

@@ -135,7 +135,7 @@ print(*lines, sep="\n")
 
 # %% tags=["hide-cell"]
 R = PROMPTS["easy"][0][torch.randint(64, (1000, G), generator=torch.Generator().manual_seed(0))]
-theirs = [grpo_file.group_advantage(R.flatten(), G, scale) for scale in ("none", "group")]
+theirs = [grpo_file.group_advantage(R.flatten(), G, scale) for scale in ("mean", "group")]
 for mine, their in zip((dr_grpo(R), grpo(R), rloo(R), rloo(R) * (G - 1) / G),
                        (*theirs, reinforce_file.leave_one_out(R.flatten(), G), theirs[0]), strict=True):
     assert torch.allclose(mine.flatten(), their, atol=1e-12)

@@ -20,11 +20,15 @@ the same prompt Z is the same. So the loss of the reward model, `bradley_terry`,
     KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))             (Ethayarajh et al. 2024)
               not pairs, but good responses and bad ones; z is the divergence, measured on responses to other prompts
 
+In Python, `loss` may be a function of one's own, loss(log_ratio, logp, lengths) -> [n], of n pairs: sums over tokens of
+log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other.
+
 Online DPO compares two responses of the present policy in each update (Guo et al. 2024). Both log-probabilities are
 logged apart, because the loss sees their difference only: often both fall, and what was never compared rises.
 
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
 """
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,6 +37,7 @@ import torch
 from torch import Tensor
 
 from llm.algos.reward_model import bradley_terry
+from llm.callables import own_loss
 from llm.config import PreferenceConfig
 from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
@@ -56,7 +61,7 @@ METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": 
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
-    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # which of the equations above
+    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] | Callable = "dpo"  # see the equations
     beta: Positive = 0.1                 # the price of divergence: the lower, the farther from the start
     penalty: NonNegative = 50.0          # lambda of DPOP: what a preferred response pays for becoming unlikelier
     alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs
@@ -101,13 +106,15 @@ def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
     return select(logp - before, r.mask).sum(1).mean().clamp(min=0)
 
 
-def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor, divergence: Tensor,
+def preference_loss(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengths: Tensor, divergence: Tensor,
                     baseline: Tensor | None, cfg: Config) -> Tensor:
     """Loss of each pair, `[n]`, by the equations above.
 
     log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of log pi - log pi_ref, of log
     pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without a gradient.
     """
+    if callable(kind):
+        return own_loss(kind, log_ratio[:, 0].shape, log_ratio, logp, lengths)[0]
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":
         return (won / lengths[:, 0] - lost / lengths[:, 1] - 1 / (2 * cfg.beta)).square()

@@ -19,9 +19,17 @@ takes a penalty off for answers that come close to the limit of their length. Th
 subtracts, is off by default, as in most of what came after; `--kl-coef` puts that of each token, given those before it,
 into the loss.
 
+In Python, `advantage`, `loss` and `average` may be functions of one's own:
+
+    advantage(rewards [P, G]) -> [P, G]
+    loss(logp [B, T], logp_old [B, T], adv [B, 1], mask [B, T]) -> [B, T], or ([B, T], {"column": number})
+    average(loss [B, T], mask [B, T]) -> a number: the sum over these rows, which are a micro-batch. It is then divided
+        by the number of all responses of the optimiser step, those of groups with zero variance included.
+
 Differs from spinup/algos/ppo.py by: the mean of a group where the value function was, one episode a row with a mask for
 its end, and how rows are averaged.
 """
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,10 +37,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
 from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
-from llm.rollout import join
+from llm.rollout import contrast, join
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.tasks.task import Task
@@ -52,8 +61,10 @@ METHODS = {"grpo": {"scale": "group", "average": "sequence"},
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    scale: Literal["group", "none"] = "group"    # whether to divide by the deviation of the group
-    average: Literal["sequence", "constant", "token"] = "sequence"   # what a token weighs: see above
+    advantage: Literal["group", "mean"] | Callable | None = None     # mean and deviation of the group, or its mean
+    loss: Literal["clip"] | Callable = "clip"    # of each token; in Python also a function, see above
+    average: Literal["sequence", "constant", "token"] | Callable = "sequence"    # what a token weighs: see above
+    scale: Literal["group", "none"] = "group"    # older name of advantage: none is mean
     clip_low: Positive = 0.2             # below 1 - this, a step that already fell gets no more gradient
     clip_high: Positive = 0.2            # above 1 + this, a step that already rose gets no more gradient
     draws: Count = 1                     # at most so often are new prompts drawn for groups without contrast
@@ -70,6 +81,8 @@ class Config(LearningConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.advantage is None:
+            self.advantage = {"group": "group", "none": "mean"}[self.scale]
         if self.samples == 1:
             raise UserError("the responses to a prompt are compared with each other, and --samples 1 leaves nothing to "
                             "compare; choose 2 or more")
@@ -82,31 +95,41 @@ class Config(LearningConfig):
         return super().response_tokens(task) + self.overlong
 
 
-def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
-    """R - mean of its group, `[P * G]`, over its deviation where `scale` is "group"; 0 where a group has no contrast.
+def centred(rewards: Tensor) -> Tensor:
+    """R - mean of its group, `[P, G]`; 0 in a group with zero variance."""
+    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)         # the mean may be off by rounding
+    return torch.where(equal, 0.0, rewards - torch.std_mean(rewards, 1, keepdim=True)[1])
 
-    The rows of a group stand together. Equal rewards are found by comparing: their mean may be off by rounding.
+
+def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
+    """(R - mean of its group) / standard deviation of its group, `[P, G]`; 0 in a group with zero variance."""
+    return centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + eps)
+
+
+def group_advantage(rewards: Tensor, samples: int, advantage: str | Callable = "group") -> Tensor:
+    """The advantage of each response, `[P * G]`; the rewards `[P * G]` of a group stand together.
+
+    advantage: a name in `ADVANTAGES`, or a function from rewards `[P, G]` to advantages `[P, G]`.
     """
     groups = rewards.view(-1, samples)
-    std, mean = torch.std_mean(groups, 1, correction=0, keepdim=True)
-    adv = (groups - mean) / (std + eps) if scale == "group" else groups - mean
-    return torch.where(contrast(rewards, samples)[:, None], adv, 0.0).flatten()
+    if callable(advantage):
+        return own_advantage(advantage, groups).flatten()
+    return ADVANTAGES[advantage](groups).flatten()
 
 
-def contrast(rewards: Tensor, samples: int) -> Tensor:
-    """Whether the rewards of a group differ, `[P]`."""
-    groups = rewards.view(-1, samples)
-    return groups.amax(1) > groups.amin(1)
-
-
-def groups_to_rows(groups: Tensor, samples: int) -> Tensor:
-    """The rows `[n * G]` of the groups that are True in `[P]`."""
-    return groups.repeat_interleave(samples).nonzero()[:, 0]
+def clipped(logp: Tensor, logp_old: Tensor, adv: Tensor, mask: Tensor, cfg: Config) -> Loss:
+    """PPO's own loss of each token, `[B, T]`, and its diagnostics."""
+    return clipped_surrogate(logp, logp_old, adv, (cfg.clip_low, cfg.clip_high), mask)
 
 
 def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
     """0 up to `limit - buffer` tokens, falling to -1 at the limit (DAPO, eq. 13), `[B]`."""
     return -((lengths - (limit - buffer)) / max(1, buffer)).clamp(0, 1) * (buffer > 0)
+
+
+# What `advantage` and `loss` may name: a new method is one function above and one line here.
+ADVANTAGES = {"group": standardised, "mean": centred}
+LOSSES = {"clip": clipped}
 
 
 def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -> Result:
@@ -117,10 +140,16 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:
-        each, stats = clipped_surrogate(logp, part.logp, adv, (cfg.clip_low, cfg.clip_high), part.mask)     # PPO's own
+        if callable(cfg.loss):
+            each, stats = own_loss(cfg.loss, logp.shape, logp, part.logp, adv, part.mask)
+        else:
+            each, stats = LOSSES[cfg.loss](logp, part.logp, adv, part.mask, cfg)             # [B, T]
         if cfg.kl_coef:
             each = each + cfg.kl_coef * k2(logp, before, part.mask)
-        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator, length=run.max_tokens), stats
+        if callable(cfg.average):
+            return own_average(cfg.average, each, part.mask, denominator), stats
+        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator,
+                         length=run.max_tokens), stats
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
@@ -135,12 +164,13 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
                 drawn.append(batch)
             batch = join(drawn)
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
-            adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
+            adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]              # [B, 1]
 
             # A group without contrast has no gradient, unless `kl_coef` gives it one: it is left out, but counted, or
             # the step would change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
-            learns = contrast(rewards, cfg.samples) | (cfg.kl_coef > 0 and cfg.draws == 1)
-            rows, counted = groups_to_rows(learns, cfg.samples), mask
+            learns = (adv != 0).view(-1, cfg.samples).any(1) | (cfg.kl_coef > 0 and cfg.draws == 1)
+            rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]
+            counted = mask
             if cfg.draws > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]

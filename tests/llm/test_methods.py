@@ -61,19 +61,19 @@ def test_reinforce_pp_whitens_tokens():
     close(whiten(returns, mask), [[3**0.5, 0, 0], [-(3**-0.5)] * 3])
 
 
-# Turned red by: `correction=1`; the deviation of all groups; division where scale is "none".
+# Turned red by: `correction=1`; the deviation of all groups; division where it is "mean".
 def test_group_advantage():
     rewards = torch.tensor([1.0, 0, 0, 1, 3, 1, 1, 1, 7, 7, 7, 7])
-    close(grpo.group_advantage(rewards, 4, eps=0), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3, 0, 0, 0, 0])
-    close(grpo.group_advantage(rewards, 4, "none"), [0.5, -0.5, -0.5, 0.5, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0])
+    close(grpo.standardised(rewards[:8].view(-1, 4), eps=0).flatten(), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3])
+    close(grpo.group_advantage(rewards, 4)[8:], [0, 0, 0, 0])
+    close(grpo.group_advantage(rewards, 4, "mean"), [0.5, -0.5, -0.5, 0.5, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0])
     close(grpo.group_advantage(rewards[:2], 2), [0.5 / 0.5001, -0.5 / 0.5001])
 
 
-# Turned red by: `>=`; the rows of other groups.
+# Turned red by: `>=`; rewards of other groups.
 def test_contrast():
     groups = grpo.contrast(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
     assert groups.tolist() == [False, True, False, True]
-    assert grpo.groups_to_rows(groups, 2).tolist() == [2, 3, 6, 7]
 
 
 # Turned red by: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.

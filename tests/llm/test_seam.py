@@ -339,7 +339,7 @@ def test_baselines_leave_the_expected_gradient_as_it_is(baseline):
 # Its division by the deviation turns it. Turned red by: the deviation divided by in both.
 @pytest.mark.parametrize("G", [2, 3])
 def test_a_groups_mean_shortens_the_expected_gradient(G):
-    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "none"), G)
+    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "mean"), G)
     torch.testing.assert_close(found, exact * (G - 1) / G)
     found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "group"), G)
     assert torch.cosine_similarity(found, exact, dim=0) < 0.9999
@@ -349,4 +349,4 @@ def test_a_groups_mean_shortens_the_expected_gradient(G):
 @pytest.mark.parametrize("G", [2, 3, 8])
 def test_rloo_is_dr_grpo_but_for_its_scale(G):
     rewards = torch.rand(5 * G, generator=torch.Generator().manual_seed(G))
-    torch.testing.assert_close(leave_one_out(rewards, G), G / (G - 1) * group_advantage(rewards, G, "none"))
+    torch.testing.assert_close(leave_one_out(rewards, G), G / (G - 1) * group_advantage(rewards, G, "mean"))
