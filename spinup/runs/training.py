@@ -16,23 +16,12 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
+from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, quoted
 from spinup.runs.files import write_json
-from spinup.runs.folders import (
-    HOW,
-    check_longer,
-    check_same,
-    check_writable,
-    config_to_json,
-    describe,
-    find_run,
-    free_directory,
-    git_revision,
-    read_run,
-    versions,
-)
+from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
 
@@ -84,13 +73,13 @@ class Training(Hooks):
                     raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
                                     f"{self.algorithm}; type: spinup resume {where}")
         else:
-            self.directory = free_directory(self.algorithm, subject, config)
+            self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
-            **self.describe_subject(), "versions": versions(), "git": git_revision()}
+            **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
         self._make_directory()
         self.lock = FileLock(self.directory / ".lock", timeout=0)         # given back when the process ends, however
         try:
@@ -122,7 +111,7 @@ class Training(Hooks):
 
     def _note_total_steps(self) -> None:
         """Write the total of steps into config.json where a resumed run has another one than it was begun with."""
-        begun = read_run(self.directory)
+        begun = folders.read_run(self.directory)
         self.longer = begun["config"].get("total_steps") != self.config.total_steps
         if self.longer:
             begun["config"]["total_steps"] = self.config.total_steps
@@ -137,7 +126,7 @@ class Training(Hooks):
                     raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
                                     "--log-dir or --exp-name") from None
                 # Another run took the number just now.
-                self.directory = free_directory(self.algorithm, self.subject, self.config)
+                self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         torch.set_num_threads(self.threads_before)
