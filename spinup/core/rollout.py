@@ -63,7 +63,7 @@ class Rollout:
         return next_values
 
     def next_obs(self) -> Tensor:
-        """What each step led to, `[N, T, *shape]`: final observations where an episode ended."""
+        """Next observations, `[N, T, *shape]`: final ones where an episode ended."""
         next_obs = self.obs[:, 1:].clone()
         next_obs[self.copy, self.step] = self.final_obs
         return next_obs
