@@ -15,6 +15,7 @@ class LanguageConfig(RunConfig):
 
     FAMILY: ClassVar[str] = "llm"
     SUBJECT: ClassVar[str] = "task"
+    LENGTH: ClassVar[str] = "--max-tokens"       # the flag that makes a response too long, for messages
 
     task: str | object = "reverse"       # such as reverse:length=8; a JSONL of prompts or of pairs; in Python a task
     reward: str | Callable = ""          # file.py:function of prompt and response, or a reward model's run
@@ -36,7 +37,6 @@ class LanguageConfig(RunConfig):
             return []
         task = value.partition(":")[0]
         return [f"{task} {algorithm.method}", task]
-    LENGTH = "--max-tokens"              # the flag that a response is too long by, for messages
 
     def response_tokens(self, task: Any) -> int:
         """The longest response to a task (anything with `max_tokens`), the end token included."""

@@ -530,7 +530,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     for (b, t), (a, target) in expected.items():
         assert (float(adv[b, t]), float(targets[b, t])) == pytest.approx((a, target), abs=2e-5)
         assert float(before[b, t]) == pytest.approx(old[b, t], abs=1e-5)
-    assert torch.equal(adv != 0, r.mask > 0) and before[r.mask > 0].std() > 0.01 and step.whole["moves"]
+    assert torch.equal(adv != 0, r.mask > 0) and before[r.mask > 0].std() > 0.01 and step.whole["policy_learns"]
 
     with torch.no_grad():                                                 # some steps further, so that there are ratios
         for p in (*step.run.model.parameters(), *critic.parameters()):
@@ -572,7 +572,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     for result in found(), found(4), found(batch=wide, per_row=wider), found(rows=step.rows.flip(0)):
         torch.testing.assert_close(result[0], slopes, atol=1e-5, rtol=0)
         close(result[1], loss.item())
-    step.whole["moves"] = False
+    step.whole["policy_learns"] = False
     alone, own = found()[0], sum(p.numel() for p in step.run.model.parameters())
     assert not alone[:own].any() and slopes[own:].norm() > 0.01           # the value function learns, the policy waits
     torch.testing.assert_close(alone[own:], slopes[own:], atol=1e-5, rtol=0)
@@ -620,7 +620,7 @@ def test_vapo_lets_the_value_function_learn_first(train_ppo):
     seen = train_ppo("vapo", total_steps=4, value_first=2, minibatches=2)
     start = seen.began[0]
     assert [torch.equal(step.policy, start) for step in seen.steps] == [True] * 5 + [False] * 3
-    assert [step.whole["moves"] for step in seen.steps] == [False] * 4 + [True] * 4
+    assert [step.whole["policy_learns"] for step in seen.steps] == [False] * 4 + [True] * 4
     for one, other in pairwise(seen.steps):
         assert not torch.equal(one.critic, other.critic)
     assert seen.result.progress["learning_rate"][:2] == [0, 0] < seen.result.progress["learning_rate"][2:]
