@@ -58,7 +58,7 @@ def in_words(settings: dict[str, Any]) -> str:
 
 
 class AtariVector(VectorEnv):
-    """N copies of a game. What is kept as an episode is a whole game and its true score, whatever the learner is told.
+    """N copies of a game. Statistics count whole games and true scores, whatever rewards and ends the learner gets.
 
     Args:
         env: the full id, of one of the two kinds above.

@@ -1,4 +1,5 @@
-"""Games of two who move by turns, and such a game as an environment of one: what the other does is part of a step."""
+"""Two-player games with alternating moves, and such a game as a single-agent environment: a step includes the
+opponent's move."""
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,57 +32,57 @@ class Game:
         self.num_games, self.mover = num_games, np.zeros(num_games, np.int64)
 
     def reset(self, games: Games = slice(None)) -> None:
-        """Begin these games anew; without, all."""
+        """Begin these games anew; all, by default."""
         raise NotImplementedError
 
     def legal(self, games: Games = slice(None)) -> np.ndarray:
-        """Which moves are open to who is to move, `[n, A]` bool, in these of the games; without, in all."""
+        """The legal-action mask `[n, A]` bool of the player to move, in these games; in all, by default."""
         raise NotImplementedError
 
     def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """Make the moves `[n]`. Returns what it was worth to who moved, `[n]`: 1 where the game is won by it, -1 where
-        it is lost, 0 in a draw and while it goes on; and where the game is over, `[n]` bool.
+        """Make the moves `[n]`. Returns the rewards `[n]` of the players who moved: 1 for a win, -1 for a loss, 0 for a
+        draw and while the game goes on; and whether the game is over, `[n]` bool.
 
-        ValueError: a move is not open; nothing was moved then.
+        ValueError: a move is illegal; no move was made then.
         """
         raise NotImplementedError
 
     def observe(self, games: Games = slice(None)) -> np.ndarray:
-        """What who is to move sees, `[n, *shape]`."""
+        """The observations of the players to move, `[n, *shape]`."""
         raise NotImplementedError
 
     def save(self) -> dict[str, Any]:
-        """All that the rest of the games depends on, as plain arrays and numbers."""
+        """The state of all games, as plain arrays and numbers."""
         raise NotImplementedError
 
     def load(self, state: dict[str, Any]) -> None:
-        """The games as they were when `save` gave this. A checkpoint's arrays are tensors: copy them into one's own."""
+        """Restore what `save` returned. The arrays of a checkpoint are tensors: copy them into your own arrays."""
         raise NotImplementedError
 
     def numbers(self, games: Games) -> np.ndarray:
-        """Which games are meant, as numbers `[n]`."""
+        """The indices `[n]` of these games."""
         return np.arange(self.num_games)[games]
 
-    def check_open(self, action: np.ndarray, games: Games) -> None:
-        """ValueError where a move `[n]` is not open."""
-        if len(closed := np.flatnonzero(~self.legal(games)[np.arange(len(action)), action])):
-            i = int(closed[0])
-            raise ValueError(f"move {int(action[i])} is not open in game {self.numbers(games)[i]}; legal() says which "
-                             "are")
+    def check_legal(self, action: np.ndarray, games: Games) -> None:
+        """ValueError where a move `[n]` is illegal."""
+        if len(illegal := np.flatnonzero(~self.legal(games)[np.arange(len(action)), action])):
+            i = int(illegal[0])
+            raise ValueError(f"move {int(action[i])} is illegal in game {self.numbers(games)[i]}; legal() returns the "
+                             "legal-action mask")
 
 
 def see(game: Game, games: Games = slice(None)) -> np.ndarray:
-    """What a player is given, `[n, d + A]` float32: what `observe` shows, flat, and which of the A moves are open."""
+    """A player's input `[n, d + A]` float32: the flattened observation and the legal-action mask."""
     return flat(game.observe(games), game.legal(games))
 
 
 def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """The same of what is shown `[n, *shape]` and the open moves `[n, A]`."""
+    """The same, of observations `[n, *shape]` and legal-action masks `[n, A]`."""
     return np.concatenate([observation.reshape(len(observation), -1), legal], 1, dtype=np.float32)
 
 
 def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Any open move, `[n]`, as likely as any other: a `Reply`."""
+    """A legal move for each game, `[n]`, drawn uniformly: a `Reply`."""
     return (noise * obs[:, -noise.shape[1]:]).argmax(1)
 
 
@@ -89,7 +90,7 @@ class Duels(VectorEnv):
     """N copies of a `Game`, each against an opponent, in one seat and the other by turns.
 
     Observations `[N, d + A]` are those of `see`. The reward comes at the end: 1 for a win, -1 for a loss, 0 for a draw,
-    or what PettingZoo's game pays. A move that is not open loses.
+    or the reward of PettingZoo's game. An illegal move loses.
 
     Attributes:
         reply: makes the opponents' moves; at first `random_move`.
@@ -119,9 +120,9 @@ class Duels(VectorEnv):
     def _step(self, action: np.ndarray) -> Step:
         reward, over = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, bool)
         action, last, opponent = np.asarray(action), self.obs, self.opponent.copy()
-        open_ = self.game.legal()[np.arange(self.num_envs), action]
-        self._end(np.flatnonzero(~open_), -1, reward, over)
-        moving = np.flatnonzero(open_)
+        legal = self.game.legal()[np.arange(self.num_envs), action]
+        self._end(np.flatnonzero(~legal), -1, reward, over)
+        moving = np.flatnonzero(legal)
         worth, ended = self.game.play(action[moving], moving)
         self._end(moving[ended], worth[ended], reward, over)
         self._answer(reward, over)

@@ -94,7 +94,7 @@ def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kw
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
-    """What a function given as env makes; it is given `num_envs` where it has such a parameter."""
+    """Call a function given as env, with `num_envs` where it has such a parameter, and check the result."""
     try:
         takes_number = "num_envs" in inspect.signature(env).parameters
     except (TypeError, ValueError):                                       # of some classes written in C

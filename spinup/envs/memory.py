@@ -1,4 +1,4 @@
-"""Environments for policies that remember: what was done and what came of it is part of what is seen, and an episode of
+"""Environments for policies with a memory: the observation includes the last action and its reward, and an episode of
 the learner is a trial, several episodes in the same task."""
 from typing import Any
 
@@ -11,13 +11,13 @@ from spinup.errors import UserError
 
 
 class Memory(VectorEnv):
-    """Another environment, as one who remembers sees it: observations `[N, d + m + 2]`.
+    """Another environment with observations `[N, d + m + 2]` for a policy with a memory.
 
-    They are what the environment shows `[d]`; what was done and what came of it `[m]`; whether an episode has just
-    ended; and whether a trial begins, when all before is 0. What was done is, of k Discrete actions, the last one in
-    one-hot form and the same times the last reward, m = 2 k: which action earned what, so that no layer need multiply.
-    Where the state is one of S Discrete ones it is which action in which state, m = 2 S k. Box: the last action as it
-    is and the last reward, m = k + 1.
+    An observation consists of that of the environment `[d]`; the last action and its reward `[m]`; whether an episode
+    has just ended; and whether a trial begins, in which case all but the first part is 0. Of k Discrete actions the
+    second part is the last one in one-hot form and the same times its reward, m = 2 k, so that no layer need multiply.
+    Where the state is one of S Discrete ones, it is the pair of state and action, m = 2 S k. Box: the last action as it
+    is and its reward, m = k + 1.
 
     episodes: of a trial, which is an episode here; the clock of its last one ends it as any.
     UserError: the environment's own trials have another number of episodes.

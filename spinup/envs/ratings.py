@@ -12,12 +12,12 @@ MEAN, POINTS = 1200.0, 400 / np.log(10)              # POINTS: of the scale to a
 
 
 def expected_score(rating: float, other: float) -> float:
-    """What a player of `rating` gets against one of `other` on average: 1 for a win, 0.5 for a draw."""
+    """Mean score of a player of `rating` against one of `other`: 1 for a win, 0.5 for a draw, 0 for a loss."""
     return 1 / (1 + 10 ** ((other - rating) / 400))
 
 
 def elo(rating: float, other: float, score: float, k: float = 16.0) -> tuple[float, float]:
-    """Both ratings after a game in which the first got `score`, 0 to 1. What one wins the other loses."""
+    """Both ratings after a game in which the first scored `score`, 0 to 1. Their sum stays the same."""
     change = k * (score - expected_score(rating, other))
     return rating + change, other - change
 

@@ -1,4 +1,4 @@
-"""One copy of an environment of ours as Gymnasium knows it, to be stepped by hand or watched."""
+"""One copy of a vectorised environment as a `gymnasium.Env`, to be stepped by hand or watched."""
 from typing import Any
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""What an environment remembers, as plain data: its generator, its attributes and its wrappers', MuJoCo's state."""
+"""The state of an environment as plain data: its generator, its attributes and its wrappers', MuJoCo's state."""
 import sys
 from operator import index
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -45,21 +45,21 @@ CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "windo
 
 
 def save_layers(env: Env) -> list[dict[str, Any]]:
-    """What an environment and its wrappers remember, as plain data; Unsaveable, with a name, where it is not."""
+    """The state of an environment and its wrappers, as plain data; Unsaveable, with a name, where it is not."""
     seen: dict[Any, str] = {}
     return [save_layer(layer, seen) for layer in layers(env)]
 
 
 def load_layers(env: Env, saved: list[dict[str, Any]]) -> None:
-    """Give back what `save_layers` took. `made`: see `_restored`."""
+    """Restore what `save_layers` returned. `made`: see `_restored`."""
     made: dict[str, Any] = {}
     for layer, attributes in zip(layers(env), saved, strict=True):
         load_layer(layer, attributes, made)
 
 
 def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
-    """What one wrapper or environment remembers; its `state_dict` is asked first. Unsaveable where it cannot. `seen`:
-    see `_plain`.
+    """The state of one wrapper or environment; its `state_dict`, where it has one. Unsaveable where parts of it are
+    not plain data. `seen`: see `_plain`.
     """
     kind = type(layer).__name__
     if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
@@ -85,7 +85,7 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
 
 
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
-    """Give back what `save_layer` took. `made`: see `_restored`.
+    """Restore what `save_layer` returned. `made`: see `_restored`.
 
     An array is filled in place, because it may show the memory of something that is not saved.
     """

@@ -73,7 +73,7 @@ class WorkerVectorEnv(VectorEnv):
         return [answer for _, answer in answers]
 
     def _answer(self, i: int) -> tuple[str, Any]:
-        """What worker i answers. WorkerError or UserError where it cannot go on; all workers have ended then."""
+        """The answer of worker i. WorkerError or UserError where it cannot go on; all workers have ended then."""
         try:
             kind, answer = self.pipes[i].recv()
         except (EOFError, OSError):
@@ -187,7 +187,7 @@ class Copies:
         self.env: GymVectorEnv | None = None
 
     def answer(self, message: tuple) -> tuple[str, Any]:
-        """What kind of answer it is, "" where all went well, and the answer."""
+        """The kind of the answer, "" where all went well, and the answer."""
         try:
             if self.env is not None:
                 command, *arguments = message

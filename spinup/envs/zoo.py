@@ -139,7 +139,7 @@ class ZooGame(Game):
         return np.stack([self._see(i)[0] for i in self.numbers(games)])
 
     def _see(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """What who is to move in game i sees, and the moves open to it."""
+        """The observation and the legal-action mask of the player to move in game i."""
         game = self.games[i]
         seen = game.observe(game.agent_selection)
         if isinstance(seen, dict):
@@ -151,7 +151,7 @@ class ZooGame(Game):
         numbers = self.numbers(games)
         worth, over = np.zeros(len(numbers), np.float32), np.zeros(len(numbers), bool)
         if len(numbers):
-            self.check_open(action, games)
+            self.check_legal(action, games)
         for k, i in enumerate(numbers):
             worth[k], over[k] = self._move(i, int(action[k]))
         return worth, over
@@ -175,7 +175,7 @@ class ZooGame(Game):
         return {"rng": self.rng.bit_generator.state, "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """The games as they were when `save` gave this: all their moves are made again."""
+        """Restore what `save` returned: all moves are made again."""
         self.rng.bit_generator.state = state["rng"]
         for i, (seed, moves) in enumerate(zip(state["seeds"], state["moves"], strict=True)):
             self._begin(i, seed)

@@ -158,7 +158,7 @@ class TellGame(Game):
         return np.eye(4)[self.wanted[games]]
 
     def play(self, action, games=slice(None)):
-        self.check_open(action, games)
+        self.check_legal(action, games)
         wrong = action != self.wanted[games]
         self.t[games] += 1
         self.mover[games] ^= 1

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+from spinup.algos import dqn, rl2
 from spinup.envs import make, worlds
 from spinup.envs.make import OURS, all_measures, env_name, find_id, registered
+from spinup.envs.memory import Memory
 from spinup.envs.spaces import action_distribution
 from spinup.envs.worlds.classic import WORLDS as CLASSIC
 from spinup.errors import UserError
+from spinup.runs.config import BaseConfig
+from spinup.runs.run import make_env
 
 
 class Ears(gymnasium.Env):
@@ -92,6 +96,21 @@ def test_seeds(source):
 # Turned red by: a seed at every restart, with which all episodes are the same.
 def test_only_the_first_episode_is_seeded():
     assert len(np.unique(play(make(Ears, 1, 0, ends=True)))) == 21
+
+
+# Turned red by: settings of an algorithm that its environments are not given; the seed, or the number of copies.
+def test_a_training_makes_its_environments_by_all_of_its_settings():
+    env = make_env(BaseConfig(env="Acrobot-v1", num_envs=3, seed=4))
+    np.testing.assert_array_equal(env.reset(), make("Acrobot-v1", 3, 4).reset())
+    trials = make_env(rl2.Config(env="Acrobot-v1", num_envs=4, episodes=3))
+    assert isinstance(trials, Memory) and trials.episodes == 3 and trials.num_envs == 4
+    game = make_env(dqn.Config(env="PongNoFrameskip-v4", frame_skip=2))
+    assert game.protocol["frame_skip"] == 2
+    game.close()
+    vector = gymnasium.vector.SyncVectorEnv([Ears], autoreset_mode="SameStep")
+    assert make_env(BaseConfig(env=vector, num_envs=1)).env is vector
+    with pytest.raises(UserError, match="--test-episodes plays in environments of its own; give a function that makes"):
+        make_env(BaseConfig(env=vector, num_envs=1, test_episodes=3))
 
 
 # Turned red by: no fallback to versions; the versions compared as text, by which v5 is newer than v10; `min`.

@@ -71,10 +71,19 @@ def test_every_copy_plays_its_share_however_long_its_episodes():
     ("CartPole-v1", 3, 3), ("CartPole-v1", 100, 100), ("CartPole-v1", 230, 100), (Lottery, 4, 4), (Lottery, 25, 10)])
 def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, env, episodes, copies):
     asked = []
-    monkeypatch.setattr(played, "make", lambda *a: asked.append(a) or make(*a))
+    monkeypatch.setattr(played, "make", lambda *a, **how: asked.append(a) or make(*a, **how))
     found = evaluate(policy_for(env), env, episodes=episodes, seed=7)
     assert asked == [(env, copies, 1_000_007)]
     assert len(found.returns) == len(found.lengths) == episodes
+
+
+# Turned red by: refused, because it has not as many copies as an evaluation would make; episodes shared among as many.
+def test_a_vector_environment_is_evaluated_in_the_copies_that_it_has():
+    vector = gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")
+    for source in (vector, lambda: gymnasium.vector.SyncVectorEnv([Lottery] * 3, autoreset_mode="SameStep")):
+        found = evaluate(policy_for(Lottery), source, episodes=20, seed=4)
+        seeds = make(Lottery, 3, UNSEEN + 4).seeds
+        assert found.lengths == [n for i, seed in enumerate(seeds) for n in first_lengths(seed, 7 if i < 2 else 6)]
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

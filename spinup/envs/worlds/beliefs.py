@@ -1,4 +1,4 @@
-"""What is believed of Bernoulli bandits and of small MDPs after some play, and the plans that follow from a model.
+"""Posterior beliefs about Bernoulli bandits and small MDPs, and optimal plans for a model of an MDP.
 
 Everything is batched over B tasks. A belief is its counts: `[B, k]` of k arms, `[B, S, A]` of S states and A actions.
 """

@@ -32,13 +32,13 @@ class Board(Game):
         self.own[games] = self.other[games] = self.mover[games] = 0
 
     def legal(self, games: Games = slice(None)) -> np.ndarray:
-        return self._open(self.own[games] | self.other[games])
+        return self._legal(self.own[games] | self.other[games])
 
     def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
         own, other = self.own[games], self.other[games]
         stone = self._stone(own | other, action)
         if not stone.all():
-            self.check_open(action, games)
+            self.check_legal(action, games)
         own = own | stone
         won = self._won(own)
         over = won | ((own | other) == self.full)
@@ -56,16 +56,16 @@ class Board(Game):
         return {name: getattr(self, name).copy() for name in ("own", "other", "mover")}
 
     def load(self, state: dict[str, Any]) -> None:
-        """The boards as they were when `save` gave this."""
+        """Restore what `save` returned."""
         for name, value in state.items():
             getattr(self, name)[:] = value
 
-    def _open(self, taken: np.ndarray) -> np.ndarray:
-        """The open moves `[n, num_actions]` where these squares `[n]` are taken."""
+    def _legal(self, taken: np.ndarray) -> np.ndarray:
+        """The legal-action masks `[n, num_actions]` where these squares `[n]` are taken."""
         raise NotImplementedError
 
     def _stone(self, taken: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """The bit that a move sets, `[n]`; 0 where it is not open."""
+        """The bit that a move sets, `[n]`; 0 where the move is illegal."""
         raise NotImplementedError
 
     def _won(self, stones: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class TicTacToe(Board):
     lines = np.array([_sum(np.array(line, np.uint64)) for line in (
         (0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))])
 
-    def _open(self, taken):
+    def _legal(self, taken):
         return (taken[:, None] >> self.bits & np.uint64(1)) == 0
 
     def _stone(self, taken, action):
@@ -108,7 +108,7 @@ class ConnectFour(Board):
     highest = np.uint64(1) << np.arange(5, 49, 7, dtype=np.uint64)
     directions = tuple(np.uint64(step) for step in (1, 7, 6, 8))                    # up, right, and both diagonals
 
-    def _open(self, taken):
+    def _legal(self, taken):
         return (taken[:, None] & self.highest) == 0
 
     def _stone(self, taken, action):

@@ -1,4 +1,4 @@
-"""The cells of a grid as numbers, what holds of each, and how far one sees across them.
+"""The cells of a grid as numbers, their properties, and the rules of sight.
 
 Cells, their one-hot form, what can be done to them and the rules of sight are those of MiniGrid 3.2
 (Chevalier-Boisvert et al. 2023).

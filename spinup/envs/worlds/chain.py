@@ -1,4 +1,4 @@
-"""A chain whose reward is at its far end: exploration by single odd steps does not get there."""
+"""A chain whose reward is at its far end: exploration by single random actions does not get there."""
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ class Chain(VectorEnv):
     """N states in a row; from the second, left or right. In the first each step is worth .001, in the last 1, and an
     episode has N + 9 steps (Osband et al. 2016, arXiv:1602.04621, sec. 5.1).
 
-    A player that tosses a coin reaches the end of 10 states in one episode of 13, of 20 in one of 1,651, of 40 in one
+    A uniformly random policy reaches the end of 10 states in one episode of 13, of 20 in one of 1,651, of 40 in one
     of 124 million. The observation `[N]` is 1 up to the state, else 0.
 
     length: N.
@@ -32,7 +32,7 @@ class Chain(VectorEnv):
 
     @property
     def optimum(self) -> float:
-        """The return of who always goes right: it comes to the last state with N - 2 steps, and has 12 there."""
+        """The return of always going right: the last 12 of the N + 9 steps are made in the last state or into it."""
         return 12.0
 
     def _reset(self) -> np.ndarray:

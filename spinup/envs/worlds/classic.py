@@ -18,7 +18,7 @@ from spinup.envs.vector import Step, VectorEnv
 
 
 class _Classic(VectorEnv):
-    """What they share: the clock, the restart and saving. A subclass is its spaces, its `limit` and its physics.
+    """Base class: the clock, the restart and saving. A subclass has its spaces, its `limit` and its physics.
 
     Attributes:
         limit: steps after which an episode is truncated, also where the last one terminates, as Gymnasium's `TimeLimit`
@@ -64,7 +64,7 @@ class _Classic(VectorEnv):
         load_rng(self.rng, state["rng"])
 
     def _observe(self, state: np.ndarray) -> np.ndarray:
-        """What copies in `state`, `[d, n]`, show: a new array `[n, *shape]` float32; by default the state itself."""
+        """The observations of copies in `state`, `[d, n]`: a new array `[n, *shape]` float32; by default the state."""
         return state.T.astype(np.float32, order="C")
 
     def _spaces(self) -> tuple[Space, Space]:

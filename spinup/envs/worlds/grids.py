@@ -36,7 +36,7 @@ from spinup.envs.worlds.cells import (
 
 
 class Grid(VectorEnv):
-    """What all grids share: moving, seeing, restarting and saving. A subclass lays out its boards.
+    """Base class of grids: moving, seeing, restarting and saving. A subclass lays out its boards.
 
     Actions: turn left, turn right, go forward, pick up, drop, toggle (a door), do nothing.
 
@@ -92,7 +92,7 @@ class Grid(VectorEnv):
         return self._start(self.rows)
 
     def _start(self, rows: np.ndarray) -> np.ndarray:
-        """Begin episodes in the copies `rows`; returns what they show."""
+        """Begin episodes in the copies `rows`; returns their first observations."""
         self.board[rows], self.carried[rows], self.visited[rows] = EMPTY, EMPTY, False
         for i in rows:
             x, y, self.heading[i] = self._lay_out(self.board[i])
@@ -129,7 +129,7 @@ class Grid(VectorEnv):
         self.carried = np.where(swaps, cell, self.carried)
 
     def _observe(self, rows: np.ndarray) -> np.ndarray:
-        """What the copies `rows` show: a new array `[n, 980]`."""
+        """The observations of the copies `rows`: a new array `[n, 980]`."""
         return ONE_HOT.take(self._view(rows), axis=0).reshape(len(rows), -1)
 
     def _view(self, rows: np.ndarray) -> np.ndarray:

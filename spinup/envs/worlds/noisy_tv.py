@@ -16,15 +16,15 @@ PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve t
 class NoisyTV(Grid):
     """Four rooms of 5 x 5 cells in a row, open to each other, no goal, no reward; the first has a TV for a wall.
 
-    The TV, five cells, shows one of `PICTURES`, drawn at random in every step and whatever the agent does. Which comes
-    next cannot be predicted, so an agent that is paid for the error of a prediction of pixels has found a source of
-    pay that never runs dry: it comes and watches. Features that leave out what cannot be controlled (inverse dynamics)
-    or that are a fixed function of the picture alone (random-network distillation) get bored with all twelve (Burda et
-    al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network Distillation").
+    The TV, five cells, shows one of `PICTURES`, drawn at random in every step, whatever the agent does. The
+    next picture cannot be predicted, so that an intrinsic reward for prediction errors in pixels never decays there:
+    the agent stays and watches. For features that leave out what cannot be controlled (inverse dynamics), or that are a
+    fixed function of the picture alone (random-network distillation), the intrinsic reward of all twelve decays (Burda
+    et al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network Distillation").
     The TV can be seen from no other room.
 
-    All else can be predicted from what is in view: floors tell the room, walls the direction, and no two places look
-    alike. If they did, an agent would turn about in a corner that looks like another, which surprises it as well.
+    All else can be predicted from the view: the colour of the floor shows the room, that of the walls the direction,
+    and no two places look alike. If they did, prediction errors would remain there as well.
 
     An episode is truncated after 200 steps. Agents start in any cell of any room.
 

@@ -61,7 +61,7 @@ class Trials:
         return self.state, reward, torch.full_like(reward, float(over))
 
     def optimal(self) -> Tensor:
-        """What a player who knows the task earns in a trial on average, `[B]`."""
+        """Expected return of a trial for a player who knows the task, `[B]`."""
         raise NotImplementedError
 
     def _draw(self) -> None:
@@ -122,7 +122,7 @@ class TabularMDPs(Trials):
 
 
 class Strategy:
-    """Who plays a trial. What it learns in it, it keeps itself; a trained recurrent policy is one too."""
+    """A player of trials, which keeps what it learns within a trial; a trained recurrent policy is one too."""
 
     def reset(self, tasks: Trials) -> None:
         """Forget: trials begin, of tasks with such sizes. It must not look at what they are."""

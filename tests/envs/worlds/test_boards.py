@@ -58,7 +58,7 @@ def test_a_move_that_is_not_open_is_named_and_moves_nothing():
         board.play(np.array([3, 0]))
     before = board.observe()
     assert not board.legal()[0, 3]
-    with pytest.raises(ValueError, match="move 3 is not open in game 0"):
+    with pytest.raises(ValueError, match="move 3 is illegal in game 0"):
         board.play(np.array([3, 1]))
     np.testing.assert_array_equal(board.observe(), before)
 
@@ -84,5 +84,5 @@ def test_some_of_the_games_move_and_the_others_wait():
     np.testing.assert_array_equal(board.observe()[::2], before[::2])
     for _ in range(4):
         board.play(np.array([3]), np.array([3]))
-    with pytest.raises(ValueError, match="move 3 is not open in game 3"):
+    with pytest.raises(ValueError, match="move 3 is illegal in game 3"):
         board.play(np.array([0, 3]), some)
