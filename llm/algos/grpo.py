@@ -34,7 +34,7 @@ a row with a mask for its end, and how rows are averaged.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -80,7 +80,7 @@ class Config(LearningConfig):
     anneal: bool = True              # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
 
-    LENGTH = "--overlong"
+    LENGTH: ClassVar[str] = "--overlong"
 
     def __post_init__(self):
         super().__post_init__()
