@@ -1,5 +1,6 @@
 """Documentation: sphinx-build -W docs docs/_build, or the line of CONTRIBUTING.md. Nothing of it needs the network."""
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
+
+from spinup.registry import algorithms
 
 ROOT = Path(__file__).parent.parent
 project, author, copyright = "Spinup", "the Spinup developers", "the Spinup developers"
@@ -55,6 +58,21 @@ def bring_tutorials(app: Sphinx) -> None:
             copy.write_text(text, encoding="utf-8")
 
 
+def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put what the registry knows where a page has `{{ algorithms }}`, `{{ methods }}` or `{{ serves }}` on a line."""
+    rows = [f"| `{name}` | {', '.join(a.about['actions'])} | {', '.join(a.about['observations'])} |"
+            for name, a in algorithms().items() if not a.variant]
+    lists = {"algorithms": pages_of("", "algorithms"), "methods": pages_of("llm", "llm"),
+             "serves": ["| algorithm | actions | observations |", "|---|---|---|", *rows]}
+    for name, lines in lists.items():
+        source[0] = re.sub(rf"^{{{{ {name} }}}}$", "\n".join(lines), source[0], flags=re.MULTILINE)
+
+
+def pages_of(family: str, folder: str) -> list[str]:
+    """The pages of a family's algorithms, in the order of the registry."""
+    return [f"{folder}/{name}" for name, a in algorithms(family).items() if not a.variant]
+
+
 def lead_to_sources(app: Sphinx, page: nodes.document) -> None:
     """Point a relative link to a Python file of the library at its page on the site, where a browser shows it.
 
@@ -81,6 +99,7 @@ def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 def setup(app: Sphinx) -> None:
     app.connect("config-inited", lambda app, config: bring_tutorials(app))
+    app.connect("source-read", fill_in)
     app.connect("doctree-read", lead_to_sources, priority=100)            # before Sphinx collects what is downloaded
     app.connect("html-collect-pages", source_pages)
     app.add_html_math_renderer("mathml", (inline, None), (block, None))

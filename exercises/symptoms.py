@@ -10,10 +10,10 @@ whatever else was measured. The picture is symptoms/NAME.png.
 import argparse
 import json
 import math
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -55,17 +55,15 @@ Runs = dict[str, list[Columns]]
 
 # Training
 
-def module_of(text: str, name: str) -> ModuleType:
-    """Run Python code as a new module."""
-    module = sys.modules[name] = ModuleType(name)
-    exec(compile(text, f"{name}.py", "exec"), vars(module))
-    return module
-
-
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    entry = Entry(name)
-    return {BUG: module_of(entry.text, f"{name}_given"), RIGHT: module_of(entry.solution, f"{name}_solved")}
+    entry, found = Entry(name), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for label, text in ((BUG, entry.text), (RIGHT, entry.solution)):
+            file = Path(folder, f"{name}_{'right' if label == RIGHT else 'bug'}.py")
+            file.write_text(text, encoding="utf-8")
+            found[label] = load(file)
+    return found
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,

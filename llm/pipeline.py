@@ -25,9 +25,8 @@ from spinup.machine import find_device
 from spinup.registry import find
 from spinup.runs.config import check_names, flag, read_toml, settings_of
 from spinup.runs.display import short
-from spinup.runs.folders import check_exp_name
+from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_wandb, read_progress
-from spinup.runs.policy import describe
 from spinup.runs.presets import configure
 from spinup.view.grid import Job, check_job
 

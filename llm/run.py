@@ -27,8 +27,8 @@ from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.machine import cores
 from spinup.runs.display import short
+from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
-from spinup.runs.policy import describe
 from spinup.runs.training import Training
 
 # The columns of a row between the accuracies and the seconds; NaN where a method has no such number.
@@ -78,7 +78,7 @@ class Run(Training):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
         self.start, self.reference = start, start.reference()
-        super().__init__(f"llm {algorithm}", config, task.name, self.model.device,
+        super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)

@@ -15,8 +15,7 @@ from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, longest_prompt
 from spinup.registry import find
 from spinup.runs.config import settings_of
-from spinup.runs.folders import check_writable, config_to_json, finished, free_directory, read_result
-from spinup.runs.policy import describe
+from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
 from spinup.runs.presets import choose_preset
 
 COPIED = 200            # updates of imitation, where the task's teacher is the preferred responses of a file

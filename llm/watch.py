@@ -23,8 +23,7 @@ from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
-from spinup.runs.folders import find_run, read_run
-from spinup.runs.policy import describe
+from spinup.runs.folders import describe, find_run, read_run
 from spinup.view.statistics import in_words, interval
 
 PASS = 8                # samples of a problem for pass@k

@@ -12,8 +12,8 @@ from spinup.machine import find_device
 from spinup.registry import Algorithm
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
-from spinup.runs.folders import check_writable, config_from_json, read_run
-from spinup.runs.policy import Policy, describe
+from spinup.runs.folders import check_writable, config_from_json, describe, read_run
+from spinup.runs.policy import Policy
 from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play

@@ -4,7 +4,7 @@ An algorithm is a Python file with a TOML file of the same name beside it. It is
 
 - in the folder of its family: `spinup/algos` for environments ("ppo"), `llm/algos` for language models ("llm grpo");
 - by an entry point of the group `spinup.algorithms` or `llm.algorithms` of another distribution;
-- by the dotted name of its module ("my_package.my_algo", "llm my_package.my_algo").
+- by the name of its module ("my_algo", "my_package.my_algo", "llm my_package.my_algo").
 
 The TOML file says what cannot be read from the code:
 
@@ -109,13 +109,8 @@ class Algorithm:
             return file.readline().strip().strip('"').strip()
 
     def load(self) -> ModuleType:
-        """Its module. UserError where that has no `Config` or `train`."""
-        module = importlib.import_module(self.module)
-        for name in ("Config", "train"):
-            if not hasattr(module, name):
-                raise UserError(f"{self.module} has no {name}, so it is no algorithm; `spinup algos` lists those that "
-                                "there are")
-        return module
+        """Import its module."""
+        return importlib.import_module(self.module)
 
 
 @cache
@@ -151,12 +146,15 @@ def installed(family: str = "") -> Mapping[str, Algorithm]:
 
 
 def by_module(module: str, name: str, family: str) -> Algorithm | None:
-    """The algorithm in the module of that dotted name, which is looked for and not imported; None without one."""
+    """The algorithm in the module of that full name, which is looked for and not imported; None without one."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):
         return None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+    if not all(re.search(rf"^{line}\b", text, re.MULTILINE) for line in ("class Config", "def train")):
         return None
     return Algorithm(name, family, module, Path(spec.origin))
 
@@ -175,7 +173,7 @@ def find(name: str, run: Path | None = None) -> Algorithm:
             if method in known(family):
                 return known(family)[method]
         module, _, variant = method.partition(":")
-        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", module):
+        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
             algorithm = by_module(module, f"{family} {module}".strip(), family)
             if algorithm is not None and run is not None and inside(algorithm.path, run):
                 raise UserError(f"{run} names the algorithm {module}, whose file is in a folder of runs and is not "

@@ -14,8 +14,7 @@ from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import find_run, read_run
-from spinup.runs.policy import describe
+from spinup.runs.folders import describe, find_run, read_run
 
 Model = TypeVar("Model", bound=nn.Module)
 CONTEXT = 512           # of small models made here: the longest prompt and response together

@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, work
-from spinup.bench.tasks import TASKS as TASKS
 from spinup.bench.tasks import counted_from, find_task, is_atari, with_steps
 from spinup.errors import UserError
 

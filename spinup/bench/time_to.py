@@ -74,10 +74,10 @@ def stop_at(target: float) -> list[bool]:
 
 def run_until(folder: str, target: float, algo: str, env: str, seed: int) -> dict[str, Any]:
     """Train in this process by the public function, with the preset of `env`, and stop at the target."""
-    import spinup
     from spinup.runs.files import read_json
+    from spinup.runs.public import trainer
     reached = stop_at(target)
-    directory = getattr(spinup, algo)(env, seed=seed, log_dir=folder, exp_name="bench").directory
+    directory = trainer(algo)(env, seed=seed, log_dir=folder, exp_name="bench").directory
     result, config = read_json(directory / "result.json"), read_json(directory / "config.json")
     settings = {k: v for k, v in config["config"].items() if k not in ("seed", "log_dir", "exp_name")}
     return {"reached": bool(reached), "seconds": result["seconds"], "steps": result["steps"], "settings": settings,

@@ -24,8 +24,7 @@ def resume(argv: list[str]) -> int:
     parser.add_argument("--total-steps", type=whole("total_steps"), default=0, metavar="N",
                         help="steps of the whole run, those that are done included. [as it was begun]")
     args = parser.parse(argv)
-    from spinup.runs.folders import config_from_json, find_run, read_result, read_run
-    from spinup.runs.policy import describe
+    from spinup.runs.folders import config_from_json, describe, find_run, read_result, read_run
     directory = find_run(Path(args.directory))
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)

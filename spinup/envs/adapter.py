@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.vector.utils import iterate
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
@@ -68,7 +67,7 @@ class VectorAdapter(VectorEnv):
         return isinstance(inner, SyncVectorEnv)
 
     def _reset(self) -> np.ndarray:
-        return self._seen(self.env.reset(seed=self.seed)[0])
+        return self._seen(self.env.reset(seed=self.seed)[0], self.num_envs)
 
     def _step(self, action: np.ndarray) -> Step:
         if self.env._spinup_ticket is not self.ticket:
@@ -76,7 +75,7 @@ class VectorAdapter(VectorEnv):
                             "a function that makes one, so that each has its own")
         raw, reward, terminated, truncated, infos = self.env.step(self._native(action))
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
-        obs, final_obs, info = self._seen(raw), None, Rows(infos, self.num_envs)
+        obs, final_obs, info = self._seen(raw, self.num_envs), None, Rows(infos, self.num_envs)
         if (ended := terminated | truncated).any():
             final_obs = obs.copy()
             if self.same_step:
@@ -94,7 +93,7 @@ class VectorAdapter(VectorEnv):
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
         """Restart the copies where `ended`, `[N]` bool; returns their first observations."""
         raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
-        return self._seen(raw)[ended]
+        return self._seen(raw, self.num_envs)[ended]
 
     def _costs(self, infos: dict[str, Any], info: "Rows") -> np.ndarray | None:
         reported = "cost" in infos or "cost" in infos.get("final_info", ())
@@ -104,10 +103,9 @@ class VectorAdapter(VectorEnv):
         """The actions `[N, ...]` as `env.step` takes them."""
         return np.stack([to_native(self.action_space, a) for a in np.asarray(action)])
 
-    def _seen(self, raw: Any) -> np.ndarray:
-        """The observations of all copies, as networks see them: a new array `[n, *shape]`."""
-        rows = [self._see(one) for one in iterate(self.env.observation_space, raw)]
-        return np.stack(rows).astype(self.dtype, copy=False)
+    def _seen(self, raw: Any, n: int) -> np.ndarray:
+        """The observations of n copies, as networks see them: a new array `[n, *shape]`."""
+        return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 
     def _see(self, raw: Any) -> np.ndarray:
         obs = self.view(raw)
@@ -140,17 +138,23 @@ class Rows(Sequence):
         infos = self.infos
         if self.final is not None and self.final[i]:
             infos = self.infos.get("final_info", {})
-        return row(infos, i)
+        return info_row(infos, i)
 
 
 def row(batch: Any, i: int) -> Any:
-    """What a batch says of copy i: arrays by their first axis, dicts and tuples part by part.
-
-    In infos, "_key" says which copies have a "key"; the others' dicts lack it.
-    """
+    """Copy i of a batch: of arrays their first axis, of dicts and tuples part by part."""
     if isinstance(batch, Mapping):
-        mine = {key: value for key, value in batch.items() if not (str(key).startswith("_") and key[1:] in batch)}
-        return {key: row(value, i) for key, value in mine.items() if f"_{key}" not in batch or batch[f"_{key}"][i]}
+        return {key: row(part, i) for key, part in batch.items()}
     if isinstance(batch, tuple):
         return tuple(row(part, i) for part in batch)
     return batch[i] if np.ndim(batch) else batch
+
+
+def info_row(infos: Mapping[str, Any], i: int) -> dict[str, Any]:
+    """The info of copy i. Where infos have a "_key", it says which copies have a "key"."""
+    mine = {}
+    for key, part in infos.items():
+        is_mask = key.startswith("_") and key[1:] in infos
+        if not is_mask and (f"_{key}" not in infos or infos[f"_{key}"][i]):
+            mine[key] = info_row(part, i) if isinstance(part, Mapping) else row(part, i)
+    return mine

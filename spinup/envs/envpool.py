@@ -43,8 +43,8 @@ class EnvPoolVector(VectorAdapter):
     why_not_saved = "EnvPool gives no access to its state"
 
     def __init__(self, env: str, num_envs: int, seed: int, **settings: Any):
-        import envpool
         name = find_envpool_id(env).removeprefix(PREFIX)
+        import envpool
         seeds = [s >> 1 for s in copy_seeds(seed, num_envs)]              # it takes 31 bits
         try:
             pool = envpool.make_gymnasium(name, num_envs=num_envs, seed=seeds, **settings)
@@ -56,8 +56,8 @@ class EnvPoolVector(VectorAdapter):
         return True                                                       # at once, and the next step is ordinary
 
     def _reset(self) -> np.ndarray:
-        return self._seen(self.env.reset()[0])                            # it was seeded when it was made
+        return self._seen(self.env.reset()[0], self.num_envs)             # it was seeded when it was made
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
         raw, _ = self.env.reset(options={"reset_mask": ended})            # unlike Gymnasium's, of these copies alone
-        return self._seen(raw)
+        return self._seen(raw, np.count_nonzero(ended))

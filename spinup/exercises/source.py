@@ -96,7 +96,6 @@ def load(path: Path) -> ModuleType:
     return module
 
 
-
 def signatures(text: str) -> dict[str, list[str]]:
     """Names of the arguments of each function at the top of a file, by the function's name. SyntaxError."""
     return {node.name: [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]

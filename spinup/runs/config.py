@@ -105,6 +105,7 @@ class BaseConfig(RunConfig):
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
     env_workers: Natural = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
+    init: str = ""                       # the folder of a run whose policy to begin with; its network must be the same
     test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 

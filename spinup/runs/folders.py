@@ -16,7 +16,6 @@ from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
 from spinup.runs.files import read_json
-from spinup.runs.policy import describe
 from spinup.runs.presets import up_to_date
 
 # Settings that say where and how to train, not what: a run may go on with others.
@@ -46,6 +45,15 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
     taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
     leaf = f"{stem}_{max(taken, default=0) + 1}"
     return root / leaf / f"{leaf}_s{config.seed}"
+
+
+def describe(directory: Path) -> str:
+    """How a folder is written in advice: relative to where the user stands, if it is below."""
+    path = Path(directory)
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def read_result(directory: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from spinup.runs.display import short
-from spinup.runs.policy import describe
+from spinup.runs.folders import describe
 
 
 @dataclass

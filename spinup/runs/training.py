@@ -16,25 +16,14 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
+from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, quoted
 from spinup.runs.files import write_json
-from spinup.runs.folders import (
-    HOW,
-    check_longer,
-    check_same,
-    check_writable,
-    config_to_json,
-    find_run,
-    free_directory,
-    git_revision,
-    read_run,
-    versions,
-)
+from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
-from spinup.runs.policy import describe
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
@@ -45,7 +34,6 @@ class Training(Hooks):
     `Run` adds what concerns environments, and `llm.run.Run` what concerns tasks of language: the methods of `Hooks`.
 
     Args:
-        algorithm: its name.
         config: its settings, already checked.
         subject: what is trained on, as folders and messages name it.
         device: where.
@@ -56,10 +44,10 @@ class Training(Hooks):
     to resume a run that was begun with another algorithm or other settings.
     """
 
-    def __init__(self, algorithm: str, config: RunConfig, subject: str, device: torch.device, threads: int,
+    def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
-        self.resumed, algorithm = resume is not None, config.algorithm
+        self.resumed = resume is not None
         self.device, self.threads = device, config.threads or threads
         check_wandb(config.wandb)
         self.compile = compile
@@ -76,22 +64,22 @@ class Training(Hooks):
         if resume is not None:
             self.directory = find_run(Path(resume))
             advice = "give the same settings again, or leave out resume"
-            check_same(self.directory, algorithm, config, HOW | {"total_steps"}, advice)
+            check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
             check_longer(self.directory, config)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
-                if self.state["algorithm"] != algorithm:
+                if self.state["algorithm"] != self.algorithm:
                     where = describe(self.directory)
-                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
-                                    f"type: spinup resume {where}")
+                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
+                                    f"{self.algorithm}; type: spinup resume {where}")
         else:
-            self.directory = free_directory(algorithm, subject, config)
+            self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
-            **self.describe_subject(), "versions": versions(), "git": git_revision()}
+            **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
         self._make_directory()
         self.lock = FileLock(self.directory / ".lock", timeout=0)         # given back when the process ends, however
         try:
@@ -123,7 +111,7 @@ class Training(Hooks):
 
     def _note_total_steps(self) -> None:
         """Write the total of steps into config.json where a resumed run has another one than it was begun with."""
-        begun = read_run(self.directory)
+        begun = folders.read_run(self.directory)
         self.longer = begun["config"].get("total_steps") != self.config.total_steps
         if self.longer:
             begun["config"]["total_steps"] = self.config.total_steps
@@ -138,7 +126,7 @@ class Training(Hooks):
                     raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
                                     "--log-dir or --exp-name") from None
                 # Another run took the number just now.
-                self.directory = free_directory(self.algorithm, self.subject, self.config)
+                self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         torch.set_num_threads(self.threads_before)

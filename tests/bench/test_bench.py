@@ -347,8 +347,8 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     preset = returns_module.configure
     monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
         *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
-    monkeypatch.setattr(returns_module, "configure", lambda module, given: preset(
-        module, {**given, "total_steps": 8192}))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: preset(
+        algorithm, {**given, "total_steps": 8192}))
 
     def goes(goal: float) -> tuple[int, dict]:
         monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})

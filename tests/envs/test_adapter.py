@@ -77,6 +77,7 @@ def test_no_transition_crosses_the_border(mode, copy):
     check_borders(make(lambda: counters(autoreset_mode=mode, copy=copy), 3))
 
 
+# Turned red by: as above; a worker of Gymnasium that is not told to restart its copy.
 @each_mode
 def test_nor_with_processes_of_gymnasium(mode):
     env = make(lambda: counters(AsyncVectorEnv, autoreset_mode=mode), 3)
@@ -84,6 +85,20 @@ def test_nor_with_processes_of_gymnasium(mode):
         check_borders(env, 20)
     finally:
         env.close()
+
+
+class CostsInTheEnd(Counter):
+    def step(self, action):
+        *told, info = super().step(action)
+        return *told, {"cost": 7.0} if self.t == 3 else {}
+
+
+# Turned red by: costs asked for in the info of the next episode alone, or before there were any.
+@each_mode
+def test_a_cost_may_come_with_the_end_of_an_episode(mode):
+    env = make(SyncVectorEnv([lambda: CostsInTheEnd(1)], autoreset_mode=mode))
+    env.reset()
+    assert [env.step(np.zeros(1, np.int64)).cost for _ in range(5)] == [None, None, 7.0, 0.0, 0.0]
 
 
 # Turned red by: these let through: a worker without shared memory restarts a second time, as do environments that know

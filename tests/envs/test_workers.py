@@ -1,0 +1,171 @@
+"""Copies that are stepped in other processes: the same numbers, and clear ends."""
+import os
+import signal
+import subprocess
+import sys
+from functools import partial
+
+import numpy as np
+import psutil
+import pytest
+
+from spinup.algos.es import Config as OfES
+from spinup.envs import make, workers
+from spinup.envs.workers import WorkerVectorEnv
+from spinup.envs.worlds.boards import TicTacToe
+from spinup.errors import UserError, WorkerError
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.config import BaseConfig
+from spinup.runs.run import make_env
+
+DICE = """
+import os
+import time
+import gymnasium
+import numpy as np
+
+
+class Dice(gymnasium.Env):
+    '''Shows random numbers, ends at random, costs now and then. Action 1 is trouble, of a kind.'''
+
+    observation_space, action_space = gymnasium.spaces.Box(-9, 9, (2,)), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, trouble=''):
+        self.trouble = trouble
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.np_random.normal(size=2).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        info, reward, luck = {'t': self.t}, self.np_random.random(), self.np_random.random()
+        if luck < .2:
+            info['cost'] = luck
+        if action and self.trouble == 'error':
+            raise ValueError('the dice are loaded')
+        if action and self.trouble == 'sleep':
+            time.sleep(60)
+        if action and self.trouble == 'exit':
+            os._exit(3)
+        if action and self.trouble == 'reward':
+            reward = None
+        if action and self.trouble == 'info':
+            info['why'] = lambda: None
+        return self.np_random.normal(size=2).astype(np.float32), reward, luck > .9, self.t == 8, info
+"""
+TROUBLES = {"error": (WorkerError, "partial raised ValueError: the dice are loaded in a worker process; without "),
+            "exit": (WorkerError, r"partial ended during a step \(exit code 3\)"),
+            "reward": (UserError, "the environment gave a reward of None; it must be one number"),
+            "info": (UserError, "the info of a step cannot be sent between processes .* or leave out --env-workers")}
+
+
+@pytest.fixture
+def dice(tmp_path, monkeypatch):
+    """A module that processes can import."""
+    (tmp_path / "dice_of_a_test.py").write_text(DICE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "dice_of_a_test", raising=False)
+    import dice_of_a_test
+    yield dice_of_a_test.Dice
+    assert not [child for child in psutil.Process().children(recursive=True)
+                if "spawn_main" in " ".join(child.cmdline())]            # closing leaves none behind
+
+
+def check_same_steps(one, other, steps: int) -> None:
+    """Both copies of a vector give the same, in every bit."""
+    for _ in range(steps):
+        a, b = one.step(np.zeros(3, np.int64)), other.step(np.zeros(3, np.int64))
+        for x, y in zip(a[:6], b[:6], strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert list(a.info) == list(b.info)
+    assert one.take_finished() == other.take_finished() and one.finished_costs == other.finished_costs
+
+
+# Turned red by: a worker's copies seeded as if they were the first; rows in another order; final observations of one
+# worker alone; costs that one worker has not reported yet as None; a restart of another copy; a state in another form;
+# a worker that Ctrl-C ends; a process that outlives `close`.
+def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp_path):
+    here, there, fresh = make(dice, 3, 5), make(dice, 3, 5, 2), make(dice, 3, 6)
+    assert isinstance(there, WorkerVectorEnv) and there.processes[0].is_alive()
+    try:
+        np.testing.assert_array_equal(here.reset(), there.reset())
+        check_same_steps(here, there, 40)
+        for process in there.processes:
+            os.kill(process.pid, signal.SIGINT)
+        for env in here, there:
+            env.restart(1, 77)
+            env.restart(2, 78)
+        np.testing.assert_array_equal(here.obs, there.obs)
+        check_same_steps(here, there, 10)
+        assert there.can_save
+        save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "none", "env": there.state_dict()})
+        fresh.reset()
+        fresh.load_state_dict(load_checkpoint(tmp_path / "checkpoint.pt")["env"])
+        check_same_steps(fresh, there, 20)
+        there.load_state_dict(here.state_dict())                          # of 30 steps before
+        check_same_steps(here, there, 20)
+    finally:
+        there.close()
+    assert not any(process.is_alive() for process in there.processes)
+
+
+# Turned red by: a close that waits for a step to end, or leaves it running.
+def test_a_worker_that_does_not_end_is_killed(dice, monkeypatch):
+    monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.2)
+    env = make(partial(dice, "sleep"), 1, 0, 1)
+    env.reset()
+    env.pipes[0].send(("_step", np.ones(1, np.int64)))
+    env.close()
+    assert env.processes[0].exitcode == -signal.SIGKILL
+
+
+# Turned red by: a worker's error that is lost, a run that waits for ever, others that run on.
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(dice, trouble):
+    kind, words = TROUBLES[trouble]
+    env = make(partial(dice, trouble), 3, 0, 2)
+    env.reset()
+    env.step(np.zeros(3, np.int64))
+    with pytest.raises(kind, match=words):
+        env.step(np.array([0, 0, 1]))
+    assert not any(process.is_alive() for process in env.processes)
+    env.close()                                                           # as a training does in the end
+
+
+# Turned red by: processes started before what is wrong is found.
+@pytest.mark.parametrize("asked, words", [
+    (lambda: make(lambda: None, 2, 0, 2), "this env cannot be sent to them .* give an id, or a function at the top of"),
+    (lambda: make("Hopper-v5", 2, 0, 3), "--env-workers 3 is more than --num-envs 2; choose at most 2"),
+    (lambda: make("CartPole", 2, 0, 2), "--env-workers does not serve CartPole-v1, which steps its copies all at once"),
+    (lambda: make("ALE/Pong-v5", 2, 0, 2), "--env-workers does not serve ALE/Pong-v5"),
+    (lambda: make("classic/tictactoe-v3", 2, 0, 2), "--env-workers does not serve classic/tictactoe-v3"),
+    (lambda: make(TicTacToe, 2, 0, 2), "--env-workers does not serve TicTacToe"),
+    (lambda: make("Hoper-v5", 2, 0, 2), r"there is no environment 'Hoper-v5'\. Did you mean 'Hopper-v5'"),
+    (lambda: make_env(OfES(env="Hopper-v5", workers=2, env_workers=2)), "both start processes; leave out --env-wor"),
+])
+def test_what_workers_cannot_do_is_refused(asked, words):
+    with pytest.raises(UserError, match=words):
+        asked()
+
+
+# Turned red by: the number of workers, or the seed, not handed on.
+def test_a_training_gets_the_workers_of_its_settings(dice):
+    env = make_env(BaseConfig(env=dice, num_envs=3, seed=5, env_workers=2))
+    try:
+        assert len(env.processes) == 2
+        np.testing.assert_array_equal(env.reset(), make(dice, 3, 5).reset())
+    finally:
+        env.close()
+
+
+# Turned red by: a wait for processes that never begin; a sentence that does not say what to write.
+def test_a_script_without_a_guard_is_told_to_have_one(dice, tmp_path):
+    script = tmp_path / "unguarded.py"
+    script.write_text("from dice_of_a_test import Dice\nfrom spinup.envs import make\nmake(Dice, 2, 0, 2)\n")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 1
+    assert 'WorkerError: a worker process of Dice ended before it began' in ended.stderr
+    assert 'put the training under `if __name__ == "__main__":`' in ended.stderr
