@@ -1,5 +1,7 @@
-"""Pairs of responses to the same prompt, of which one was preferred: where they come from, and in which order they are
-learned from. In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other."""
+"""Pairs of responses to the same prompt, of which one was preferred: their sources, and the order of learning.
+
+In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other.
+"""
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,10 +45,10 @@ def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generato
 
 
 def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch:
-    """The pairs to learn from, or those to test on: of the task's file, or compared here.
+    """The pairs to learn from, or the held-out ones: of the task's file, or compared here.
 
-    Without a file the policy as it is answers each of many prompts twice, and the better answer is preferred, with
-    `cfg.noise` unless they are to test on. UserError: there is no pair, or next to none.
+    Without a file the initial policy answers each of many prompts twice, and the response with the higher reward is
+    preferred, with `cfg.noise` for training. UserError: there is no pair, or next to none.
     """
     if run.task.pairs is not None:
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
@@ -109,8 +111,9 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Share of the first `RANKED` pairs in which the preferred response has become likelier than the other, compared
-    with `before`: the log-probabilities `[2n, T]` under the start. So accurate is the policy as a reward model."""
+    """Accuracy of the policy as an implicit reward model: the share of the first `RANKED` pairs in which the preferred
+    response has become likelier than the other, compared with `before`, the log-probabilities `[2n, T]` under the
+    initial policy."""
     r = pairs.responses[torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device)]
     logp = score(run.model, pairs.prompts, r.of, r.ids, temperature=run.config.temperature)[0]
     now = select(logp - before[:len(r.ids)], r.mask).sum(1).view(-1, 2)

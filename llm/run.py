@@ -35,15 +35,15 @@ from spinup.runs.training import Training
 METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
-EXACT = 1024            # symbols up to which the divergence from the start is summed over all of them
+EXACT = 1024            # tokens of the vocabulary up to which the KL to the initial policy is summed over all
 WIDE = 128              # from this width on, a second thread pays
-KL_ROWS = 128           # responses on which that divergence is measured
+KL_ROWS = 128           # responses on which that KL is measured
 EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row
 
 
 @dataclass
 class Result:
-    """What a training returns.
+    """The result of a training.
 
     Attributes:
         policy: `policy.respond(prompt)` answers a prompt.
@@ -65,9 +65,10 @@ class Result:
 
 
 class Run(Training):
-    """A training of `start` on `task`; see `Training`.
+    """A training of the policy `start` on `task`; see `Training`.
 
-    It draws responses, has them judged and scored, and counts; what is made of that is the algorithm's.
+    The context of an algorithm: it samples, evaluates, logs and saves. Sampling is written in `llm.rollout`, the
+    gradient in `llm.learn`.
     """
 
     epochs, decimals = 40, 1
@@ -131,11 +132,11 @@ class Run(Training):
                          "ratio_max": max(high, self.extremes.get("ratio_max", high))}
 
     def columns(self, *names: str) -> None:
-        """Columns that this method has besides `METRICS`, of numbers that are given to `add`."""
+        """Name the columns that this method has besides `METRICS`, of numbers that are given to `add`."""
         self.own = names
 
     def record(self, batch: Batch) -> None:
-        """What is watched of every batch, before anything is left out of it."""
+        """Statistics of a batch, before anything is left out of it."""
         r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
         self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
                  length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
@@ -218,8 +219,8 @@ class Run(Training):
 
     @torch.no_grad()
     def kl_to_start(self, batch: Batch) -> tuple[float, float]:
-        """KL(policy || start) in nats, mean over tokens and mean over whole responses, on held-out ones: the sum over
-        all symbols at each step where these are few, else an estimate from those drawn."""
+        """KL(policy || initial policy) in nats, mean over tokens and mean over whole responses, on held-out ones: exact
+        where the vocabulary is small, else an estimate from the drawn tokens."""
         r = batch.responses[torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device)]
         if self.model.shape.vocab_size <= EXACT:
             kl = exact_kl(self.model, self.reference, batch.prompts, r.of, r.ids, self.config.temperature)

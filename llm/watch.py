@@ -1,4 +1,4 @@
-"""Reading what a policy writes, or what a reward model says: samples in colours, how good they are, a conversation."""
+"""Reading the responses of a policy, or the scores of a reward model: in colours, evaluated, in a conversation."""
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -87,8 +87,8 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
 
 
 def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
-    """What says how good responses to prompts are: the reward model in a folder, or a policy, by how much likelier than
-    at first it makes them (Rafailov et al. 2023)."""
+    """The function that scores responses to prompts: the reward model in a folder, or the implicit reward of a policy,
+    its log ratio to the initial policy (Rafailov et al. 2023)."""
     if data.get("judges"):
         return load_reward_model(folder).judge
     policy, reference = writer(folder, data, task), load_model(start_of(folder, data)).model
@@ -105,7 +105,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequen
 
 
 def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
-    """What a run says of the preferred and of the other response of each pair, `[n, 2]`."""
+    """The scores of the preferred and of the other response of each pair, `[n, 2]`."""
     judge, found = judge_in(folder, data, task), []
     for i in range(0, len(pairs), CHUNK):
         some = pairs[i:i + CHUNK]
@@ -177,14 +177,14 @@ def mean_of(each: np.ndarray) -> tuple[float, tuple[float, float] | None, str]:
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
-    """What is said of pairs `[n]`, some of them ranked rightly."""
+    """Results on pairs, `[n]` True where ranked rightly, as numbers and in words."""
     mean, between, words = mean_of(right.astype(float))
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
 
 
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
-    """What is said of rewards `[P, PASS]` and of those of the likeliest answers `[P]`, where 1 is solved."""
+    """Results of rewards `[P, PASS]` and of those of the greedy answers `[P]`, where 1 is solved."""
     right = (sampled >= 1).double()
     mean, between, words = mean_of(right.mean(1).numpy())
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
@@ -196,8 +196,8 @@ def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, 
 
 
 def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
-    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: what each sampled response
-    is truly worth, if that is known.
+    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: the true reward of each
+    sampled response, if that is known.
     """
     found, said = {"problems": len(sampled), "reward_greedy": float(greedy.mean())}, []
     for name, rewards in {"reward": sampled, "gold": gold}.items():

@@ -34,7 +34,7 @@ a row with a mask for its end, and how rows are averaged.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ METHODS = {"grpo": {"scale": "group", "average": "sequence"},
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    advantage: Literal["group", "mean"] | Callable | None = None    # mean and deviation, or mean
+    advantage: Literal["group", "mean"] | Callable = "group"    # mean and deviation of it, or mean
     loss: Literal["clip"] | Callable = "clip"   # of a token; in Python also a function, see above
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
     scale: Literal["group", "none"] = "group"   # older name of advantage: none is mean
@@ -80,12 +80,12 @@ class Config(LearningConfig):
     anneal: bool = True              # then it falls linearly to a tenth
     max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
 
-    LENGTH = "--overlong"
+    LENGTH: ClassVar[str] = "--overlong"
 
     def __post_init__(self):
         super().__post_init__()
-        if self.advantage is None:
-            self.advantage = {"group": "group", "none": "mean"}[self.scale]
+        if self.scale == "none" and self.advantage == "group":
+            self.advantage = "mean"
         if self.samples == 1:
             raise UserError("the responses to a prompt are compared with each other, and "
                             "--samples 1 leaves nothing to compare; choose 2 or more")

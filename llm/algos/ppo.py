@@ -1,6 +1,7 @@
-"""PPO for language models, with a value function: RLHF as in Ziegler et al. (2019,
-arXiv:1909.08593) and Ouyang et al. (2022, arXiv:2203.02155), and VAPO (Yue et al. 2025,
-arXiv:2504.05118).
+"""PPO for language models, with a value function: RLHF, and VAPO.
+
+RLHF as in Ziegler et al. (2019, arXiv:1909.08593) and Ouyang et al. (2022, arXiv:2203.02155); VAPO
+as in Yue et al. (2025, arXiv:2504.05118).
 
 Four models: the policy; the reference policy, a frozen copy of the initial one; the reward, a
 verifier or a reward model; and the value function, a copy of one of these with a number for a head.

@@ -47,7 +47,7 @@ METHODS = {"reinforce": {"baseline": "mean"}, "rloo": {"baseline": "others"},
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # see the equations
+    baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # which of those above
     memory: Unit = 0.9               # decay of the running mean, for the baseline "mean"
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
     lr: Positive = 1e-3              # 3e-4 to 1e-3 for small models, 1e-6 for large ones

@@ -1,4 +1,4 @@
-"""What the methods of `llm` reach on held-out problems, and how soon: what a user would run, then evaluate.
+"""Held-out accuracy of the methods of `llm`, and the time to reach it: the commands of a user, then an evaluation.
 
 The start of each run is an ordinary run of `sft`, whose seconds are not those of learning from rewards. The problems of
 the final evaluation are held out, and drawn anew.
@@ -74,7 +74,7 @@ def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Pat
 
 
 def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
-    """What is promised of every seed, in words, and whether all keep it."""
+    """The goal for every seed, in words, and whether all reach it."""
     start = np.array([r["start"]["held_out_accuracy"] for r in runs])
     end = np.array([r["end"]["held_out_accuracy"] for r in runs])
     seconds = np.array([r["seconds"] for r in runs])

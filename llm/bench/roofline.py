@@ -120,7 +120,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
 
 
 def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, and None where the GPU's memory does not suffice; leaves that memory empty."""
+    """The result of a function, or None where the GPU's memory does not suffice; leaves that memory empty."""
     try:
         return measured(*arguments)
     except torch.OutOfMemoryError:
@@ -162,8 +162,8 @@ def product_pace(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def bytes_a_step(model: Transformer, batch: int) -> int:
-    """What a step must read: all weights once, and every row's keys and values. An embedding that is not the head too
-    is looked up in a few places only."""
+    """Bytes that a step must read: all weights once, and every row's keys and values. Of an embedding that is not the
+    head too only a few rows are read."""
     shape, size = model.shape, model.embed.weight.element_size()
     weights = sum(p.numel() for p in model.parameters()) - (0 if shape.tied else model.embed.weight.numel())
     return size * (weights + batch * CONTEXT * 2 * shape.layers * shape.kv_heads * shape.head_size)

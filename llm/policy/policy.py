@@ -11,7 +11,7 @@ from spinup.errors import UserError
 
 
 class LanguagePolicy:
-    """What was learned, ready to answer.
+    """A policy, its tokenizer and its sampling settings, ready to answer.
 
     Args:
         model, tokenizer: of a run or a checkpoint.

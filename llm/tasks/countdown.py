@@ -19,7 +19,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 
 def value(expression: str) -> Fraction | None:
-    """What an expression of whole numbers, + - * / and brackets is worth, exactly; None for any other text.
+    """The exact value of an expression of whole numbers, + - * / and brackets; None for any other text.
 
     The text is parsed and its tree walked, never run: a policy may write anything, and 9**9**9 run as Python would hang
     the training. None also for a sign before a number, a division by zero and more than `LONGEST` characters.

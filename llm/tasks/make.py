@@ -103,7 +103,7 @@ def find_own(place: str, name: str) -> type:
                 raise
             raise UserError(no_task(place) if "." not in place else f"{given}: there is no module {error.name!r}; "
                             f"install its package, or give its file, as in --task path/tasks.py:{name}") from None
-    return named_in(module, name, given, "write the name of a class")
+    return named_in(module, place, name, given, "write the name of a class")
 
 
 def tool_of(task: Any) -> Callable[[str], str | None] | None:

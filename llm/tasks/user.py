@@ -166,8 +166,8 @@ def load_reward(text: str) -> Reward:
     file, _, name = text.rpartition(":")
     if Path(file).suffix != ".py" or not name.isidentifier():
         raise UserError(f"--reward must be written file.py:function, not {text!r}")
-    return named_in(import_file(file, f"--reward {text}"), name, f"--reward {text}",
-                    "name one that takes a prompt and a response")
+    given = f"--reward {text}"
+    return named_in(import_file(file, given), file, name, given, "name one that takes a prompt and a response")
 
 
 def import_file(file: str, given: str) -> ModuleType:
@@ -189,12 +189,14 @@ def import_file(file: str, given: str) -> ModuleType:
     return module
 
 
-def named_in(module: ModuleType, name: str, given: str, advice: str) -> Any:
-    """The function or class of that name. UserError, beginning with what was `given`, where there is none."""
-    file = module.__file__
+def named_in(module: ModuleType, place: str, name: str, given: str, advice: str) -> Any:
+    """The function or class of that name in a module of the user's.
+
+    place: the module or its file, as it was typed. UserError, beginning with what was `given`, where there is none.
+    """
     if not hasattr(module, name):
         names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
-        raise UserError(f"{given}: there is no {name!r} in {file}.{nearest(name, names)}")
+        raise UserError(f"{given}: there is no {name!r} in {place}.{nearest(name, names)}")
     if not callable(getattr(module, name)):
         raise UserError(f"{given}: {name} is no function; {advice}")
     return getattr(module, name)

@@ -1,4 +1,4 @@
-"""What all pictures share: trainings side by side, files, colours."""
+"""Shared by all pictures: trainings side by side, files, colours."""
 import importlib
 import multiprocessing
 from collections.abc import Iterator, Sequence

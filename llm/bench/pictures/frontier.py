@@ -1,4 +1,4 @@
-"""What each method makes of the same 2,000 comparisons: the true reward, and how far from the start it was found."""
+"""Results of each method on the same 2,000 comparisons: the true reward over the KL to the initial policy."""
 from pathlib import Path
 
 import numpy as np

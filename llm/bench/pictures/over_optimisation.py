@@ -1,4 +1,4 @@
-"""What becomes of the truth while a learned reward is driven up: best-of-n and PPO against proxies from few and from
+"""Over-optimisation: the true reward while a learned reward rises: best-of-n and PPO against proxies from few and from
 many comparisons (after Gao et al. 2022, arXiv:2210.10760)."""
 import math
 from itertools import product

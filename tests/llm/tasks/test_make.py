@@ -115,7 +115,7 @@ def test_a_task_of_ones_own(own_tasks):
 @pytest.mark.parametrize(("text", "words"), [
     ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
     ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
-    ("my_package.tasks:Shot", "there is no 'Shot' in .*tasks.py. Did you mean 'Shout'?"),
+    ("my_package.tasks:Shot", "there is no 'Shot' in my_package.tasks. Did you mean 'Shout'?"),
     ("my_tasks:NUMBER", "NUMBER is no function; write the name of a class"),
     ("gone/tasks.py:Shout", "--task gone/tasks.py:Shout: there is no file gone/tasks.py"),
     ("revers:Shout", "there is no task 'revers'. Did you mean 'reverse'?"),
