@@ -123,9 +123,9 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
 class RewardRun(Run):
     """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
 
-    def __init__(self, algorithm: str, config: PreferenceConfig, task: Task, start: Start,
+    def __init__(self, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
-        super().__init__(algorithm, config, task, start, resume)
+        super().__init__(config, task, start, resume)
         self.measure = "pair_accuracy"
 
     def describe_subject(self) -> dict[str, Any]:

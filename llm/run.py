@@ -73,7 +73,7 @@ class Run(Training):
 
     epochs, decimals = 40, 1
 
-    def __init__(self, algorithm: str, config: LanguageConfig, task: Task, start: Start,
+    def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure

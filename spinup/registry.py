@@ -159,6 +159,11 @@ def by_module(module: str, name: str, family: str) -> Algorithm | None:
     return Algorithm(name, family, module, Path(spec.origin))
 
 
+def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
+    """The algorithm of a family that is in that module, and its variants, by method."""
+    return {method: algorithm for method, algorithm in algorithms(family).items() if algorithm.module == module}
+
+
 def find(name: str, run: Path | None = None) -> Algorithm:
     """The algorithm of that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant".
 

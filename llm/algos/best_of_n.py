@@ -35,7 +35,6 @@ from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
 from spinup.runs.config import Count, Natural, Positive, Range
 
-METHODS = {"best_of_n": {}}
 Reward = Annotated[float, Range(-1e6, 1e6)]
 
 
@@ -66,12 +65,12 @@ def kl_of_best(n: int) -> float:
     return math.log(n) - (n - 1) / n
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "best_of_n") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy on the best of its own responses. `resume`: the folder of a run of the same
     settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:

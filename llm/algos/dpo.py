@@ -57,11 +57,6 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
-METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": {"loss": "tdpo"},
-           "kto": {"loss": "kto"}, "simpo": {"loss": "simpo", "beta": 2.0, "margin": 1.0},
-           "step_dpo": {"loss": "step_dpo"}, "online_dpo": {"draw": 2}}
-
-
 LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 
@@ -141,11 +136,11 @@ def preference_loss(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengt
     return bradley_terry(cfg.beta * won, cfg.beta * lost)
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with DPO or a variant. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     test = find_pairs(run, cfg, held_out=True)
     fixed = None if cfg.draw else find_pairs(run, cfg)

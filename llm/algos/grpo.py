@@ -56,11 +56,6 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
-METHODS = {"grpo": {"scale": "group", "average": "sequence"},
-           "dr_grpo": {"scale": "none", "average": "constant"},
-           "dapo": {"scale": "group", "average": "token", "clip_high": 0.28, "draws": 3,
-                    "overlong": 2}}
-
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
@@ -139,11 +134,11 @@ ADVANTAGES = {"group": standardised, "mean": centred}
 LOSSES = {"clip": clipped}
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with GRPO or a variant. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,

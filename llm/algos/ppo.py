@@ -51,8 +51,6 @@ from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
 
-METHODS = {"ppo": {}, "vapo": {"value_first": 20, "lam_value": 1.0, "alpha": 0.05,
-                               "clip_high": 0.28, "imitate": 0.1}}
 LAMBDA = (0.9, 1.0)     # of VAPO's policy; with 0.5, responses of 7 tokens collapsed
 STEP = 0.2              # limit of the relative error of the KL, in an update of beta
 RATE = 0.1              # share of that error by which beta changes
@@ -117,11 +115,11 @@ def adapted(coef: Tensor, kl: Tensor, target: float) -> Tensor:
     return coef * (1 + RATE * (kl / target - 1).clamp(-STEP, STEP))
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "ppo") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO or VAPO. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr,

@@ -41,9 +41,6 @@ from spinup.core.returns import discounted
 from spinup.errors import UserError
 from spinup.runs.config import Natural, NonNegative, Positive, Unit
 
-METHODS = {"reinforce": {"baseline": "mean"}, "rloo": {"baseline": "others"},
-           "remax": {"baseline": "greedy"}, "reinforce_pp": {"baseline": "batch"}}
-
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
@@ -116,11 +113,11 @@ def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tens
     return discounted(each, last, torch.zeros_like(last), gamma=1.0, mask=mask)
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "reinforce") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with a REINFORCE. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
     expected = RunningMean(cfg.memory, run.device)
 

@@ -38,8 +38,6 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size
 from spinup.runs.config import Count, NonNegative, Positive
 
-METHODS = {"reward_model": {}}
-
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
@@ -78,11 +76,11 @@ def correlation(x: Tensor, y: Tensor) -> float:
     return float(x @ y / scale) if scale > 0 else 0.0
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "reward_model") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Learn a reward from preferences. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = RewardRun(method, cfg, task, find_start(cfg, task, resume), resume)
+    run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)

@@ -30,8 +30,6 @@ from spinup.core.optim import step_size
 from spinup.machine import find_device
 from spinup.runs.config import Count, Natural, Positive, Unit
 
-METHODS = {"sft": {}}
-
 
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
@@ -46,14 +44,14 @@ class Config(LanguageConfig):
     stop_every: Count = 5            # updates between two checks of that
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "sft") -> Result:
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Imitate the teacher of a task. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     find_device(cfg.device, True)
     start = on_device(load_model(cfg.model) if cfg.model else fresh(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)
-    run = Run(method, cfg, task, start, resume)
+    run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=1e-8)
     problems = task.problems(cfg.demonstrations, run.rng)

@@ -23,9 +23,10 @@ from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
 from spinup.core.masked import whiten
 from spinup.core.returns import gae
+from spinup.registry import algorithms, in_module
 from spinup.runs.checkpoint import load_checkpoint
 
-MODULES = {method: module for module in (reinforce, grpo, best_of_n) for method in module.METHODS}
+MODULES = {method: module for module in (reinforce, grpo, best_of_n) for method in in_module(module.__name__, "llm")}
 LIMIT = 3                               # tokens of a response to the task below
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu"}
@@ -256,8 +257,8 @@ def watch(beginner, undrawn, tmp_path, monkeypatch):
         monkeypatch.setattr(Run, "sample", scripted)
         monkeypatch.setattr(Run, "backward", spy)
         module = MODULES[method]
-        settings = TINY | {"model": beginner, "prompts": 2, "samples": 4} | module.METHODS[method] | given
-        seen.result = module.train(module.Config(**settings, log_dir=str(tmp_path)), resume, method=method)
+        settings = TINY | {"model": beginner, "prompts": 2, "samples": 4} | algorithms("llm")[method].settings | given
+        seen.result = module.train(module.Config(**settings, algorithm=f"llm {method}", log_dir=str(tmp_path)), resume)
         return seen
     return watch
 
@@ -461,9 +462,9 @@ def train_ppo(beginner, undrawn, tmp_path, monkeypatch):
         monkeypatch.setattr(Run, "keep", kept)
         monkeypatch.setattr(Run, "backward", spy)
         settings = TINY | {"reward": worth, "model": beginner, "prompts": 12, "minibatches": 1, "warmup": 0, "lr": 0.01,
-                           "value_lr": 0.01, "log_dir": str(tmp_path)} | ppo.METHODS[method] | given
+                           "value_lr": 0.01, "log_dir": str(tmp_path)} | algorithms("llm")[method].settings | given
         with suppress(Stop):
-            seen.result = ppo.train(ppo.Config(**settings), resume, method=method)
+            seen.result = ppo.train(ppo.Config(**settings, algorithm=f"llm {method}"), resume)
         return seen
     return train
 

@@ -2,7 +2,6 @@
 
 A test takes hold of what a training hands to `Run.backward`, in the middle of an update, and hands over something else.
 """
-import importlib
 import random
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,9 +21,12 @@ from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate, whiten
+from spinup.registry import algorithms, in_module
 
-ALGORITHMS = {method: module for name in ("sft", "reinforce", "grpo", "best_of_n")
-              for module in [importlib.import_module(f"llm.algos.{name}")] for method in module.METHODS}
+FILES = ("sft", "reinforce", "grpo", "best_of_n")
+ALGORITHMS = {method: a.load() for name in FILES for method, a in in_module(f"llm.algos.{name}", "llm").items()}
+REINFORCE = [*in_module("llm.algos.reinforce", "llm")]
+GRPO = [*in_module("llm.algos.grpo", "llm")]
 LEARNING = [method for method in ALGORITHMS if method != "sft"]
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu"}
@@ -72,9 +74,9 @@ def train(start, tmp_path_factory):
     """Train with a method: `train("grpo", seed=2)`."""
     def train(method, **given):
         module, own = ALGORITHMS[method], {"batch": 20} if method == "sft" else {"prompts": 8, "samples": 4}
-        settings = TINY | {"task": Mixed(), "model": start, "total_steps": 1} | module.METHODS[method] | own | given
-        cfg = module.Config(**settings, log_dir=str(tmp_path_factory.mktemp(method)))
-        return module.train(cfg) if method == "sft" else module.train(cfg, method=method)
+        settings = TINY | {"task": Mixed(), "model": start, "total_steps": 1} | algorithms("llm")[method].settings
+        cfg = module.Config(**{**settings, **own, **given}, log_dir=str(tmp_path_factory.mktemp(method)))
+        return module.train(cfg)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)                # most of the time of a run
         yield train
@@ -164,7 +166,7 @@ def by_hand(call, method):
         own = [t for t in range(n) if r.mask[b, t]]
         for t in own:
             logp = logits[t].log_softmax(0)[r.ids[b, t]]
-            if method in grpo.METHODS:
+            if method in GRPO:
                 ratio = (logp - r.logp[b, t]).exp()
                 mine = mine - torch.min(ratio * adv[t], ratio.clamp(1 - config.clip_low, 1 + config.clip_high) * adv[t])
                 mine = mine + config.kl_coef * (logp - before[t].log_softmax(0)[r.ids[b, t]]) ** 2 / 2
@@ -188,7 +190,7 @@ def test_an_update_follows_its_equation(method, settings, catch):
     loss = by_hand(call, method)
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(call.run.model.parameters()))])
     same((found, {"loss": stats["loss"]}), (expected, {"loss": loss.item()}))
-    if method in grpo.METHODS:
+    if method in GRPO:
         assert stats["clip_fraction"] > 0                                 # or the clip was not looked at
 
 
@@ -345,7 +347,7 @@ def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch
 
 
 # Turned red by: the denominator of a whole batch, with which three pieces step a third as far (17).
-@pytest.mark.parametrize("method", grpo.METHODS)
+@pytest.mark.parametrize("method", GRPO)
 def test_the_mean_over_minibatches_is_the_batch(method, catch):
     call, whole = catch(method, minibatches=3, move=0.05), catch(method, move=0.05)
     found = call.gradient(rows=whole.rows)[0] / 3
@@ -431,7 +433,7 @@ def start_weights(folder):
 # Turned red by: `manual_seed` left out of `Training`; problems drawn from numpy's global generator.
 @each_method
 def test_the_seed_decides_the_weights_and_nothing_else_does(method, train):
-    settings = {"total_steps": 4, "lr": 0.01} | ({} if method in ("sft", *reinforce.METHODS) else {"minibatches": 2})
+    settings = {"total_steps": 4, "lr": 0.01} | ({} if method in ("sft", *REINFORCE) else {"minibatches": 2})
 
     def end(junk, seed):
         torch.manual_seed(junk)
