@@ -1,14 +1,14 @@
-"""Runs the command line in a process that the fixture `start` has forked, as a shell would: `python -m spinup WORDS`.
+"""Runs `python -m spinup WORDS`, or `python SCRIPT`, as a shell would, in a process that the fixture `start` forked.
 
 Globals given: `words`, the command line; `folder`, where it stands; `output`, the files of its stdout and stderr;
-`environment`, its environment variables; `prelude`, Python that is run first.
+`environment`, its environment variables; `prelude`, Python that is run first; `script`, a file, or "" for `spinup`.
 """
 import os
 import runpy
 import sys
 
-words, folder, output, environment, prelude = (globals()[name] for name in (
-    "words", "folder", "output", "environment", "prelude"))
+words, folder, output, environment, prelude, script = (globals()[name] for name in (
+    "words", "folder", "output", "environment", "prelude", "script"))
 
 os.environ.clear()
 os.environ.update(environment)
@@ -19,6 +19,9 @@ for descriptor, path in zip((1, 2), output, strict=True):
     os.close(file)
 sys.stdout = open(1, "w", closefd=False)                                  # noqa: SIM115  open for as long as it runs
 sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)                   # noqa: SIM115
-sys.argv = ["spinup", *words]
+sys.argv = [script or "spinup", *words]
 exec(prelude)
-runpy.run_module("spinup", run_name="__main__")
+if script:
+    runpy.run_path(script, run_name="__main__")
+else:
+    runpy.run_module("spinup", run_name="__main__")

@@ -20,8 +20,9 @@ CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "r
 COMMAND = Path(__file__).with_name("command.py")
 INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
 # What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
-PRELOADED = ["torch", "torch.utils.tensorboard", "matplotlib.pyplot", "matplotlib.backends.backend_agg", "gymnasium",
-             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "spinup.api", "spinup.view.plots", "llm.api"]
+PRELOADED = ["torch", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
+             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "IPython.display", "spinup.api", "spinup.view.plots",
+             "llm.api"]
 if hasattr(signal, "SIGKILL"):                                            # not on Windows
     multiprocessing.set_forkserver_preload(PRELOADED)
 
@@ -69,14 +70,14 @@ class Process:
 
 
 class Forked(Process):
-    """`spinup WORDS` in a process forked from one that has the library imported: it starts in milliseconds, not in
-    three seconds. It is a process of its own in all else: killed, interrupted and ended for real.
+    """`spinup WORDS`, or a script, in a process forked from one that has the library imported: it starts in
+    milliseconds, not in three seconds. It is a process of its own in all else: killed, interrupted and ended for real.
     """
 
-    def __init__(self, folder: Path, words: list[str], prelude: str):
+    def __init__(self, folder: Path, words: list[str], prelude: str, script: str):
         super().__init__(folder)
         given = {"words": words, "folder": str(folder), "output": [str(file) for file in self.files],
-                 "environment": dict(os.environ), "prelude": prelude}
+                 "environment": dict(os.environ), "prelude": prelude, "script": script}
         server = multiprocessing.get_context("forkserver")
         # By a path, since a forked process cannot import this file by its name.
         self.process = server.Process(target=runpy.run_path, args=(str(COMMAND),), kwargs={"init_globals": given})
@@ -135,14 +136,17 @@ def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., Process]]:
-    """Start `spinup` with these words, or `program` with them, in the folder `tmp_path`; it is killed where it outlives
-    the test. `prelude` is Python that runs first in the process of `spinup`.
+    """Start `spinup` with these words in the folder `tmp_path`; it is killed where it outlives the test.
+
+    script: a file that runs in place of `spinup`. prelude: Python that runs before either, in the same process.
+    program: what else to start with these words, in a process that is not forked: a new interpreter, for example.
     """
     processes = []
 
-    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "") -> Process:
+    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "", script: str | Path = "") -> Process:
         typed = [str(word) for word in words]
-        processes.append(Started(tmp_path, [*program, *typed]) if program else Forked(tmp_path, typed, prelude))
+        processes.append(Started(tmp_path, [*program, *typed]) if program else
+                         Forked(tmp_path, typed, prelude, str(script)))
         return processes[-1]
 
     yield begin

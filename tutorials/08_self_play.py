@@ -187,7 +187,7 @@ assert 5 <= len(shown) <= 9 and "".join(shown[-1]).count("X") == (len(shown) + 1
 # give everyone half a point in one game against an average player, or else who never lost would be infinitely strong.
 
 # %%
-ENV, GAMES = "TicTacToe-v0", 10                                           # in each seat
+ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])                     # in each seat
 rated = [player for run in runs for player in trained(run.directory, ENV, 6, load)]
 rated += [Player("random", random_moves), Player("minimax", minimax)]
 rng, number = np.random.default_rng(0), len(rated)

@@ -24,6 +24,7 @@ from llm.algos import reinforce as reinforce_file
 from llm.tasks.strings import Copy
 from llm.tasks.testbed import TabularPolicy, Testbed, expectation
 from spinup.core.masked import aggregate
+from spinup.registry import find
 from spinup.view.notebook import curves, panels, show, sizes
 from spinup.view.plots import COLOURS, LINES
 
@@ -287,7 +288,7 @@ from spinup.algos.vpg import policy_gradient
 
 assert grpo_file.clipped_surrogate is clipped_surrogate and reinforce_file.policy_gradient is policy_gradient
 assert all(max(r.progress["clip_fraction"]) == 0 for r in learned["GRPO"] + learned["Dr. GRPO"])
-assert all(0.2 < start.quality < 0.5 for start in starts.values()) and grpo_file.METHODS["dapo"]["draws"] > 1
+assert all(0.2 < start.quality < 0.5 for start in starts.values()) and find("llm dapo").settings["draws"] > 1
 for results in learned.values():
     assert all(0.2 < r.progress["held_out_accuracy"][0] < 0.5 and r.quality > 0.75 for r in results)
     share = np.mean([r.progress["no_contrast"] for r in results], 0)

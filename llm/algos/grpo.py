@@ -62,7 +62,6 @@ class Config(LearningConfig):
     advantage: Literal["group", "mean"] | Callable = "group"    # mean and deviation of it, or mean
     loss: Literal["clip"] | Callable = "clip"   # of a token; in Python also a function, see above
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
-    scale: Literal["group", "none"] = "group"   # older name of advantage: none is mean
     clip_low: Positive = 0.2         # ratios below 1 - this get no gradient that lowers them
     clip_high: Positive = 0.2        # ratios above 1 + this get no gradient that raises them
     draws: Count = 1                 # rollouts at most, until enough groups have differing rewards
@@ -79,8 +78,6 @@ class Config(LearningConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.scale == "none" and self.advantage == "group":
-            self.advantage = "mean"
         if self.samples == 1:
             raise UserError("the responses to a prompt are compared with each other, and "
                             "--samples 1 leaves nothing to compare; choose 2 or more")

@@ -8,6 +8,10 @@ from llm.algos import dpo, grpo
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.masked import select
 from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.flags import from_flags
+from spinup.runs.folders import config_from_json
+from spinup.runs.presets import configure
 
 TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "total_steps": 3, "micro_batch": 8, "lr": 0.01, "warmup": 0}
@@ -113,11 +117,14 @@ def test_names_are_checked():
     assert grpo.Config(loss=clip).loss is clip and dpo.Config(loss=plain_dpo).loss is plain_dpo
 
 
-# Turned red by: an older flag or run folder that is no longer read, or that is stronger than a function.
-def test_scale_is_the_older_name_of_advantage():
-    assert grpo.Config().advantage == grpo.Config(scale="group").advantage == "group"
-    assert grpo.Config(scale="none").advantage == "mean"
-    assert grpo.Config(scale="none", advantage=deviation).advantage is deviation
+# Turned red by: an older flag, argument or run folder that is no longer read; a rename that is not told.
+def test_scale_is_the_older_name_of_advantage(capsys):
+    algorithm = find("llm grpo")
+    assert configure(algorithm, {"scale": "none"}, preset="none")[0].advantage == "mean"
+    assert "--scale is now --advantage mean" in capsys.readouterr().err
+    assert from_flags(algorithm, ["--scale", "none"])[0].advantage == "mean"
+    assert config_from_json(algorithm, {"scale": "none", "lr": 0.5}).advantage == "mean"
+    assert config_from_json(algorithm, {"scale": "group"}).advantage == "group"
 
 
 # Turned red by: a name that a table lacks, or that has no line in the settings.
