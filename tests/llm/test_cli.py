@@ -71,7 +71,7 @@ WRONG = {                                                                 # what
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
     "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
     "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
-    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are copy, "),
+    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are addition, "),
     "task of imitation": ("llm sft --task adition", "no task 'adition'. Did you mean 'addition'?"),
     "option": ("llm grpo --task reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
     "option's value": ("llm grpo --task reverse:length=x",
@@ -82,7 +82,8 @@ WRONG = {                                                                 # what
     "flag": ("llm rloo --promts 3", "spinup llm rloo has no flag --promts. Did you mean '--prompts'?"),
     "flag of another": ("llm sft --samples 3", "spinup llm sft has no flag --samples."),
     "config key": ("llm grpo --config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
-    "choice": ("llm grpo --advantage grup", "--advantage must be one of group, mean, not 'grup'. Did you mean 'group'?"),
+    "choice": ("llm grpo --advantage grup", "--advantage must be one of group, mean, not 'grup'. Did you mean "
+                                            "'group'?"),
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
     "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into even parts; choose --heads 4"),

@@ -1,4 +1,6 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783): one gradient step on each short rollout.
+"""Advantage actor-critic, A2C (Mnih et al. 2016, arXiv:1602.01783).
+
+One gradient step on each short rollout:
 
     loss = -E[ log pi(a|s) A ]  +  c1 E[ (V(s) - target)^2 / 2 ]  -  c2 E[ entropy of pi(.|s) ]
 
@@ -25,11 +27,11 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     rollout_steps: Count = 16           # steps per copy between updates (5-64)
-    gamma: Unit = 0.99                  # discount factor
+    gamma: Unit = 0.99                  # discount factor of the rewards
     lam: Unit = 0.95                    # lambda of generalized advantage estimation
-    lr: Positive = 3e-3                 # learning rate
-    value_coef: NonNegative = 0.5       # weight of the value loss
-    entropy_coef: NonNegative = 0.01    # weight of the entropy
+    lr: Positive = 3e-3                 # learning rate of Adam, constant
+    value_coef: NonNegative = 0.5       # weight of the value loss beside the policy's
+    entropy_coef: NonNegative = 0.01    # weight of the entropy, against early certainty
     hidden: Widths = (64, 64)           # hidden layers of policy and value function
 
 
@@ -46,7 +48,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, max_grad_norm=0.5)
 
-    def loss(obs: Tensor, act: Tensor, adv: Tensor, ret: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(obs: Tensor, act: Tensor, adv: Tensor, ret: Tensor) -> tuple[Tensor, dict]:
         logp, entropy, value = policy.evaluate(obs, act)      # [N, T] each
         surrogate, stats = policy_gradient(logp, whiten(adv))
         error = cfg.value_coef * value_loss(value, ret)
@@ -58,13 +60,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(policy=policy, optimizer=optimizer)          # what a checkpoint must hold
         steps = cfg.num_envs * cfg.rollout_steps
         for _ in run.updates(cfg.total_steps // steps, steps):
-            rollout = collect(env, policy.actor(), policy.dist, cfg.rollout_steps, run.rng, run.device)
+            rollout = collect(env, policy.actor(), policy.dist, cfg.rollout_steps, run.rng,
+                              run.device)
             obs = rollout.obs[:, :-1]                         # [N, T, d]
             with torch.no_grad():
                 values = policy.value(obs)                    # [N, T]
                 next_values = rollout.next_values(values, policy.value)
-                adv, ret = gae(rollout.rew, values, next_values, rollout.terminated, rollout.truncated,
-                               gamma=cfg.gamma, lam=cfg.lam)
+                adv, ret = gae(rollout.rew, values, next_values, rollout.terminated,
+                               rollout.truncated, gamma=cfg.gamma, lam=cfg.lam)
             stats = minimize(obs, rollout.act, adv, ret)
             run.check_finite(advantages=adv, **stats)
             if run.row_due:
