@@ -18,7 +18,7 @@ NEW = {  # every file of this is new; what it holds, or the file that it is a co
     "spinup/algos/my_a2c.py": OUTSIDE / "my_a2c.py",
     "spinup/algos/my_a2c.toml": "order = 15\n" + (OUTSIDE / "my_a2c.toml").read_text() + (
         '\n[metrics]\nmy_column = "told by nobody but this algorithm"\n'),
-    "tests/algos/test_my_a2c.py": """SUITE = {"settings": {"rollout_steps": 32}, "tasks": {"discrete": {"lr": 0.01}}}\n""",
+    "tests/algos/test_my_a2c.py": """SUITE = {"settings": {"lr": 0.01}, "tasks": {"discrete": {"num_envs": 8}}}\n""",
     "docs/algorithms/my_a2c.md": PAGE.format("My A2C"),
     # a method of language models
     "llm/algos/my_method.py": OUTSIDE / "my_method.py",
