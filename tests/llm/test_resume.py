@@ -45,7 +45,8 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
     assert curve(tmp_path / RUN) == expected
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
     finished = cli("resume", RUN)
-    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 80 steps; `spinup watch {RUN}` shows it\n")
+    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 80 steps; `spinup watch {RUN}` shows it\n"
+                                                f"`spinup resume {RUN} --total-steps 160` makes it longer\n")
 
 
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.
