@@ -119,6 +119,29 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
+    """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk: all that
+    takes longer than most of them learn. Started processes do it all, and so do tests that ask for `full_runs`.
+    """
+    from spinup.runs import training
+    from spinup.view import plots
+    changes = [(plots, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
+               (os, "fsync", lambda descriptor: None)]
+    usual = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    with pytest.MonkeyPatch.context() as patch:
+        for change in changes:
+            patch.setattr(*change)
+        yield usual
+
+
+@pytest.fixture
+def full_runs(lean_runs, monkeypatch) -> None:
+    """Runs in this process do what a user's do."""
+    for usual in lean_runs:
+        monkeypatch.setattr(*usual)
+
+
 @pytest.fixture
 def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
     """The command line in this process, standing in an empty folder: `cli("ppo", "--env", "CartPole-v1")`."""

@@ -20,7 +20,6 @@ from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
 from spinup.registry import algorithms
-from spinup.runs import curve as picture
 from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.view.statistics import bootstrap_interval
@@ -147,11 +146,6 @@ WRONG = {                                                                 # what
     "eval drawing": ("eval {model} --stochastic", "always drawn; leave out --stochastic (`spinup llm chat DIR"),
     "watch drawing": ("watch {model} --stochastic", "always drawn; leave out --stochastic"),
     "problems": ("eval {model} --episodes 0", "--episodes must be at least 1, not 0")}
-
-
-@pytest.fixture(autouse=True)
-def undrawn(undrawn) -> None:
-    """No run here needs its curve."""
 
 
 @pytest.fixture
@@ -366,12 +360,10 @@ def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path
 def learned(make_model, tmp_path_factory) -> dict[str, str]:
     """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
     settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(picture, "draw_curve", lambda directory: None)
-        settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
-                     "log_dir": str(tmp_path_factory.mktemp("learned"))}
-        judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory
-        ppo = llm.ppo(**settings, reward=str(judge), prompts=16, total_steps=2).directory
+    settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
+                 "log_dir": str(tmp_path_factory.mktemp("learned"))}
+    judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory
+    ppo = llm.ppo(**settings, reward=str(judge), prompts=16, total_steps=2).directory
     return {"sft": settings["model"], "judge": str(judge), "ppo": str(ppo)}
 
 

@@ -227,7 +227,7 @@ class Watched:
 
 
 @pytest.fixture
-def watch(beginner, undrawn, tmp_path, monkeypatch):
+def watch(beginner, tmp_path, monkeypatch):
     """Train with rewards from a script: `watch("grpo", lambda draw: [1, 0, 1, 0])`.
 
     script: rewards of a draw, by its number. likeliest: those of the likeliest responses. interrupt: the update in
@@ -436,7 +436,7 @@ def worth(prompt, response):
 
 
 @pytest.fixture
-def train_ppo(beginner, undrawn, tmp_path, monkeypatch):
+def train_ppo(beginner, tmp_path, monkeypatch):
     """Train with PPO: `train_ppo("vapo", total_steps=3)`; its steps, its parts, and what it began with.
 
     stop, interrupt: the step at which it is left at once, or after which Ctrl-C is pressed.
@@ -593,7 +593,6 @@ def test_a_value_function_begins_as_the_policy_and_says_0(train_ppo, beginner):
 def judge(beginner, tmp_path_factory):
     """The folder of a small reward model for the task."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)
         patch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
         result = llm.reward_model(**TINY, reward=worth, model=beginner, preset="none", total_steps=3, pairs=16, batch=8,
                                   calibration=64, log_dir=str(tmp_path_factory.mktemp("judge")))

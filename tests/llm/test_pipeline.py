@@ -26,11 +26,6 @@ SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 
 RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
 
 
-@pytest.fixture(autouse=True)
-def undrawn(undrawn) -> None:
-    """No run here needs its curve."""
-
-
 def typed(own: dict[str, dict[str, object]], **changed: object) -> list[object]:
     """The command that asks for SHARED, changed, and the settings of each stage."""
     words = ["llm", "rlhf"]
@@ -46,7 +41,6 @@ def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)
         result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
     assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24

@@ -371,7 +371,6 @@ def train(beginner, tmp_path_factory):
         settings |= {"log_dir": str(tmp_path_factory.mktemp(method))} | given
         return module.train(module.Config(**settings, algorithm=f"llm {method}"), resume)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spinup.runs.curve.draw_curve", lambda directory: None)                # most of the time of a run
         patch.setattr(preferences, "HELD_OUT_PAIRS", 8)
         yield train
 

@@ -48,7 +48,7 @@ def length(prompt: str, response: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path, monkeypatch, undrawn):
+def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 

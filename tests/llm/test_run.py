@@ -17,7 +17,6 @@ from llm.tasks import Problem
 from llm.tasks.make import make_task
 from spinup.errors import NonFiniteError, UserError
 from spinup.registry import algorithms
-from spinup.runs import curve as picture
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
@@ -29,11 +28,10 @@ TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensor
         "preset": "none"}
 SHAPE = {"layers": 1, "width": 16, "heads": 2}                            # of a model made here
 WORDS = ["--task", REVERSE, "--held-out", 8, "--total-steps", 4, "--threads", 1, "--preset", "none"]
-DRAW = picture.draw_curve
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path, monkeypatch, undrawn) -> None:
+def inside(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -62,8 +60,7 @@ def weights(result: Result) -> torch.Tensor:
 
 
 # Turned red by: a start that is not written down; no accuracies in result.json.
-def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, monkeypatch):
-    monkeypatch.setattr(picture, "draw_curve", DRAW)
+def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
     assert cli("llm", "dapo", *WORDS, "--model", beginner, "--prompts", 4, "--exp-name", "back", "--seed", 7).code == 0
     run = tmp_path / "runs/back/back_s7"
     files = {p.name for p in run.iterdir()}
@@ -416,8 +413,7 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
 
 # A list is kept whole in config.json, so that nothing else is needed to go on. Turned red by: a list that comes back
 # as something else; a curve that asks it for its name.
-def test_a_task_may_be_a_list_of_prompts(cli, curve, monkeypatch):
-    monkeypatch.setattr(picture, "draw_curve", DRAW)
+def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a} for a in "abcd" for b in "abcd"]
     result = llm.sft(**{**TINY, **SHAPE, "task": prompts, "batch": 8, "exp_name": "x"})
     where, whole = result.directory, curve(result.directory)

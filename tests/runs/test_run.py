@@ -32,7 +32,7 @@ def inside(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_folder_of_a_run_is_whole(cli, tmp_path):
+def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
     assert cli("ppo", "--env", "Pendulum-v1", *WORDS, "--normalise-obs", "--exp-name", "swing", "--seed", 7).code == 0
     run = tmp_path / "runs/swing/swing_s7"
     files = {p.name for p in run.iterdir()}

@@ -271,7 +271,7 @@ def test_a_reward_model_judges():
 
 
 # What people do with a reward model. Turned red by: its folder taken for file.py:function, or asked for answers.
-def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner, undrawn):
+def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner):
     pairs = [{"prompt": p, "chosen": "a", "rejected": "b"} for p in ("ab>", "ba>", "aa>")]
     folder = llm.reward_model(pairs, model=beginner, total_steps=1, held_out=4, calibration=8, log_dir=str(tmp_path),
                               quiet=True, tensorboard=False, threads=1).directory
