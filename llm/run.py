@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.machine import cores
 from spinup.runs.display import short
-from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
+from spinup.runs.result import Result
 from spinup.runs.training import Training
 
 # The columns of a row between the accuracies and the seconds; NaN where a method has no such number.
@@ -39,29 +39,6 @@ EXACT = 1024            # tokens of the vocabulary up to which the KL to the ini
 WIDE = 128              # from this width on, a second thread pays
 KL_ROWS = 128           # responses on which that KL is measured
 EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row
-
-
-@dataclass
-class Result:
-    """The result of a training.
-
-    Attributes:
-        policy: `policy.respond(prompt)` answers a prompt.
-        progress: the columns of `progress.csv`.
-        directory: the run's folder.
-        status: "finished" or "interrupted".
-        quality: the last number of `measure`, the column that tells how good the policy is.
-    """
-
-    policy: LanguagePolicy
-    progress: dict[str, list[float]]
-    directory: Path
-    status: str
-    quality: float
-    measure: str = "held_out_accuracy"
-
-    def __repr__(self) -> str:
-        return f"Result({self.status}, {short(self.measure)} {self.quality:.3f}, {describe(self.directory)})"
 
 
 class Run(Training):

@@ -21,8 +21,9 @@ COMMAND = Path(__file__).with_name("command.py")
 INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
 # What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
 PRELOADED = ["torch", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
-             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "IPython.display", "spinup.api", "spinup.view.plots",
-             "llm.api"]
+             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "IPython.display", "spinup.family",
+             "spinup.runs.public", "spinup.view.plots", "llm.family", "llm.algos.dpo", "llm.algos.grpo",
+             "llm.algos.ppo"]
 if hasattr(signal, "SIGKILL"):                                            # not on Windows
     multiprocessing.set_forkserver_preload(PRELOADED)
 
@@ -124,9 +125,8 @@ def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
     """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk: all that
     takes longer than most of them learn. Started processes do it all, and so do tests that ask for `full_runs`.
     """
-    from spinup.runs import training
-    from spinup.view import plots
-    changes = [(plots, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
+    from spinup.runs import curve, training
+    changes = [(curve, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
                (os, "fsync", lambda descriptor: None)]
     usual = [(module, name, getattr(module, name)) for module, name, _ in changes]
     with pytest.MonkeyPatch.context() as patch:

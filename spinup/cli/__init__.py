@@ -2,6 +2,7 @@
 
 Each file of this folder has the commands of one group, `COMMANDS`, and what the help says of them, `HELP`.
 """
+import gc
 import sys
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ COMMANDS = {name: command for group in GROUPS for name, command in group.COMMAND
 def main(argv: list[str] | None = None) -> NoReturn:
     """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     argv = sys.argv[1:] if argv is None else argv
+    gc.set_threshold(50_000)                  # with 700, a fifth of the time of importing torch is collecting
     if "" not in sys.path:                                                # the user's folder: --env module:Id-v0
         sys.path.append("")
     try:
