@@ -1,4 +1,4 @@
-"""What bugs look like in training, measured and drawn.
+"""Pictures of bugs in training, from runs with the bug and without it.
 
     python exercises/symptoms.py [NAME ...]             train with the bug and without it, keep the numbers, draw them
     python exercises/symptoms.py [NAME ...] --draw      draw the numbers that were kept
@@ -13,6 +13,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -38,7 +39,7 @@ from spinup.core.returns import gae
 from spinup.envs import make
 from spinup.envs.vector import Step
 from spinup.errors import NonFiniteError
-from spinup.exercises.source import CONTENT, load
+from spinup.exercises.source import CONTENT, Entry, load
 from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
@@ -56,7 +57,13 @@ Runs = dict[str, list[Columns]]
 
 def versions(name: str) -> dict[str, ModuleType]:
     """An exercise as it is given, with the bug, and solved."""
-    return {label: load(CONTENT / folder / f"{name}.py") for label, folder in ((BUG, "student"), (RIGHT, "solutions"))}
+    entry, found = Entry(name), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for label, text in ((BUG, entry.text), (RIGHT, entry.solution)):
+            file = Path(folder, f"{name}_{'right' if label == RIGHT else 'bug'}.py")
+            file.write_text(text, encoding="utf-8")
+            found[label] = load(file)
+    return found
 
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,
@@ -190,7 +197,7 @@ def draw_value_function(data: dict, axes: list[Axes]) -> None:
 # 2.2 The silent bug
 
 def table_of_targets(ret: Tensor, discount: float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """What [B] and [B, 1] give, `[B, B]`."""
+    """The targets that `ret`, of shape [B], and [B, 1] give by broadcasting, `[B, B]`."""
     return ret + discount * (1 - terminated) * next_value[:, None]
 
 

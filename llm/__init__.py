@@ -4,44 +4,29 @@
     result = llm.grpo("reverse")
     result.policy.respond("abcdef>")
 
-The losses are those of `spinup.algos`, imported and not copied. The functions named in `__all__` are made when first
-used, so that `import llm` does not wait for torch.
+The losses are those of `spinup.algos`, imported and not copied. The public functions, one for each method of
+`llm/algos` and its variants, `rlhf` and `load`, are made when first used: `import llm` does not wait for torch.
 """
-from typing import TYPE_CHECKING, Any
+import importlib
+from importlib.util import find_spec
+from typing import Any
 
-if TYPE_CHECKING:
-    from llm.api import (
-        best_of_n,
-        dapo,
-        dpo,
-        dpop,
-        dr_grpo,
-        grpo,
-        ipo,
-        kto,
-        load,
-        online_dpo,
-        ppo,
-        reinforce,
-        reinforce_pp,
-        remax,
-        reward_model,
-        rlhf,
-        rloo,
-        sft,
-        simpo,
-        step_dpo,
-        tdpo,
-        vapo,
-    )
+from spinup.registry import algorithms, installed
 
-__all__ = ["best_of_n", "dapo", "dpo", "dpop", "dr_grpo", "grpo", "ipo", "kto", "load", "online_dpo", "ppo",
-           "reinforce", "reinforce_pp", "remax", "reward_model", "rlhf", "rloo", "sft", "simpo", "step_dpo", "tdpo",
-           "vapo"]
+OTHERS = {"load": "llm.restore", "rlhf": "llm.pipeline"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        import importlib
-        return getattr(importlib.import_module("llm.api"), name)
+    if name in OTHERS:
+        return getattr(importlib.import_module(OTHERS[name]), name)
+    if name == "__all__":
+        return sorted([*algorithms("llm"), *OTHERS])
+    part = name.startswith("_") or find_spec(f"llm.{name}")               # a file or folder: `import` finds it
+    if not part and (name in algorithms("llm") or name in installed("llm")):
+        from spinup.runs.public import trainer
+        return trainer(f"llm {name}")
     raise AttributeError(f"module 'llm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__getattr__("__all__")])

@@ -7,7 +7,7 @@ again does what is missing, whatever stopped it.
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
@@ -16,16 +16,17 @@ from typing import Any
 
 from llm.algos import ppo, reward_model, sft
 from llm.config import LanguageConfig
+from llm.restore import load
 from llm.run import Result
-from llm.start import check as check_start
-from llm.start import find_device
 from llm.tasks.make import make_task
+from llm.warmup import check as check_start
 from spinup.errors import UserError
-from spinup.runs.config import check_names, flag, read_toml
+from spinup.machine import find_device
+from spinup.registry import find
+from spinup.runs.config import check_names, flag, read_toml, settings_of
 from spinup.runs.display import short
-from spinup.runs.folders import check_exp_name
+from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_wandb, read_progress
-from spinup.runs.policy import describe
 from spinup.runs.presets import configure
 from spinup.view.grid import Job, check_job
 
@@ -69,16 +70,17 @@ def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
     or where its folder holds a run of other settings."""
     stages, name = [], ""
     for module, given in zip(STAGES, own, strict=True):
-        method, chained = next(iter(module.METHODS)), CHAIN[:len(stages)]
+        method, chained = module.__name__.rpartition(".")[2], CHAIN[:len(stages)]
         for key in given:
             if key in ("exp_name", *chained, *(SHAPE if chained else ())):
                 raise UserError(f"{flag(f'{method}.{key}')} cannot be given: the stages share a name, and begin with "
                                 "what those before them made; leave it out")
         asked = shared | given
         preset, file = asked.pop("preset", "auto"), asked.pop("config", None)
-        check_names(asked, [f.name for f in fields(module.Config)], f"{method} has no setting")
-        asked = {"task": TASK} | (read_toml(Path(file), module.Config) if file else {}) | asked
-        cfg, preset = configure(module, asked, preset, method=method)
+        algorithm = find(f"llm {method}")
+        check_names(asked, settings_of(module.Config), f"{method} has no setting")
+        asked = {"task": TASK} | (read_toml(Path(file), module.Config, algorithm) if file else {}) | asked
+        cfg, preset = configure(algorithm, asked, preset)
         name = name or cfg.exp_name or free_name(cfg)
         check_exp_name(name)
         cfg.exp_name = f"{name}_{method}"
@@ -117,7 +119,6 @@ def check(stages: Sequence[Stage]) -> None:
 
 def work(stages: Sequence[Stage]) -> Result:
     """Run what is not finished, and print what each stage came to. KeyboardInterrupt where it was stopped."""
-    import llm
     folder, say = stages[-1].run.directory, (lambda text: None) if stages[-1].cfg.quiet else partial(print, flush=True)
     for i, stage in enumerate(stages, 1):
         title, where = f"stage {i} of {len(stages)}, {stage.method}", stage.run.directory
@@ -131,7 +132,7 @@ def work(stages: Sequence[Stage]) -> Result:
     say("\n".join(["", *map(summary, stages), "", *(f"  spinup {word} {shlex.quote(describe(folder))}"
                                                     for word in ("plot", "watch", "eval", "llm chat"))]))
     done = stages[-1].run.result()
-    return Result(llm.load(folder), read_progress(folder), folder, "finished", done[done["measure"]], done["measure"])
+    return Result(load(folder), read_progress(folder), folder, "finished", done[done["measure"]], done["measure"])
 
 
 def summary(stage: Stage) -> str:

@@ -1,5 +1,7 @@
-"""Pairs of responses to the same prompt, of which one was preferred: where they come from, and in which order they are
-learned from. In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other."""
+"""Pairs of responses to the same prompt, of which one was preferred: their sources, and the order of learning.
+
+In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other.
+"""
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +12,11 @@ import torch
 from torch import Tensor
 
 from llm.config import PreferenceConfig
+from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import score
-from llm.run import Batch, Result, Run, join
-from llm.start import Start
+from llm.rollout import Batch, join
+from llm.run import Result, Run
 from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
@@ -42,12 +45,12 @@ def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generato
 
 
 def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch:
-    """The pairs to learn from, or those to test on: of the task's file, or compared here.
+    """The pairs to learn from, or the held-out ones: of the task's file, or compared here.
 
-    Without a file the policy as it is answers each of many prompts twice, and the better answer is preferred, with
-    `cfg.noise` unless they are to test on. UserError: there is no pair, or next to none.
+    Without a file the initial policy answers each of many prompts twice, and the response with the higher reward is
+    preferred, with `cfg.noise` for training. UserError: there is no pair, or next to none.
     """
-    if hasattr(run.task, "pairs"):
+    if run.task.pairs is not None:
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
     rng = np.random.default_rng([cfg.seed, 1 + held_out])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
@@ -75,7 +78,7 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:
         pairs = pairs[::max(1, -(-len(pairs) // HELD_OUT_PAIRS))]
-        said += getattr(run.task, "left_out", [])                         # here, so that it is said once
+        said += run.task.left_out                                         # here, so that it is said once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
         equal.append(where) if a == b else kept.append((problem, preferred, other))
@@ -108,8 +111,9 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
 
 @torch.no_grad()
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Share of the first `RANKED` pairs in which the preferred response has become likelier than the other, compared
-    with `before`: the log-probabilities `[2n, T]` under the start. So accurate is the policy as a reward model."""
+    """Accuracy of the policy as an implicit reward model: the share of the first `RANKED` pairs in which the preferred
+    response has become likelier than the other, compared with `before`, the log-probabilities `[2n, T]` under the
+    initial policy."""
     r = pairs.responses[torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device)]
     logp = score(run.model, pairs.prompts, r.of, r.ids, temperature=run.config.temperature)[0]
     now = select(logp - before[:len(r.ids)], r.mask).sum(1).view(-1, 2)
@@ -119,9 +123,9 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
 class RewardRun(Run):
     """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
 
-    def __init__(self, algorithm: str, config: PreferenceConfig, task: Task, start: Start,
+    def __init__(self, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
-        super().__init__(algorithm, config, task, start, resume)
+        super().__init__(config, task, start, resume)
         self.measure = "pair_accuracy"
 
     def describe_subject(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading what a policy writes, or what a reward model says: samples in colours, how good they are, a conversation."""
+"""Reading the responses of a policy, or the scores of a reward model: in colours, evaluated, in a conversation."""
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -11,18 +11,19 @@ from rich.console import Console
 from rich.text import Text
 
 from llm.policy.generate import Prompts
+from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.policy.score import score
 from llm.preferences import PATIENCE, compare
+from llm.restore import load
+from llm.rollout import sample
 from llm.run import EVALUATION
-from llm.start import load_model, load_reward_model
 from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task, judge_all
+from llm.tasks.task import Problem, Task, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
-from spinup.runs.folders import find_run, read_run
-from spinup.runs.policy import describe
+from spinup.runs.folders import describe, find_run, read_run
 from spinup.view.statistics import in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
@@ -42,11 +43,11 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     return folder, data, make_task(data["config"]["task"], data["config"]["reward"] or None)
 
 
-def writer(folder: Path, config: dict[str, Any], task: Task) -> LanguagePolicy:
-    """The policy in a folder, which writes as in a run of these settings."""
+def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
+    """The policy in a folder, which writes as in the run whose config.json is `data`."""
     start = load_model(folder)
-    tokens = (config["max_tokens"] or task.max_tokens) + config.get("overlong", 0)
-    return LanguagePolicy(start.model, start.tokenizer, tokens, config["temperature"], tool=task.tool)
+    return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
+                          **speech(task))
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
@@ -60,20 +61,19 @@ def start_of(folder: Path, data: dict[str, Any]) -> Path:
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
             generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
     """Responses, `samples` to each problem, and their rewards `[P, samples]`."""
-    prompts = [p.prompt for p in problems]
-    texts = policy.respond_all(prompts, samples, None if greedy else generator, policy.max_tokens)
-    asked = [p for p in problems for _ in range(samples)]
-    return texts, torch.tensor(judge_all(task, asked, texts)).view(-1, samples)
+    batch = sample(policy.sampler, task, policy.tokenizer, problems, samples=samples, max_tokens=policy.max_tokens,
+                   generator=None if greedy else generator, temperature=policy.temperature)
+    return batch.texts, batch.rewards.view(-1, samples)
 
 
 def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int) -> list[Pair]:
     """Up to `n` held-out pairs of the kind that a run learns from: of the task's file, or of fresh responses of the
     policy that it began with, compared without error. UserError: there is none."""
     rng, generator = np.random.default_rng(EVALUATION + 1 + seed), torch.Generator().manual_seed(seed)
-    if hasattr(task, "pairs"):
+    if task.pairs is not None:
         given = task.pairs(True)
         return [given[i][1:] for i in rng.permutation(len(given))[:n]]
-    policy, found = writer(start_of(folder, data), data["config"], task), []
+    policy, found = writer(start_of(folder, data), data, task), []
     for _ in range(PATIENCE):
         asked = task.problems(n, rng, True)
         texts, rewards = answers(policy, task, asked, 2, False, generator)
@@ -87,11 +87,11 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
 
 
 def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
-    """What says how good responses to prompts are: the reward model in a folder, or a policy, by how much likelier than
-    at first it makes them (Rafailov et al. 2023)."""
+    """The function that scores responses to prompts: the reward model in a folder, or the implicit reward of a policy,
+    its log ratio to the initial policy (Rafailov et al. 2023)."""
     if data.get("judges"):
         return load_reward_model(folder).judge
-    policy, reference = writer(folder, data["config"], task), load_model(start_of(folder, data)).model
+    policy, reference = writer(folder, data, task), load_model(start_of(folder, data)).model
     tokenizer, temperature = policy.tokenizer, policy.temperature
 
     @torch.no_grad()
@@ -105,7 +105,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequen
 
 
 def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
-    """What a run says of the preferred and of the other response of each pair, `[n, 2]`."""
+    """The scores of the preferred and of the other response of each pair, `[n, 2]`."""
     judge, found = judge_in(folder, data, task), []
     for i in range(0, len(pairs), CHUNK):
         some = pairs[i:i + CHUNK]
@@ -127,7 +127,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
             for kind, style, text, worth in zip(("preferred", "other"), ("green", "red"), texts, said, strict=True):
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
-    policy, gold = writer(folder, data["config"], task), getattr(task, "gold", None)
+    policy, gold = writer(folder, data, task), task.gold
     problems = task.problems(prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
     texts, rewards = answers(policy, task, problems, samples, False, torch.Generator().manual_seed(seed))
     for i, problem in enumerate(problems):
@@ -145,13 +145,13 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:
     """How good a run is, by its measure, on held-out problems or pairs that no row of it has used."""
     folder, data, task = open_run(directory)
-    measure = data.get("measure", getattr(task, "measure", "held_out_accuracy"))
+    measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
         pairs = find_pairs(folder, data, task, problems, seed)
         said = judged(folder, data, task, pairs)
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
-        policy, generator = writer(folder, data["config"], task), torch.Generator().manual_seed(seed)
+        policy, generator = writer(folder, data, task), torch.Generator().manual_seed(seed)
         asked = task.problems(problems, np.random.default_rng(EVALUATION + 1 + seed), True)
         texts, sampled, greedy = [], [], []
         for i in range(0, len(asked), CHUNK):
@@ -162,7 +162,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
             greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
         rewards = torch.cat(sampled), torch.cat(greedy)                   # [P, PASS], [P]
         if measure == "held_out_reward":
-            true = hasattr(task, "gold") and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
+            true = task.gold is not None and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
             found, words = of_rewards(*rewards, torch.tensor(true).view(-1, PASS) if true else None)
         else:
             found, words = of_accuracy(*rewards)
@@ -177,14 +177,14 @@ def mean_of(each: np.ndarray) -> tuple[float, tuple[float, float] | None, str]:
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
-    """What is said of pairs `[n]`, some of them ranked rightly."""
+    """Results on pairs, `[n]` True where ranked rightly, as numbers and in words."""
     mean, between, words = mean_of(right.astype(float))
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
 
 
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
-    """What is said of rewards `[P, PASS]` and of those of the likeliest answers `[P]`, where 1 is solved."""
+    """Results of rewards `[P, PASS]` and of those of the greedy answers `[P]`, where 1 is solved."""
     right = (sampled >= 1).double()
     mean, between, words = mean_of(right.mean(1).numpy())
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
@@ -196,8 +196,8 @@ def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, 
 
 
 def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
-    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: what each sampled response
-    is truly worth, if that is known.
+    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: the true reward of each
+    sampled response, if that is known.
     """
     found, said = {"problems": len(sampled), "reward_greedy": float(greedy.mean())}, []
     for name, rewards in {"reward": sampled, "gold": gold}.items():
@@ -214,8 +214,7 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
     """Read prompts from the keyboard, or a pipe, and answer them. UserError for a reward model, which does not write.
     """
-    import llm
-    policy = llm.load(directory)
+    policy = load(directory)
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which judges and does not write; `spinup watch "
                         f"{directory}` shows what it says")

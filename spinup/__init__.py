@@ -4,23 +4,28 @@
     result = ppo("CartPole-v1", total_steps=50_000)
     result.policy.act(obs)
 
-The functions named in `__all__` are made when first used, so that `import spinup` does not wait for torch.
+The public functions, one for each algorithm of `spinup/algos` and its variants, and `load`, are made when first used:
+`import spinup` does not wait for torch.
 """
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from spinup.api import curiosity, ddpg, dqn, es, load, param_noise, ppo, rl2, sac, self_play, td3, vpg
+from importlib.util import find_spec
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["curiosity", "ddpg", "dqn", "es", "load", "param_noise", "ppo", "rl2", "sac", "self_play", "td3", "vpg"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from spinup import api
-        return getattr(api, name)
+    if name == "load":
+        from spinup.runs.public import load
+        return load
+    from spinup.registry import algorithms, installed
+    if name == "__all__":
+        return sorted([*algorithms(), "load"])
+    part = name.startswith("_") or find_spec(f"spinup.{name}")            # a file or folder: `import` finds it
+    if not part and (name in algorithms() or name in installed()):
+        from spinup.runs.public import trainer
+        return trainer(name)
     raise AttributeError(f"module 'spinup' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*globals(), *__getattr__("__all__")])

@@ -1,7 +1,9 @@
 """What several tests need: the command line, in this process or one of its own, that is killed; a run without clock."""
 import csv
+import multiprocessing
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -15,6 +17,15 @@ import pytest
 CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
                              "update_seconds"])
+COMMAND = Path(__file__).with_name("command.py")
+INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
+# What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
+PRELOADED = ["torch", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
+             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "IPython.display", "spinup.family",
+             "spinup.runs.public", "spinup.view.plots", "llm.family", "llm.algos.dpo", "llm.algos.grpo",
+             "llm.algos.ppo"]
+if hasattr(signal, "SIGKILL"):                                            # not on Windows
+    multiprocessing.set_forkserver_preload(PRELOADED)
 
 
 class Done(NamedTuple):
@@ -25,18 +36,78 @@ class Done(NamedTuple):
     err: str
 
 
-class Process(subprocess.Popen):
-    """`python -m spinup ...` in a folder; its words go to files, because a pipe that nobody reads fills up."""
+class Process:
+    """A process that runs a command in a folder. Its output goes to files: a pipe that nobody reads fills up."""
 
-    def __init__(self, folder: Path, words: list[str]):
+    pid: int
+
+    def __init__(self, folder: Path):
         self.files = [folder / f"{name}{len(list(folder.glob(f'{name}*')))}.txt" for name in ("out", "err")]
-        with open(self.files[0], "w") as out, open(self.files[1], "w") as err:
-            super().__init__([str(w) for w in words], cwd=folder, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        for file in self.files:
+            file.touch()
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the process runs."""
+        raise NotImplementedError
+
+    def wait(self, timeout: float = 120) -> int:
+        """Wait for the end, and return the exit code. An exception after `timeout` seconds."""
+        raise NotImplementedError
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, as a shell or the system would."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> int:
+        """Kill it without a warning, and return its exit code: -SIGKILL, or that of an end that came before."""
+        self.send_signal(signal.SIGKILL)
+        return self.wait(30)
 
     def end(self, timeout: float = 120) -> Done:
         """Wait for the end."""
         code = self.wait(timeout)
         return Done(code, *(file.read_text() for file in self.files))
+
+
+class Forked(Process):
+    """`spinup WORDS`, or a script, in a process forked from one that has the library imported: it starts in
+    milliseconds, not in three seconds. It is a process of its own in all else: killed, interrupted and ended for real.
+    """
+
+    def __init__(self, folder: Path, words: list[str], prelude: str, script: str):
+        super().__init__(folder)
+        given = {"words": words, "folder": str(folder), "output": [str(file) for file in self.files],
+                 "environment": dict(os.environ), "prelude": prelude, "script": script}
+        server = multiprocessing.get_context("forkserver")
+        # By a path, since a forked process cannot import this file by its name.
+        self.process = server.Process(target=runpy.run_path, args=(str(COMMAND),), kwargs={"init_globals": given})
+        self.process.start()
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.exitcode
+
+    def wait(self, timeout: float = 120) -> int:
+        self.process.join(timeout)
+        assert self.process.exitcode is not None, f"it still ran after {timeout} seconds"
+        return self.process.exitcode
+
+
+class Started(Process):
+    """A program in a process of its own, from its first instruction on."""
+
+    def __init__(self, folder: Path, words: list[str]):
+        super().__init__(folder)
+        with open(self.files[0], "w") as out, open(self.files[1], "w") as err:
+            self.process = subprocess.Popen(words, cwd=folder, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+        self.pid = self.process.pid
+
+    def poll(self) -> int | None:
+        return self.process.poll()
+
+    def wait(self, timeout: float = 120) -> int:
+        return self.process.wait(timeout)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -47,6 +118,28 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
+    """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk: all that
+    takes longer than most of them learn. Started processes do it all, and so do tests that ask for `full_runs`.
+    """
+    from spinup.runs import curve, training
+    changes = [(curve, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
+               (os, "fsync", lambda descriptor: None)]
+    usual = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    with pytest.MonkeyPatch.context() as patch:
+        for change in changes:
+            patch.setattr(*change)
+        yield usual
+
+
+@pytest.fixture
+def full_runs(lean_runs, monkeypatch) -> None:
+    """Runs in this process do what a user's do."""
+    for usual in lean_runs:
+        monkeypatch.setattr(*usual)
 
 
 @pytest.fixture
@@ -66,18 +159,22 @@ def cli(tmp_path, monkeypatch, capsys) -> Callable[..., Done]:
 
 @pytest.fixture
 def start(tmp_path) -> Iterator[Callable[..., Process]]:
-    """Start `python -m spinup` with the words given, in the folder `tmp_path`; what still runs dies with the test."""
+    """Start `spinup` with these words in the folder `tmp_path`; it is killed where it outlives the test.
+
+    script: a file that runs in place of `spinup`. prelude: Python that runs before either, in the same process.
+    program: what else to start with these words, in a process that is not forked: a new interpreter, for example.
+    """
     processes = []
 
-    def begin(*words: object, python: tuple[str, ...] = (sys.executable, "-m", "spinup")) -> Process:
-        processes.append(Process(tmp_path, [*python, *words]))
+    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "", script: str | Path = "") -> Process:
+        typed = [str(word) for word in words]
+        processes.append(Started(tmp_path, [*program, *typed]) if program else
+                         Forked(tmp_path, typed, prelude, str(script)))
         return processes[-1]
 
     yield begin
     for process in processes:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        process.kill()
 
 
 @pytest.fixture
@@ -124,10 +221,11 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
     """Start a run, kill it `kills` times at random moments of its first 70 %, go on with it each time; how it ended.
 
     directory: of the run, below `tmp_path`. length: the lines that its progress.csv will have. seed: of the moments.
+    anew: go on for the last time in a new interpreter, with another hash of each text, in place of a forked process.
     """
     from spinup.runs.checkpoint import load_checkpoint
 
-    def run(words: list[object], directory: Path, length: int, kills: int, seed: str) -> Done:
+    def run(words: list[object], directory: Path, length: int, kills: int, seed: str, anew: bool = False) -> Done:
         where, chance = tmp_path / directory, random.Random(seed)
         process, last = start(*words), 0
         for i in range(kills):
@@ -137,10 +235,9 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
             aim = max(2, target, last)                                    # with a row, there is a training
             wait_for(lambda aim=aim: rows(where) >= aim, process)
             time.sleep(chance.random() * 0.03)
-            process.kill()
-            assert process.wait() == -signal.SIGKILL
+            assert process.kill() == -signal.SIGKILL
             at = load_checkpoint(where / "checkpoint.pt")["steps"] if (where / "checkpoint.pt").exists() else None
-            process = start("resume", directory)
+            process = start("resume", directory, program=INTERPRETER if anew and i == kills - 1 else ())
             said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
             wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
             last = rows(where)

@@ -4,54 +4,54 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import llm
-import llm.api
 import spinup
-import spinup.api
-from llm.bench.pictures import draw
-from llm.tasks import make
-from spinup.cli import ALGORITHMS, METHODS, PICTURES, TASKS
+from spinup.registry import FAMILIES, Algorithm, algorithms, ancestors, find
 
 ROOT = Path(spinup.__file__).parents[1]
 FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglob("*.py"))
-ORDER = list(dict.fromkeys([*ALGORITHMS.values(), *METHODS.values()]))    # an algorithm may import of earlier ones
-ALGORITHM_FILES = [ROOT / (module.replace(".", "/") + ".py") for module in ORDER]
-# What learns from preferences has no classic sibling: the first of these has a loss that the second imports.
-PREFERENCES = ("llm.algos.reward_model", "llm.algos.dpo")
-# The files that stand for the whole: the command line and the public names.
-DOORS = {"spinup.cli", "spinup.api", "spinup.__init__", "spinup.__main__", "spinup.run", "llm.api", "llm.__init__"}
-# What the files of a part may import of ours.
+ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
+BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
+# What the files of a part may import of ours. The ground: registry, errors, machine, parser.
+GROUND = {"errors", "machine", "parser", "registry"}
 ARROWS = {
+    "errors": set(), "machine": {"errors"}, "parser": {"errors"}, "registry": {"errors"},
     "core": {"core"},
     "envs": {"core", "envs", "errors"},
-    "runs": {"core", "envs", "runs", "view", "errors", "machine"},
-    "view": {"core", "envs", "runs", "view", "errors", "machine"},
-    "arena": {"core", "envs", "runs", "view", "arena", "errors"},
-    "algos": {"core", "envs", "runs", "view", "algos", "errors"},
-    "llm": {"core", "envs", "runs", "view", "algos", "bench", "llm", "errors", "machine"},
-    "machine": {"errors"},
-    "exercises": {"exercises", "runs", "view", "parser", "errors"},
-    "parser": {"errors"},
-    "errors": set()}
+    "runs": {"core", "envs", "runs", *GROUND},
+    "algos": {"core", "envs", "runs", "algos", "errors"},
+    "view": {"core", "envs", "runs", "view", *GROUND},
+    "family": {"core", "envs", "runs", "view", *GROUND},
+    "arena": {"core", "envs", "runs", "view", "arena", *GROUND},
+    "exercises": {"runs", "view", "exercises", *GROUND},
+    "bench": {"core", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
+    "llm": {"core", "envs", "runs", "view", "algos", "bench", "llm", *GROUND},
+    "__init__": {"runs", "registry"},
+    "__main__": {"cli"}, "run": {"cli"},
+    "cli": {"core", "envs", "runs", "view", "arena", "exercises", "bench", "llm", "cli", *GROUND, "__init__"}}
+LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; where lines are shorter
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
-each_algorithm = pytest.mark.parametrize("path", ALGORITHM_FILES, ids=ORDER)
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 each_core_file = pytest.mark.parametrize("path", [p for p in FILES if "core" in p.parts], ids=lambda p: p.name)
 
 
 def module_of(path: Path) -> str:
+    """The full name of a file's module; a package's own is its `__init__`."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
 def part(module: str) -> str:
     """core, envs, runs, algos, llm, ... of a module's full name; for a file right in `spinup` its own name."""
     names = module.split(".")
-    return "llm" if names[0] == "llm" else names[1] if len(names) > 1 else ""
+    return "llm" if names[0] == "llm" else names[1] if len(names) > 1 else "__init__"
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
@@ -81,17 +81,37 @@ def ours(path: Path) -> list[tuple[str, str]]:
     return [(module, name) for module, name in imports(path) if module.split(".")[0] in ("spinup", "llm")]
 
 
-# Turned red by: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise.
+def file_of(module: str) -> str:
+    """The module whose file an import reads: that of a package is its `__init__`."""
+    return f"{module}.__init__" if (ROOT / module.replace(".", "/")).is_dir() else module
+
+
+# Turned red by: `import spinup.runs.run` in core or envs, inside of a function too; `from spinup import envs` likewise;
+# anything of `llm` in spinup, its command line aside.
 @each_file
 def test_arrows_point_one_way(path):
     me = module_of(path)
-    if me in DOORS or part(me) == "bench":                                # a benchmark calls what the user calls
-        return
     for module, _ in ours(path):
         if module == "spinup":                                            # `from spinup import __version__`
-            assert part(me) in ("runs", "view")
+            assert part(me) in ("runs", "view", "bench", "cli")
             continue
         assert part(module) in ARROWS[part(me)], f"{me} imports {module}"
+
+
+# Turned red by: an import in a function, back to a file that imports this one, at once or by way of others.
+def test_no_imports_run_in_circles():
+    graph = {module_of(path): {file_of(module) for module, _ in ours(path)} - {module_of(path)} for path in FILES}
+    done: set[str] = set()
+
+    def follow(module: str, way: list[str]) -> None:
+        assert module not in way, " -> ".join([*way[way.index(module):], module])
+        if module not in done:
+            for imported in sorted(graph.get(module, ())):
+                follow(imported, [*way, module])
+            done.add(module)
+
+    for module in graph:
+        follow(module, [])
 
 
 # Turned red by: gymnasium, or anything of files and command lines, in core.
@@ -102,61 +122,52 @@ def test_core_knows_no_environment_file_or_command_line(path):
     assert not {call for call, _ in calls(path)} & {"open", "print", "input"}
 
 
-# Turned red by: an algorithm, or a second list of them, named where a new one would then have to be added.
+# Turned red by: an algorithm, or a list of them, named where a new one would then have to be added.
 @each_file
-def test_only_the_doors_know_the_algorithms(path):
+def test_only_benchmarks_know_algorithms_by_name(path):
     me = module_of(path)
-    if me in DOORS or part(me) == "bench" or me.startswith("llm.bench."):           # they train some by name
+    if part(me) == "bench" or me.startswith("llm.bench.") or me in ("llm.cli", "llm.pipeline"):    # the stages of RLHF
         return
-    if part(me) not in ("algos", "llm"):
-        assert not [module for module, _ in ours(path) if part(module) == "algos"]
-    own = importlib.import_module(me).METHODS if me in METHODS.values() else {}
+    own = {*BY_MODULE[me].variants, BY_MODULE[me].method} if me in BY_MODULE else set()
     words = {n.value for n in ast.walk(tree(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-    named = words & {*ALGORITHMS, *METHODS}
-    assert len(named - set(own)) <= 1, f"{me} knows {sorted(named)}"
+    named = words & {method for family in FAMILIES for method in algorithms(family)}
+    assert len(named - own) <= 1, f"{me} knows {sorted(named)}"
 
 
 # Turned red by: `from spinup.algos.vpg import Config`, or train, or a class, in ppo.py or grpo.py; a function of an
-# algorithm that comes later in the list; a twin without a loss of its classic sibling's; `bradley_terry` copied.
+# algorithm that the TOML file does not name as its parent, nor one of these as theirs.
 @each_algorithm
-def test_an_algorithm_takes_only_pure_functions_of_earlier_ones(path):
-    me = module_of(path)
-    taken = [(module, name) for module, name in ours(path) if module in ORDER or part(module) == "algos"]
-    for module, name in taken:
-        assert ORDER.index(module) < ORDER.index(me), f"{path.name} imports from a later one, {module}"
-        is_function = inspect.isfunction(getattr(importlib.import_module(module), name, None))
-        assert is_function and name not in ("train", "make_policy"), f"{path.name} imports {module}.{name}"
-    if me in PREFERENCES:
-        assert me == PREFERENCES[0] or (PREFERENCES[0], "bradley_terry") in taken
-    else:
-        assert part(me) == "algos" or [module for module, _ in taken if part(module) == "algos"]
+def test_an_algorithm_takes_only_pure_functions_of_its_ancestors(algorithm):
+    allowed = {find(name).module for name in ancestors(algorithm)}
+    for module, name in ours(algorithm.path):
+        if module in BY_MODULE or part(module) == "algos":
+            assert module in allowed, f"{algorithm.name} imports from {module}; its ancestors are {sorted(allowed)}"
+            is_function = inspect.isfunction(getattr(importlib.import_module(module), name, None))
+            assert is_function and name not in ("train", "make_policy"), f"{algorithm.name} imports {module}.{name}"
 
 
-# Turned red by: a section missing or in another place, code under `__main__` or at import time, a longer file; a name
-# of a file that has moved in what it differs from.
+# Turned red by: a section missing or in another place, code under `__main__` or at import time; a name of a file that
+# has moved in what it differs from; a preset for a setting that is none.
 @each_algorithm
-def test_an_algorithms_file_reads_from_top_to_bottom(path):
-    body, classic = tree(path).body, part(module_of(path)) == "algos"
-    assert ast.get_docstring(tree(path)).splitlines()[0].endswith(".")               # `spinup algos` shows this line
-    assert (told := re.search(r"Differs from (.*?) by", ast.get_docstring(tree(path))))
+def test_an_algorithms_file_reads_from_top_to_bottom(algorithm: Algorithm):
+    words, body = ast.get_docstring(tree(algorithm.path)), tree(algorithm.path).body
+    assert words.splitlines()[0].endswith(".") and algorithm.summary == words.splitlines()[0]
+    assert (told := re.search(r"[Dd]iffers from (.*?) by", words, re.DOTALL))
     assert all((ROOT / file).exists() for file in re.findall(r"\S+/\S+", told[1]))
-    kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.ClassDef, ast.FunctionDef)
+    kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.ClassDef, ast.FunctionDef)
     assert all(isinstance(node, kinds) for node in body[1:])
-    assigned = [target.id for node in body if isinstance(node, ast.Assign) for target in node.targets]
     names = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    last = ["make_policy", "train"] if classic else ["train"]
-    functions = len(names) - 1 - len(last)
+    last = ["train"] if algorithm.family else ["make_policy", "train"]
     assert names[0] == "Config" and names[-len(last):] == last
-    assert 2 <= functions <= 5 or (functions == 0 and not classic)        # to imitate needs no mathematics of its own
-    assert classic or "METHODS" in assigned
     assert all(ast.get_docstring(node) for node in body if isinstance(node, ast.FunctionDef))
-    assert len(path.read_text().splitlines()) <= (280 if classic else 300)
 
 
 @each_file
-def test_lines_are_at_most_120_columns(path):
-    long = [i for i, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 120]
-    assert not long, f"{len(long)} longer lines: {long}"
+def test_files_and_lines_have_a_limit(path):
+    lines, learners = path.read_text().splitlines(), path.relative_to(ROOT).as_posix().startswith(LEARNERS)
+    width = 100 if learners else 120
+    assert not [i for i, line in enumerate(lines, 1) if len(line) > width], f"lines above {width} columns"
+    assert len(lines) <= LONGEST
 
 
 # Turned red by: each of the calls below. A user's file is data: it is parsed, never run.
@@ -178,30 +189,21 @@ def test_core_is_documented(path):
             assert ast.get_docstring(node), f"{path.name}: {node.name}"
 
 
-# Turned red by: an algorithm in the command line's list and not among the public names, or the other way round.
+# Turned red by: an algorithm or variant that has no public function of its name.
 def test_every_algorithm_is_public():
-    assert set(spinup.__all__) == {"load", *ALGORITHMS}
-    for name in ALGORITHMS:
-        assert callable(getattr(spinup, name)) and getattr(spinup.api, name).__name__ == name
+    for package, family in ((spinup, ""), (llm, "llm")):
+        assert {*algorithms(family), "load"} <= {*package.__all__} <= {*dir(package)}
+        for name in algorithms(family):
+            assert getattr(package, name).__name__ == name
 
 
-# Turned red by: a method in one of the four lists and not in another; one that means settings which its Config lacks.
-def test_every_method_is_public():
-    files = {p.stem for p in (ROOT / "llm/algos").glob("*.py")} - {"__init__"}
-    assert {f"llm.algos.{stem}" for stem in files} == set(METHODS.values())
-    assert {m: path for path in METHODS.values() for m in importlib.import_module(path).METHODS} == METHODS
-    assert set(llm.__all__) == {"load", "rlhf", *METHODS}
-    for name, path in METHODS.items():
-        assert callable(getattr(llm, name)) and getattr(llm.api, name).__name__ == name
-        module = importlib.import_module(path)
-        module.Config(**module.METHODS[name])
-
-
-# The command line lists them without importing what it lists. Turned red by: a name in one list and not in the other;
-# one that stands for what is not there.
-def test_every_task_and_picture_is_listed():
-    assert tuple(make.TASKS) == TASKS
-    assert tuple(draw.PICTURES) == PICTURES
-    for path in (*make.TASKS.values(), *draw.PICTURES.values()):
-        module, _, name = path.rpartition(".")
-        assert callable(getattr(importlib.import_module(module), name, None)), path
+# Turned red by: a variant or a renamed setting that the Config does not have; a table in a TOML file that nobody reads.
+@each_algorithm
+def test_what_the_toml_file_says_is_known(algorithm):
+    known = {"order", "parent", "actions", "observations", "rewards", "metrics", "variants", "renamed", "presets"}
+    assert {*algorithm.about} <= known and "order" in algorithm.about
+    config = algorithm.load().Config
+    for settings in algorithm.variants.values():
+        config(**settings)
+    for now in algorithm.about.get("renamed", {}).values():
+        assert hasattr(config, now["to"])

@@ -90,7 +90,7 @@ DETAILS = {                                                               # sett
 
 def trained(task, settings, functions=()):
     with ExitStack() as stack:
-        stack.enter_context(patch("spinup.view.plots.draw_curve", lambda folder: None))           # dozens of pictures
+        stack.enter_context(patch("spinup.runs.curve.draw_curve", lambda folder: None))           # dozens of pictures
         for name, function in dict(functions).items():
             stack.enter_context(patch(name, function))
         return [ppo(task, seed=seed, **{**TASKS[task], **settings}, **QUIET) for seed in SIZE["seeds"]]

@@ -34,7 +34,7 @@ SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"}, cpu={"seeds": (1,
              gpu={"seeds": (1, 2, 3, 4, 5), "device": "cuda"})
 SEEDS, RUNS = SIZE["seeds"], tempfile.mkdtemp()
 QUIET = {"log_dir": RUNS, "quiet": True, "tensorboard": False, "device": SIZE["device"]}
-_ = patch("spinup.view.plots.draw_curve").start()         # of 24 runs, pictures would take some seconds
+_ = patch("spinup.runs.curve.draw_curve").start()         # of 24 runs, pictures would take some seconds
 
 # %% [markdown]
 # ## A chain

@@ -333,7 +333,7 @@ assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78 and max(ours) < long
 # Greedy gets about 75, UCB1 more than 78. The networks still learn, as chance would get 50, but every one of them
 # stays at least 1.5 behind UCB1, which they nearly equalled on ten pulls. What was learned is a rule for the tasks it
 # was trained on, and their length is part of them. What RL² gets when it is trained on a hundred pulls is in the
-# [benchmarks](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#papers-own-experiments).
+# [benchmarks](../docs/benchmarks/README.md#papers-own-experiments).
 #
 # ## Try it
 #

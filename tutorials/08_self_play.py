@@ -146,7 +146,7 @@ assert sum(found[:, 2].sum() for found in against["minimax"]) <= 90
 # Nobody has told it a rule beyond which squares are open, and it has met nobody but itself. It loses next to nothing
 # to random moves and draws nearly all of its games against the perfect player, who beats random moves in more than
 # 350 of 500 games. The preset of the library has 4 million moves; in its
-# [benchmark](https://github.com/spinup-rl/spinup-rl/blob/main/docs/benchmarks/README.md#self-play-bansal-et-al-2018)
+# [benchmark](../docs/benchmarks/README.md#self-play-bansal-et-al-2018)
 # no line of replies beats it.
 #
 # Here is a game of the first seed, X, against minimax, O.
@@ -187,7 +187,7 @@ assert 5 <= len(shown) <= 9 and "".join(shown[-1]).count("X") == (len(shown) + 1
 # give everyone half a point in one game against an average player, or else who never lost would be infinitely strong.
 
 # %%
-ENV, GAMES = "TicTacToe-v0", 10                                           # in each seat
+ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])                     # in each seat
 rated = [player for run in runs for player in trained(run.directory, ENV, 6, load)]
 rated += [Player("random", random_moves), Player("minimax", minimax)]
 rng, number = np.random.default_rng(0), len(rated)

@@ -24,6 +24,7 @@ from llm.algos import reinforce as reinforce_file
 from llm.tasks.strings import Copy
 from llm.tasks.testbed import TabularPolicy, Testbed, expectation
 from spinup.core.masked import aggregate
+from spinup.registry import find
 from spinup.view.notebook import curves, panels, show, sizes
 from spinup.view.plots import COLOURS, LINES
 
@@ -135,7 +136,7 @@ print(*lines, sep="\n")
 
 # %% tags=["hide-cell"]
 R = PROMPTS["easy"][0][torch.randint(64, (1000, G), generator=torch.Generator().manual_seed(0))]
-theirs = [grpo_file.group_advantage(R.flatten(), G, scale) for scale in ("none", "group")]
+theirs = [grpo_file.group_advantage(R.flatten(), G, scale) for scale in ("mean", "group")]
 for mine, their in zip((dr_grpo(R), grpo(R), rloo(R), rloo(R) * (G - 1) / G),
                        (*theirs, reinforce_file.leave_one_out(R.flatten(), G), theirs[0]), strict=True):
     assert torch.allclose(mine.flatten(), their, atol=1e-12)
@@ -287,7 +288,7 @@ from spinup.algos.vpg import policy_gradient
 
 assert grpo_file.clipped_surrogate is clipped_surrogate and reinforce_file.policy_gradient is policy_gradient
 assert all(max(r.progress["clip_fraction"]) == 0 for r in learned["GRPO"] + learned["Dr. GRPO"])
-assert all(0.2 < start.quality < 0.5 for start in starts.values()) and grpo_file.METHODS["dapo"]["draws"] > 1
+assert all(0.2 < start.quality < 0.5 for start in starts.values()) and find("llm dapo").settings["draws"] > 1
 for results in learned.values():
     assert all(0.2 < r.progress["held_out_accuracy"][0] < 0.5 and r.quality > 0.75 for r in results)
     share = np.mean([r.progress["no_contrast"] for r in results], 0)

@@ -15,7 +15,7 @@ exercise = Exercise(
 
 
 def letter(answer):
-    """What was answered, in small letters; without telling what is right."""
+    """The answer in small letters; ValueError, which does not tell the right one, where it is none of them."""
     if (found := str(answer).strip().lower().rstrip(".:)")) not in ("a", "b", "c"):
         raise ValueError('the answer is one of "a", "b", "c"')
     return found

@@ -16,8 +16,10 @@ exercise = Exercise(
 
 
 def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tuple[int, ...] = ()):
-    """What N environments return in next-step mode, those in `over` just after an end. An observation is (number of the
-    environment, place); an episode begins anywhere, and a step leads to a place beside, as a restart may too."""
+    """Transitions of N environments in next-step mode, those in `over` just after an end.
+
+    An observation is (number of the environment, place). An episode begins anywhere; a step leads to a place beside,
+    as a restart may too."""
     ended = torch.zeros(envs, dtype=torch.bool)
     ended[list(over)] = True
     before = ended.clone()

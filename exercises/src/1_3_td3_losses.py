@@ -45,7 +45,7 @@ def smoothed_action(next_act: Tensor, noise: Tensor, noise_clip: float, limit: f
 
 
 def td3_target(rew: Tensor, terminated: Tensor, next_q1: Tensor, next_q2: Tensor, gamma: float) -> Tensor:
-    """What both critics should say.
+    """The target of both critics.
 
     Args:
         rew: rewards, `[B]`.
@@ -77,7 +77,7 @@ def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
 
 
 def actor_loss(q1: Tensor) -> Tensor:
-    """What the actor makes smaller: one number.
+    """The loss of the actor: one number.
 
     Args:
         q1: of the first critic, at the actions that the actor would take in the states of the batch, `[B]`.

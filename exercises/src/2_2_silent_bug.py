@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 
 def q_values(net: nn.Module, obs: Tensor, act: Tensor) -> Tensor:
-    """What a critic says of states and actions.
+    """The critic's values of states and actions.
 
     Args:
         net: from `[..., k + d]` to `[..., 1]`.

@@ -28,7 +28,7 @@ from torch import Tensor
 
 
 def td_target(rew: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, gamma: float) -> Tensor:
-    """What the value of a step should be, by one step of experience.
+    """The one-step target of the value function.
 
     Args:
         rew: rewards, `[N]`.
@@ -45,7 +45,7 @@ def td_target(rew: Tensor, next_value: Tensor, terminated: Tensor, truncated: Te
 
 
 def next_obs_of_step(next_obs: Tensor, final_obs: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
-    """What each of N steps really led to.
+    """The observation to which each of N steps led.
 
     Args:
         next_obs: what the environment shows now, `[N, d]`: the first observation of the next episode where one ended.

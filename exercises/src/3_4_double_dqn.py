@@ -22,7 +22,7 @@ from torch import Tensor
 
 def double_dqn_target(rew: Tensor, terminated: Tensor, next_q_online: Tensor, next_q_target: Tensor,
                       gamma: float) -> Tensor:
-    """What Q should be at the actions of a batch.
+    """The target of Q at the actions of a batch.
 
     Args:
         rew: rewards, `[B]`.

@@ -29,7 +29,7 @@ from torch.nn.functional import one_hot
 
 def network_input(obs: Tensor, act: Tensor, rew: Tensor, episode_over: Tensor, trial_over: Tensor,
                   num_actions: int) -> Tensor:
-    """What the network sees: the observation, and what the last step was.
+    """The input of the network: the observation, and the last action, reward and flag.
 
     Args:
         obs: what is seen now, `[N, d]`.

@@ -1,30 +1,37 @@
-"""Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290) and what came after it.
+"""Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290) and its variants.
 
-The best policy for a reward and a price of divergence is known: pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta) / Z(x). Read
-backwards, each policy is the best one for some reward, R = beta log(pi / pi_ref) + beta log Z; and of two responses to
-the same prompt Z is the same. So the loss of the reward model, `bradley_terry`, trains the policy itself. With
+The best policy for a reward with a KL penalty is known: pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta)
+/ Z(x). Solved for the reward, each policy is the best one for R = beta log(pi / pi_ref) + beta log
+Z, and two responses to the same prompt share Z. So the loss of the reward model, `bradley_terry`,
+trains the policy itself. With
 
     D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t),     w preferred to l
 
-    DPO       -log sigmoid( beta D(w) - beta D(l) )                                   (eq. 7)
-    IPO       (D(w) / |w| - D(l) / |l| - 1 / (2 beta))^2                              (Azar et al. 2023, eq. 17)
-              a margin to reach, not to stretch for ever; of means over tokens, as its authors advise
-    DPOP      DPO with  D(w) - lambda max(0, -D(w))  in place of D(w)                 (Pal et al. 2024)
-              what is preferred may not become unlikelier
-    TDPO      DPO with  D(y) + alpha K(y)  in place of D(y)                           (Zeng et al. 2024)
+    DPO       -log sigmoid( beta D(w) - beta D(l) )                            (eq. 7)
+    IPO       (D(w) / |w| - D(l) / |l| - 1 / (2 beta))^2               (Azar et al. 2023, eq. 17)
+              a finite margin as the target; means over tokens, as its authors advise
+    DPOP      DPO with  D(w) - lambda max(0, -D(w))  in place of D(w)         (Pal et al. 2024)
+              penalises a preferred response that becomes less likely
+    TDPO      DPO with  D(y) + alpha K(y)  in place of D(y)                  (Zeng et al. 2024)
               K(y) = sum over tokens of KL(pi_ref || pi); no gradient through K(w)
-    SimPO     DPO with the mean over tokens of log pi in place of D, and a margin     (Meng et al. 2024)
-              no reference
-    Step-DPO  DPO of the first step in which w and l differ, and of no later one      (Lai et al. 2024)
-              what stands before it is the same in both, and cancels anyway
-    KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))             (Ethayarajh et al. 2024)
-              not pairs, but good responses and bad ones; z is the divergence, measured on responses to other prompts
+    SimPO     DPO with the mean over tokens of log pi in place of D, and a margin
+              no reference policy                                             (Meng et al. 2024)
+    Step-DPO  DPO of the first step in which w and l differ, and of no later one
+              what precedes it is the same in both, and cancels                (Lai et al. 2024)
+    KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))
+              good and bad responses rather than pairs; z is the mean log ratio of responses to
+              other prompts                                           (Ethayarajh et al. 2024)
 
-Online DPO compares two responses of the present policy in each update (Guo et al. 2024). Both log-probabilities are
-logged apart, because the loss sees their difference only: often both fall, and what was never compared rises.
+In Python, `loss` may be a function of your own, loss(log_ratio, logp, lengths) -> [n], of n pairs:
+sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other.
+
+Online DPO compares responses of the present policy in each update (Guo et al. 2024). Both
+log-probabilities are logged, because the loss sees only their difference: often both fall, and
+responses that were never compared become more likely.
 
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
 """
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,42 +40,48 @@ import torch
 from torch import Tensor
 
 from llm.algos.reward_model import bradley_terry
+from llm.callables import own_loss
 from llm.config import PreferenceConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl, score
-from llm.policy.tokenizer import tokens_with
+from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
-from llm.run import Batch, Loss, Result, Run
-from llm.start import find_start
+from llm.rollout import Batch
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.warmup import find_start
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
 from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
-METHODS = {"dpo": {}, "ipo": {"loss": "ipo"}, "dpop": {"loss": "dpop"}, "tdpo": {"loss": "tdpo"},
-           "kto": {"loss": "kto"}, "simpo": {"loss": "simpo", "beta": 2.0, "margin": 1.0},
-           "step_dpo": {"loss": "step_dpo"}, "online_dpo": {"draw": 2}}
+LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
-    loss: Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"] = "dpo"     # which of the equations above
-    beta: Positive = 0.1                 # the price of divergence: the lower, the farther from the start
-    penalty: NonNegative = 50.0          # lambda of DPOP: what a preferred response pays for becoming unlikelier
-    alpha: NonNegative = 0.5             # of TDPO: what the difference in divergence weighs
-    margin: NonNegative = 0.0            # gamma of SimPO: by how much the preferred response must be ahead
-    step: str = ""                       # characters that end a step of Step-DPO; without one, a token is a step
-    draw: Natural = 0                    # responses of the present policy to a prompt, best against worst; 0: offline
-    total_steps: Count = 300             # updates; with few pairs they come again and again, and are learned by heart
-    lr: Positive = 5e-4                  # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
+    loss: LossName | Callable = "dpo"  # which of the equations above
+    beta: Positive = 0.1             # weight of the KL penalty: lower ones move farther from pi_ref
+    penalty: NonNegative = 50.0      # lambda of DPOP: cost of a preferred response's falling
+    alpha: NonNegative = 0.5         # of TDPO: weight of the difference in KL
+    margin: NonNegative = 0.0        # gamma of SimPO: by how much the preferred one must be ahead
+    step: str = ""                   # characters that end a step of Step-DPO; none: each token
+    draw: Natural = 0                # own responses to a prompt, best against worst; 0 = offline
+    total_steps: Count = 300         # updates; many passes over few pairs overfit
+    lr: Positive = 5e-4              # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
 
     def __post_init__(self):
         super().__post_init__()
         if self.draw == 1:
-            raise UserError("of the responses to a prompt the best is compared with the worst, and --draw 1 leaves "
-                            "nothing to compare; choose 2 or more, or 0 for fixed pairs")
+            raise UserError("of the responses to a prompt the best is compared with the worst, and "
+                            "--draw 1 leaves nothing to compare; choose 2 or more, or 0 for fixed "
+                            "pairs")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """UserError where no token holds the characters that end a step."""
+        tokens_with(self.step, tokenizer)
 
 
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
@@ -77,8 +90,11 @@ def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
 
 
 def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
-    """The mask `[2n, T]` of the first step in which the two responses of a pair, rows 2 i and 2 i + 1 of ids `[2n, T]`,
-    differ: from the first token that does, to the first of the tokens `ends` `[k]`; without any, that token alone."""
+    """The mask `[2n, T]` of the first step in which the two responses of a pair differ.
+
+    ids: `[2n, T]`, rows 2 i and 2 i + 1 are a pair. The step goes from the first token that differs
+    to the first of the tokens `ends` `[k]`; without `ends` it is that token alone.
+    """
     a, b = ids.view(-1, 2, ids.shape[1]).unbind(1)
     begun = ((a != b).cumsum(1) > 0).repeat_interleave(2, 0)
     over = begun & (torch.isin(ids, ends) | (len(ends) == 0))
@@ -87,26 +103,29 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
 
 @torch.no_grad()
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
-    """z of KTO, `[]`: the mean log ratio of responses to prompts that they do not answer, those of the next pair; at
-    least 0.
-    """
+    """z of KTO, `[]`, at least 0: the mean log ratio of responses to the prompts of the next
+    pair."""
     swapped = pairs.prompts, r.of.roll(-2), r.ids
-    logp, before = (score(m, *swapped, temperature=run.config.temperature)[0] for m in (run.model, run.reference))
-    return select(logp - before, r.mask).sum(1).mean().clamp(min=0)
+    logp, logp_ref = (score(model, *swapped, temperature=run.config.temperature)[0]
+                      for model in (run.model, run.reference))
+    return select(logp - logp_ref, r.mask).sum(1).mean().clamp(min=0)
 
 
-def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor, divergence: Tensor,
-                    baseline: Tensor | None, cfg: Config) -> Tensor:
+def preference_loss(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
+                    divergence: Tensor, baseline: Tensor | None, cfg: Config) -> Tensor:
     """Loss of each pair, `[n]`, by the equations above.
 
-    log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of log pi - log pi_ref, of log
-    pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without a gradient.
+    log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of
+    log pi - log pi_ref, of log pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without gradient.
     """
+    if callable(kind):
+        return own_loss(kind, log_ratio[:, 0].shape, log_ratio, logp, lengths)[0]
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":
         return (won / lengths[:, 0] - lost / lengths[:, 1] - 1 / (2 * cfg.beta)).square()
     if kind == "kto":
-        return kto(cfg.beta * log_ratio, cfg.beta * baseline, torch.tensor([True, False], device=won.device)).mean(1)
+        preferred = torch.tensor([True, False], device=won.device)
+        return kto(cfg.beta * log_ratio, cfg.beta * baseline, preferred).mean(1)
     if kind == "simpo":
         mean = cfg.beta * logp / lengths
         return bradley_terry(mean[:, 0], mean[:, 1], cfg.margin)
@@ -117,57 +136,66 @@ def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
     return bradley_terry(cfg.beta * won, cfg.beta * lost)
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "dpo") -> Result:
-    """Train a policy with DPO or its kin. `resume`: the folder of a run of the same settings to go on with."""
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a policy with DPO or a variant. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)     # moves the weights
-    test, fixed = find_pairs(run, cfg, held_out=True), None if cfg.draw else find_pairs(run, cfg)
-    if hasattr(task, "pairs") and not cfg.draw:
-        run.measure = "pair_accuracy"                                     # nobody says what a response is worth
-    before, before_test = (batch and run.start_logp(batch) for batch in (fixed, test))       # the reference never moves
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    test = find_pairs(run, cfg, held_out=True)
+    fixed = None if cfg.draw else find_pairs(run, cfg)
+    if task.pairs is not None and not cfg.draw:
+        run.measure = "pair_accuracy"                         # a file of pairs has no rewards
+    logp_ref_test = reference_logp(run.reference, cfg, test)              # once: it never changes
+    logp_ref_fixed = None if fixed is None else reference_logp(run.reference, cfg, fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
-    def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor, total: int) -> Loss:
+    def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor,
+             total: int) -> Loss:
         mask, divergence = part.mask, torch.zeros_like(logp)
         if cfg.loss == "step_dpo":
             mask = first_different_step(part.ids, mask, ends)
         if cfg.loss == "tdpo":
-            divergence = forward_kl(run.model, run.reference, pairs.prompts, part.of, part.ids, cfg.temperature,
-                                    cfg.checkpointing)
-        sums = [select(x, mask).sum(1).view(-1, 2) for x in (logp - logp_ref, logp, mask, divergence)]
+            divergence = forward_kl(run.model, run.reference, pairs.prompts, part.of, part.ids,
+                                    cfg.temperature, cfg.checkpointing)
+        per_token = (logp - logp_ref, logp, mask, divergence)                     # [2n, T] each
+        sums = [select(x, mask).sum(1).view(-1, 2) for x in per_token]            # [n, 2] each
         each = preference_loss(cfg.loss, *sums, baseline, cfg)
-        margin, logps = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach(), sums[1].detach().mean(0)
-        return each.sum() / total, {"logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
-                                    "train_accuracy": (margin > 0).float().mean()}
+        margin = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach()
+        logps = sums[1].detach().mean(0)
+        return each.sum() / total, {
+            "logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
+            "train_accuracy": (margin > 0).float().mean()}
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         run.columns("logp_preferred", "logp_other", "reward_margin", "train_accuracy")
         for update in run.updates(cfg.total_steps):
-            # Compare, or take what was compared before.
+            # Collect: compare new responses, or take pairs that were compared before.
             if cfg.draw:
                 batch = run.sample(run.problems(cfg.batch), cfg.draw)
                 run.record(batch)
                 pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
-                logp_ref, rows = run.start_logp(pairs), torch.arange(len(pairs.texts), device=run.device)
+                logp_ref = reference_logp(run.reference, cfg, pairs)
+                rows = torch.arange(len(pairs.texts), device=run.device)
             else:
-                pairs, logp_ref = fixed, before
-                rows = rows_of(shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)).to(run.device)
-            r = pairs.responses[rows]
-            baseline = divergence_elsewhere(run, pairs, r) if cfg.loss == "kto" and len(rows) else None
+                pairs, logp_ref = fixed, logp_ref_fixed
+                chosen = shuffled(len(fixed.texts) // 2, cfg.batch, update, cfg.seed)
+                rows = rows_of(chosen).to(run.device)
+            r, baseline = pairs.responses[rows], None
+            if cfg.loss == "kto" and len(rows):
+                baseline = divergence_elsewhere(run, pairs, r)
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             if len(rows):
                 optimizer.zero_grad()
-                stats = run.backward(pairs, rows, loss, logp_ref, by_rows=True, pairs=pairs, baseline=baseline,
-                                     total=len(rows) // 2)
+                stats = run.backward(pairs, rows, loss, logp_ref, by_rows=True, pairs=pairs,
+                                     baseline=baseline, total=len(rows) // 2)
                 run.add(grad_norm=optimizer.step(lr), **stats)
             if not cfg.draw:
                 run.add(tokens=r.mask.sum(), length=r.lengths.float().mean())
             run.add(learning_rate=lr)
             if run.row_due:
-                run.log(pair_accuracy=ranked_rightly(run, test, before_test))
+                run.log(pair_accuracy=ranked_rightly(run, test, logp_ref_test))
         return run.result()

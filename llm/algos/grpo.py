@@ -1,39 +1,53 @@
 """Group relative policy optimization: GRPO, Dr. GRPO and DAPO.
 
-Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Yu et al. 2025, arXiv:2503.14476.
+Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Yu et al. 2025,
+arXiv:2503.14476.
 
 G responses to the same prompt are each other's baseline, so that PPO needs no value function:
 
-    GRPO      A_i = (R_i - mean of its group) / standard deviation of its group        (section 4.1.2)
+    GRPO      A_i = (R_i - mean of its group) / standard deviation of its group   (section 4.1.2)
     Dr. GRPO  A_i =  R_i - mean of its group
 
-for every token of response i, and the rest is PPO: the loss below is `spinup.algos.ppo.clipped_surrogate`, the function
-that balances CartPole. What a response's tokens weigh differs:
+for every token of response i, and the rest is PPO: the loss below is the function that balances
+CartPole, `spinup.algos.ppo.clipped_surrogate`. The weight of a response's tokens differs:
 
-    GRPO      1 / (its length * responses)          a long wrong answer is hardly punished: answers grow longer
-    Dr. GRPO  1 / (longest length * responses)      the same for every token of every update
+    GRPO      1 / (its length * responses)      a long wrong answer costs little: lengths grow
+    Dr. GRPO  1 / (longest length * responses)  the same for every token of every update
     DAPO      1 / all tokens of the update
 
-DAPO clips higher above than below (rare tokens can still become likely), draws again where a group has no contrast, and
-takes a penalty off for answers that come close to the limit of their length. The divergence from the start, which GRPO
-subtracts, is off by default, as in most of what came after; `--kl-coef` puts that of each token, given those before it,
-into the loss.
+DAPO clips higher above than below (rare tokens can still become likely), draws new prompts where
+groups have zero variance, and penalises responses close to the length limit. GRPO's KL penalty is
+off by default, as in most later work; `--kl-coef` adds it to the loss, token by token.
 
-Differs from spinup/algos/ppo.py by: the mean of a group where the value function was, one episode a row with a mask for
-its end, and how rows are averaged.
+In Python, `advantage`, `loss` and `average` may be functions of your own:
+
+    advantage(rewards [P, G]) -> [P, G]
+    loss(logp [B, T], logp_old [B, T], adv [B, 1], mask [B, T]) -> [B, T],
+        or ([B, T], {"column": number})
+    average(loss [B, T], mask [B, T]) -> the sum over these rows, which are a micro-batch. It is
+        divided by the number of all responses of the optimiser step, groups with zero variance
+        included.
+
+Differs from spinup/algos/ppo.py by: the mean of a group in place of the value function, one episode
+a row with a mask for its end, and how rows are averaged.
 """
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
+from llm.learn import Loss, reference_logp
 from llm.policy.generate import Responses
-from llm.run import Loss, Result, Run, join
-from llm.start import find_start
+from llm.rollout import contrast, join
+from llm.run import Result, Run
 from llm.tasks.make import make_task
+from llm.tasks.task import Task
+from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
@@ -42,57 +56,69 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
-METHODS = {"grpo": {"scale": "group", "average": "sequence"},
-           "dr_grpo": {"scale": "none", "average": "constant"},
-           "dapo": {"scale": "group", "average": "token", "clip_high": 0.28, "draws": 3, "overlong": 2}}
-
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    scale: Literal["group", "none"] = "group"    # whether to divide by the deviation of the group
-    average: Literal["sequence", "constant", "token"] = "sequence"   # what a token weighs: see above
-    clip_low: Positive = 0.2             # below 1 - this, a step that already fell gets no more gradient
-    clip_high: Positive = 0.2            # above 1 + this, a step that already rose gets no more gradient
-    draws: Count = 1                     # at most so often are new prompts drawn for groups without contrast
-    overlong: Natural = 0                # tokens granted beyond max_tokens, over which a penalty grows to 1
-    kl_coef: NonNegative = 0.0           # weight of the divergence from the start in the loss
-    epochs: Count = 1                    # passes over a batch; 1, in 1 minibatch, leaves ratio at 1 and clip asleep
-    minibatches: Count = 1               # pieces of a batch, each a gradient step
-    lr: Positive = 1e-3                  # 3e-4 to 1e-3 for small models, 1e-6 for large ones
-    warmup: Natural = 50                 # updates in which lr grows to that; with 10, one seed in three collapsed
-    anneal: bool = True                  # then it falls linearly to a tenth
-    max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+    advantage: Literal["group", "mean"] | Callable = "group"    # mean and deviation of it, or mean
+    loss: Literal["clip"] | Callable = "clip"   # of a token; in Python also a function, see above
+    average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
+    clip_low: Positive = 0.2         # ratios below 1 - this get no gradient that lowers them
+    clip_high: Positive = 0.2        # ratios above 1 + this get no gradient that raises them
+    draws: Count = 1                 # rollouts at most, until enough groups have differing rewards
+    overlong: Natural = 0            # tokens beyond max_tokens, over which a penalty grows to 1
+    kl_coef: NonNegative = 0.0       # weight of the KL penalty in the loss
+    epochs: Count = 1                # passes over a batch; 1, in 1 minibatch, leaves the ratio at 1
+    minibatches: Count = 1           # pieces of a batch, each a gradient step
+    lr: Positive = 1e-3              # 3e-4 to 1e-3 for small models, 1e-6 for large ones
+    warmup: Natural = 50             # updates until lr is reached; with 10, a third collapsed
+    anneal: bool = True              # then it falls linearly to a tenth
+    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+
+    LENGTH: ClassVar[str] = "--overlong"
 
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
-            raise UserError("the responses to a prompt are compared with each other, and --samples 1 leaves nothing to "
-                            "compare; choose 2 or more")
+            raise UserError("the responses to a prompt are compared with each other, and "
+                            "--samples 1 leaves nothing to compare; choose 2 or more")
         if self.minibatches > (most := self.prompts * self.samples):
-            raise UserError(f"--minibatches {self.minibatches} is more than the responses of an update, --prompts "
-                            f"{self.prompts} x --samples {self.samples} = {most}; choose at most {most}")
+            raise UserError(f"--minibatches {self.minibatches} is more than the responses of an "
+                            f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
+                            f" choose at most {most}")
+
+    def response_tokens(self, task: Task) -> int:
+        """`overlong` more than the task allows: DAPO's buffer. A response within the limit of the
+        task is not penalised."""
+        return super().response_tokens(task) + self.overlong
 
 
-def group_advantage(rewards: Tensor, samples: int, scale: str = "group", eps: float = 1e-4) -> Tensor:
-    """R - mean of its group, `[P * G]`, over its deviation where `scale` is "group"; 0 where a group has no contrast.
+def centred(rewards: Tensor) -> Tensor:
+    """R - mean of its group, `[P, G]`; 0 in a group with zero variance."""
+    equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)  # despite rounding
+    return torch.where(equal, 0.0, rewards - torch.std_mean(rewards, 1, keepdim=True)[1])
 
-    The rows of a group stand together. Equal rewards are found by comparing: their mean may be off by rounding.
+
+def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
+    """(R - mean of its group) / standard deviation of its group, `[P, G]`; 0 in a group with zero
+    variance."""
+    return centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + eps)
+
+
+def group_advantage(rewards: Tensor, samples: int,
+                    advantage: str | Callable = "group") -> Tensor:
+    """The advantage of each response, `[P * G]`; the rewards `[P * G]` of a group stand together.
+
+    advantage: a name in `ADVANTAGES`, or a function from rewards `[P, G]` to advantages `[P, G]`.
     """
     groups = rewards.view(-1, samples)
-    std, mean = torch.std_mean(groups, 1, correction=0, keepdim=True)
-    adv = (groups - mean) / (std + eps) if scale == "group" else groups - mean
-    return torch.where(contrast(rewards, samples)[:, None], adv, 0.0).flatten()
+    if callable(advantage):
+        return own_advantage(advantage, groups).flatten()
+    return ADVANTAGES[advantage](groups).flatten()
 
 
-def contrast(rewards: Tensor, samples: int) -> Tensor:
-    """Whether the rewards of a group differ, `[P]`."""
-    groups = rewards.view(-1, samples)
-    return groups.amax(1) > groups.amin(1)
-
-
-def groups_to_rows(groups: Tensor, samples: int) -> Tensor:
-    """The rows `[n * G]` of the groups that are True in `[P]`."""
-    return groups.repeat_interleave(samples).nonzero()[:, 0]
+def clipped(logp: Tensor, logp_old: Tensor, adv: Tensor, mask: Tensor, cfg: Config) -> Loss:
+    """PPO's own loss of each token, `[B, T]`, and its diagnostics."""
+    return clipped_surrogate(logp, logp_old, adv, (cfg.clip_low, cfg.clip_high), mask)
 
 
 def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
@@ -100,45 +126,59 @@ def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
     return -((lengths - (limit - buffer)) / max(1, buffer)).clamp(0, 1) * (buffer > 0)
 
 
-def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -> Result:
-    """Train a policy with GRPO or its kin. `resume`: the folder of a run of the same settings to go on with."""
+# What `advantage` and `loss` may name: a new method is one function above and one line here.
+ADVANTAGES = {"group": standardised, "mean": centred}
+LOSSES = {"clip": clipped}
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a policy with GRPO or a variant. `resume`: the folder of a run of the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(method, cfg, task, find_start(cfg, task, resume), resume)
-    run.max_tokens += cfg.overlong                          # where DAPO puts its buffer: the task's limit costs nothing
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
 
-    def loss(logp: Tensor, part: Responses, adv: Tensor, before: Tensor, denominator: float) -> Loss:
-        each, stats = clipped_surrogate(logp, part.logp, adv, (cfg.clip_low, cfg.clip_high), part.mask)     # PPO's own
+    def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
+             denominator: float) -> Loss:
+        if callable(cfg.loss):
+            each, stats = own_loss(cfg.loss, logp.shape, logp, part.logp, adv, part.mask)
+        else:
+            each, stats = LOSSES[cfg.loss](logp, part.logp, adv, part.mask, cfg)  # [B, T]
         if cfg.kl_coef:
-            each = each + cfg.kl_coef * k2(logp, before, part.mask)
-        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator, length=run.max_tokens), stats
+            each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
+        if callable(cfg.average):
+            return own_average(cfg.average, each, part.mask, denominator), stats
+        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator,
+                         length=run.max_tokens), stats
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Collect; where `draws` allows it, again until enough groups have contrast, but never for ever.
+            # Collect; with `draws`, again until enough groups have differing rewards.
             drawn, useful = [], 0
             while len(drawn) < cfg.draws and useful < cfg.prompts:
                 batch = run.sample(run.problems(cfg.prompts), cfg.samples)
-                run.record(batch)                             # before any is left out: the curve must not flatter
-                batch.rewards += overlong_penalty(batch.responses.lengths, run.max_tokens, cfg.overlong)
+                run.record(batch)             # before any is left out, or the curve would flatter
+                lengths = batch.responses.lengths
+                batch.rewards += overlong_penalty(lengths, run.max_tokens, cfg.overlong)
                 useful += int(contrast(batch.rewards, cfg.samples).sum())
                 drawn.append(batch)
             batch = join(drawn)
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
-            adv = group_advantage(rewards, cfg.samples, cfg.scale)[:, None]                  # [B, 1]
+            adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
-            # A group without contrast has no gradient, unless `kl_coef` gives it one: it is left out, but counted, or
-            # the step would change. DAPO's batch consists of the others alone, and of no more than `prompts` of them.
-            learns = contrast(rewards, cfg.samples) | (cfg.kl_coef > 0 and cfg.draws == 1)
-            rows, counted = groups_to_rows(learns, cfg.samples), mask
+            # A group with zero variance has no gradient but that of the KL penalty. Without one it
+            # is left out, but counted: the step must not change. DAPO's batch consists of the other
+            # groups alone, and of no more than `prompts` of them.
+            learns = (adv != 0).view(-1, cfg.samples).any(1) | (cfg.kl_coef > 0 and cfg.draws == 1)
+            rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]
+            counted = mask
             if cfg.draws > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
-            before = run.start_logp(batch) if cfg.kl_coef else r.logp
+            logp_ref = reference_logp(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
@@ -146,7 +186,8 @@ def train(cfg: Config, resume: str | Path | None = None, method: str = "grpo") -
                 order = rows[torch.randperm(len(rows)).to(run.device)]
                 for chosen in order.tensor_split(min(cfg.minibatches, len(rows))):
                     optimizer.zero_grad()
-                    stats = run.backward(batch, chosen, loss, adv, before, denominator=denominator)
+                    stats = run.backward(batch, chosen, loss, adv, logp_ref,
+                                         denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)
         return run.result()

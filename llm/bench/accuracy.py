@@ -1,4 +1,4 @@
-"""What the methods of `llm` reach on held-out problems, and how soon: what a user would run, then evaluate.
+"""Held-out accuracy of the methods of `llm`, and the time to reach it: the commands of a user, then an evaluation.
 
 The start of each run is an ordinary run of `sft`, whose seconds are not those of learning from rewards. The problems of
 the final evaluation are held out, and drawn anew.
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import finished
@@ -33,7 +32,7 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     answers.
     """
     check_out(out)
-    if getattr(make_task(task), "measure", MEASURE) != MEASURE:
+    if make_task(task).measure != MEASURE:
         raise UserError(f"--task {task} has no right answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
     with ThreadPoolExecutor(workers) as pool:
@@ -75,7 +74,7 @@ def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Pat
 
 
 def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
-    """What is promised of every seed, in words, and whether all keep it."""
+    """The goal for every seed, in words, and whether all reach it."""
     start = np.array([r["start"]["held_out_accuracy"] for r in runs])
     end = np.array([r["end"]["held_out_accuracy"] for r in runs])
     seconds = np.array([r["seconds"] for r in runs])

@@ -17,16 +17,16 @@ import numpy as np
 import torch
 
 from llm.algos import grpo
-from llm.bench.speed import Questions, check_installed, never_end
+from llm.bench.questions import Questions, check_installed, never_end
 from llm.policy.checkpoint import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
-from spinup.runs.training import find_device
+from spinup.machine import find_device
 
 SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6, qkv_bias=True),     # Qwen2.5-0.5B's
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
@@ -120,7 +120,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
 
 
 def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns, and None where the GPU's memory does not suffice; leaves that memory empty."""
+    """The result of a function, or None where the GPU's memory does not suffice; leaves that memory empty."""
     try:
         return measured(*arguments)
     except torch.OutOfMemoryError:
@@ -162,8 +162,8 @@ def product_pace(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def bytes_a_step(model: Transformer, batch: int) -> int:
-    """What a step must read: all weights once, and every row's keys and values. An embedding that is not the head too
-    is looked up in a few places only."""
+    """Bytes that a step must read: all weights once, and every row's keys and values. Of an embedding that is not the
+    head too only a few rows are read."""
     shape, size = model.shape, model.embed.weight.element_size()
     weights = sum(p.numel() for p in model.parameters()) - (0 if shape.tied else model.embed.weight.numel())
     return size * (weights + batch * CONTEXT * 2 * shape.layers * shape.kv_heads * shape.head_size)

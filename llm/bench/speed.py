@@ -10,30 +10,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from string import ascii_letters
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import torch
 
 from llm.algos import grpo
-from llm.policy.checkpoint import load_pretrained, save_pretrained
+from llm.bench.questions import (
+    NEW,
+    PROMPT,
+    PROMPTS,
+    SAMPLES,
+    Questions,
+    check_installed,
+    peer_tokenizer,
+    save_model,
+)
+from llm.bench.roofline import product_pace
+from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
-from llm.policy.transformer import Transformer
 from llm.run import Run
-from llm.start import fresh
-from llm.tasks.task import Problem, draw
-from spinup.bench.speed import ONE_THREAD, check_out, child, finish
+from llm.tasks.task import Problem
+from spinup.bench.process import ONE_THREAD, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 
-ALPHABET = ascii_letters[:42]                             # with the end token, 43 tokens
-PROMPT, NEW, PROMPTS, SAMPLES = 7, 8, 32, 8               # tokens of a prompt and of an answer; a batch
 LR = 1e-6                                                 # TRL's default: neither policy moves, so the work stays equal
 GOALS = {64: 1.4, 128: 1.2}                               # by width, where every group has contrast
 HALF_GOAL = 2.0                                           # where half of them have
@@ -46,55 +49,6 @@ NOTES = (
     "spinup writes progress.csv, TensorBoard and twenty checkpoints, and answers held-out prompts at each of its rows; "
     "trl logs every ten steps, writes no checkpoint before its end and evaluates nothing",
     "gradient checkpointing, which trl switches on by default, is off in both; fp32 in both")
-
-
-@dataclass
-class Questions:
-    """Random characters, and a reward that no two answers to them share; a task without a teacher.
-
-    Attributes:
-        half: prompts that begin with every other character earn 0 whatever the answer: half of all groups have no
-            contrast.
-    """
-
-    half: bool = False
-    alphabet: str = ALPHABET
-    max_tokens: int = NEW
-    name = "questions"
-    tool = None
-
-    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
-        """Prompts of random letters; they have no answer."""
-        def make() -> Problem:
-            return Problem("".join(self.alphabet[i] for i in rng.integers(len(self.alphabet), size=PROMPT)))
-        return draw(n, held_out, make)
-
-    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """UserError: there is nothing to imitate."""
-        raise UserError("the task of this benchmark has no teacher; give --model a folder")
-
-    def reward(self, problem: Problem, response: str) -> float:
-        """A number in [0, 1) that follows from prompt and response alone; 0 for half of the prompts with `half`."""
-        if self.half and self.alphabet.index(problem.prompt[0]) % 2 == 0:
-            return 0.0
-        return crc32((problem.prompt + response).encode()) / 2**32
-
-
-def save_model(folder: Path, width: int) -> None:
-    """A small model as this library makes it, with random weights, whose answers never end early."""
-    start = fresh(grpo.Config(width=width), Questions())
-    never_end(start.model)
-    save_pretrained(folder, start.model, start.tokenizer)
-
-
-def never_end(model: Transformer) -> None:
-    """Make token 0, the end, too unlikely ever to be drawn.
-
-    The first entry of every state is made the same, far above the others, and that of the end token's row negative.
-    """
-    with torch.no_grad():
-        model.embed.weight[:, 0] = 1.0
-        model.embed.weight[0, 0] = -4.0
 
 
 def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int = 3, out: Path | None = None) -> int:
@@ -175,12 +129,6 @@ def call(name: str, job: dict[str, Any] | None = None) -> dict[str, Any]:
     return child("llm.bench.speed", name, job or {}, environment={**ONE_THREAD, "HF_HUB_OFFLINE": "1"})
 
 
-def check_installed(name: str) -> None:
-    """UserError where a package is not installed."""
-    if find_spec(name) is None:
-        raise UserError(f"this benchmark needs {name}; type: pip install 'spinup-rl[bench]'")
-
-
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Train as a user would: what is not set here is as it comes, evaluation, files and display included."""
     result = grpo.train(grpo.Config(
@@ -239,17 +187,6 @@ def first_row(steps: int) -> int:
     return max(1, round(steps / Run.epochs))
 
 
-def peer_tokenizer() -> Any:
-    """Our character tokenizer as one of Hugging Face's: the same ids."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-    end = "<end>"
-    tokenizer = Tokenizer(models.WordLevel({c: i for i, c in enumerate([end, *ALPHABET])}, unk_token=end))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, pad_token=end)
-
-
 def report(steps: float, tokens: float, seconds: float, whole: float, parameters: int, no_contrast: float,
            reward: float, versions: dict[str, str]) -> dict[str, Any]:
     """One run, after its first row. `whole`: seconds with evaluation, `seconds` those without."""
@@ -261,7 +198,6 @@ def report(steps: float, tokens: float, seconds: float, whole: float, parameters
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Floating-point operations a second of a large product, on one thread."""
-    from llm.bench.roofline import product_pace
     torch.set_num_threads(1)
     return {"flops": product_pace(torch.device("cpu"), torch.float32)}
 

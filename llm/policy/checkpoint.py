@@ -105,7 +105,7 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
 
 
 def shape_of(folder: Path) -> Shape:
-    """What config.json says; UserError where that is not for `Transformer`."""
+    """The shape that config.json gives; UserError where `Transformer` cannot have it."""
     file = folder / "config.json"
     config = read(file)
     family = next((x for x in config.get("architectures") or [] if x in FAMILIES), None)

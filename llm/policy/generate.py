@@ -17,7 +17,7 @@ COMPACT_BELOW = 0.5     # finished rows are dropped where no more than this shar
 KEEP = 8                # shapes of caches that are kept
 RECORDED = ("cuda",)    # devices on which a step is recorded, as a graph for each number of rows
 
-Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> what a tool adds to them
+Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> those that a tool adds to them
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Responses:
             demonstrations.
         mask: `[B, T]` 1 where the policy chose the token, 0 for what a tool wrote and beyond the end.
         lengths: `[B]` tokens, those of tools and the end token included.
-        finished: `[B]` bool: it ended itself; otherwise it was cut off at the limit.
+        finished: `[B]` bool: it was ended by the policy or its episode; otherwise it was cut off at the limit.
         of: `[B]` the row of its prompt.
     """
 
@@ -90,13 +90,14 @@ class Sampler:
 
     @torch.inference_mode()
     def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
-                 temperature: float = 1.0, tool: Tool | None = None) -> Responses:
+                 temperature: float = 1.0, tool: Tool | Sequence[Tool] | None = None) -> Responses:
         """`samples` responses to each prompt; row p * samples + g is the g-th answer to prompt p.
 
         Args:
             max_tokens: of a response, the end token and what tools write included.
             generator: of the model's device; the only source of randomness. None takes the likeliest token each time.
-            tool: what a tool adds behind a row that has just received its last token; those are not the policy's.
+            tool: asked after each token that the policy has written; the tokens that it adds are not the policy's, and
+                an end token among them ends the response. One for all rows, or one for each.
         The end token is drawn like any other, kept, and counts in the mask.
         ValueError where prompt and response would not fit the model's context.
         """
@@ -226,10 +227,11 @@ def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 class Insertions:
-    """What tools write into responses: while some of it is left, a row's next token is that, and not the drawn one."""
+    """Tokens that tools write into responses: while some are left, a row's next token is one of them."""
 
-    def __init__(self, tool: Tool, rows: int):
-        self.tool, self.written, self.waiting = tool, [[] for _ in range(rows)], [[] for _ in range(rows)]
+    def __init__(self, tool: Tool | Sequence[Tool], rows: int):
+        self.tools = [tool] * rows if callable(tool) else tool
+        self.written, self.waiting = [[] for _ in range(rows)], [[] for _ in range(rows)]
 
     def __call__(self, token: Tensor, rows: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
         """The tokens to append, `[B]`, and which of them the policy chose, `[B]` bool, for rows under way."""
@@ -240,6 +242,6 @@ class Insertions:
             if self.waiting[row]:
                 tokens[i], mine[i] = self.waiting[row].pop(0), False
             self.written[row].append(tokens[i])
-            if not self.waiting[row]:
-                self.waiting[row] = list(self.tool(self.written[row]) or ())
+            if mine[i]:                                                   # not behind its own words: as `replay` does
+                self.waiting[row] = list(self.tools[row](self.written[row]) or ())
         return torch.tensor(tokens, device=token.device), torch.tensor(mine, device=token.device)

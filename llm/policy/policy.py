@@ -1,5 +1,6 @@
 """A trained language model as a person uses it: a prompt in, a response out."""
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from spinup.errors import UserError
 
 
 class LanguagePolicy:
-    """What was learned, ready to answer.
+    """A policy, its tokenizer and its sampling settings, ready to answer.
 
     Args:
         model, tokenizer: of a run or a checkpoint.
@@ -18,12 +19,14 @@ class LanguagePolicy:
         temperature: the one that it was trained at.
         seed: decides the responses.
         tool: of the task that it was trained on, as `llm.tasks.Task` has it.
+        end_of_turn: of the task that it was trained on, where that has episodes. Nobody answers a turn here, so a
+            response ends with the first one.
     """
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, temperature: float = 1.0,
-                 seed: int = 0, tool: Callable[[str], str | None] | None = None):
+                 seed: int = 0, tool: Callable[[str], str | None] | None = None, end_of_turn: str = ""):
         self.model, self.tokenizer = model, tokenizer
-        self.max_tokens, self.temperature, self.tool = max_tokens, temperature, tool
+        self.max_tokens, self.temperature, self.tool, self.end_of_turn = max_tokens, temperature, tool, end_of_turn
         self.sampler = Sampler(model, tokenizer.end)
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
@@ -49,8 +52,9 @@ class LanguagePolicy:
         if not all(rows):
             raise UserError("a prompt is empty; write at least one character")
         check_context(max(map(len, rows)), max_tokens, self.model)
+        tool = OneTurn(self.end_of_turn, self.tokenizer) if self.end_of_turn else for_tokens(self.tool, self.tokenizer)
         r = self.sampler(Prompts.of(rows, self.model.device), samples=samples, max_tokens=max_tokens,
-                         generator=generator, temperature=self.temperature, tool=for_tokens(self.tool, self.tokenizer))
+                         generator=generator, temperature=self.temperature, tool=tool)
         return texts_of(r, self.tokenizer)
 
 
@@ -58,6 +62,44 @@ def texts_of(responses: Responses, tokenizer: Tokenizer) -> list[str]:
     """The text of each response."""
     rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
     return [tokenizer.decode(ids[:n]) for ids, n in rows]
+
+
+class Turns:
+    """The episode of one response, for tokens: a `Tool` of its own, which is told each turn and adds the observation.
+
+    Args:
+        dialogue: an `llm.tasks.episodes.Dialogue`, or anything with its `take`, `end`, `done` and `end_of_turn`.
+    """
+
+    def __init__(self, dialogue: Any, tokenizer: Tokenizer):
+        self.dialogue, self.tokenizer = dialogue, tokenizer
+        self.begin, self.turn = 0, ""                         # the first token of the present turn, and its text
+
+    def __call__(self, tokens: list[int]) -> list[int] | None:
+        end, dialogue = self.tokenizer.end, self.dialogue
+        self.turn = self.tokenizer.decode(tokens[self.begin:])
+        if tokens[-1] == end:
+            dialogue.end(self.turn, ended=True)
+            return None
+        if dialogue.end_of_turn not in self.turn:
+            return None
+        added = self.tokenizer.encode(dialogue.take(self.turn))
+        self.begin, self.turn = len(tokens) + len(added), ""
+        return [end] if dialogue.done else added
+
+    def finish(self) -> None:
+        """The response is over; where the policy has not ended it, it was cut off in this turn."""
+        self.dialogue.end(self.turn, ended=False)
+
+
+class OneTurn:
+    """A `Tool` that ends a response with its first turn, where nobody is there to answer it."""
+
+    def __init__(self, end_of_turn: str, tokenizer: Tokenizer):
+        self.end_of_turn, self.tokenizer = end_of_turn, tokenizer
+
+    def __call__(self, tokens: list[int]) -> list[int] | None:
+        return [self.tokenizer.end] if self.end_of_turn in self.tokenizer.decode(tokens) else None
 
 
 def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -> Tool | None:

@@ -56,7 +56,7 @@ def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, checkp
 
 def rewards(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
             checkpointing: bool = False) -> Tensor:
-    """What whole responses are worth, `[B]`: read behind the last token of each, wherever padding begins."""
+    """Rewards of whole responses, `[B]`: read after the last token of each, wherever padding begins."""
     hidden = read(model.body, prompts, of, pad(ids, (0, 1)), checkpointing)                  # [B, T + 1, width]
     return model.numbers(hidden[torch.arange(len(ids), device=ids.device), lengths])
 
@@ -75,7 +75,7 @@ class RewardModel:
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
-        """What each response is worth; each is read as one that has ended. UserError: a character it does not know."""
+        """The reward of each response, read as one that has ended. UserError: a character it does not know."""
         found, device, end = [], self.model.body.device, self.tokenizer.end
         for i in range(0, len(prompts), AT_ONCE):
             asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + AT_ONCE]], device)

@@ -13,7 +13,7 @@ FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # one of which e
 
 
 class Tokenizer(Protocol):
-    """What the algorithms ask of a tokenizer.
+    """The form of a tokenizer.
 
     Attributes:
         end: the id that ends a response.
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
         """The text of a response, which stops at the end token."""
 
     def prompt(self, text: str) -> list[int]:
-        """What the policy reads for a prompt."""
+        """The ids that the policy reads for a prompt."""
 
     def save(self, folder: Path) -> None:
         """Write what `load_tokenizer` reads."""
@@ -87,7 +87,7 @@ class HFTokenizer:
         self.end = self._end(Path(folder))
 
     def _end(self, folder: Path) -> int:
-        """What a chat's template writes behind an assistant's words; without a template the end of a text.
+        """The token that a chat template writes after an assistant's words; without a template the end of a text.
 
         The end of a text is not asked first: Qwen2.5's base models have the template, and `<|endoftext|>` as that.
         """

@@ -194,7 +194,7 @@ class Transformer(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Transformer":
-        """What `.to`, `.half` and the like do to all tensors. The rotations are made anew: bf16 would keep three
+        """Apply `.to`, `.half` and the like to all tensors. The rotations are made anew: bf16 would keep three
         digits of them, and `to_empty` none."""
         super()._apply(fn, recurse)
         self.cos, self.sin = (x.to(self.device) for x in rotations(self.shape))

@@ -1,5 +1,15 @@
-"""Prompts with a verifier: the environments of language models."""
-from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task
+"""Prompts with a verifier: the environments of language models.
 
+The public names are imported when first used, so that `llm.tasks.names` does not wait for torch.
+"""
+import importlib
+from typing import Any
+
+PLACES = {"Problem": "llm.tasks.task", "Task": "llm.tasks.task", "make_task": "llm.tasks.make"}
 __all__ = ["Problem", "Task", "make_task"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in PLACES:
+        return getattr(importlib.import_module(PLACES[name]), name)
+    raise AttributeError(f"module 'llm.tasks' has no attribute {name!r}")

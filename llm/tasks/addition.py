@@ -4,15 +4,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range, Unit
 
 NO_CARRY = 55 / 100     # of the 100 pairs of digits, those whose sum is below 10
 
 
 @dataclass
-class Addition:
+class Addition(Task):
     """123 + 989 = 1112 is written `321+989=` and answered by 2111.
 
     Operands and sum are padded with zeros and written from the last digit to the first, so that a digit of the sum
@@ -27,7 +27,6 @@ class Addition:
     teacher: Literal["flawed", "perfect"] = "flawed"
     drop: Unit = 0.6
     name = "addition"
-    tool = None
     alphabet = "0123456789+="
 
     def __post_init__(self):

@@ -6,15 +6,16 @@ from typing import Annotated
 import numpy as np
 
 from llm.tasks.countdown import value
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options, replay
+from llm.tasks.episodes import replay
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
 
 CALL = re.compile(r"\[([^\[\]]*)\]")
 
 
 @dataclass
-class Calculator:
+class Calculator(Task):
     """`12*47+38:` is answered by 602, which a small model cannot find in its head.
 
     It can write `[12*47+38]`: the tool goes on with `=602;` and the policy after that, so the whole response reads

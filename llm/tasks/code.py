@@ -9,10 +9,11 @@ from itertools import product
 
 import numpy as np
 
+from llm.faults import SHORT
+from llm.tasks.options import check_options
 from llm.tasks.sandbox import judge_many
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options
-from llm.tasks.user import SHORT, read_jsonl, split, take
+from llm.tasks.task import Problem, Task, draw
+from llm.tasks.user import read_jsonl, split, take
 from spinup.errors import UserError
 from spinup.runs.config import Count, Positive
 
@@ -34,7 +35,7 @@ BLOCK = re.compile(r"```python[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 @dataclass
-class Code:
+class Code(Task):
     """`f(1)=5,f(7)=23,f(4)=14,f(x)=` is answered by 3*x+2: an expression, tested on numbers that the prompt lacks too.
 
     With `file`, the problems of a JSONL file, for a model that has been trained on text: each line an object with
@@ -49,7 +50,6 @@ class Code:
     seconds: Positive = 1.0         # of processor time for an answer with all its tests
     max_tokens: Count = 512         # of the answers to a file's problems; an expression has 12 at most
     name = "code"
-    tool = None
 
     def __post_init__(self):
         self.file = str(self.file)

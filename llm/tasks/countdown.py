@@ -8,8 +8,8 @@ from typing import Annotated
 
 import numpy as np
 
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
 
 LARGEST_TARGET = 99
@@ -19,7 +19,7 @@ OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mu
 
 
 def value(expression: str) -> Fraction | None:
-    """What an expression of whole numbers, + - * / and brackets is worth, exactly; None for any other text.
+    """The exact value of an expression of whole numbers, + - * / and brackets; None for any other text.
 
     The text is parsed and its tree walked, never run: a policy may write anything, and 9**9**9 run as Python would hang
     the training. None also for a sign before a number, a division by zero and more than `LONGEST` characters.
@@ -42,7 +42,7 @@ def walk(node: ast.AST) -> Fraction:
 
 
 @dataclass
-class Countdown:
+class Countdown(Task):
     """`3,5,7=26:` is answered by 7*3+5, or by any other expression that uses each number once and is worth the target.
 
     The numbers of a prompt stand in order of size, or a held-out prompt could be trained on in another order.
@@ -51,7 +51,6 @@ class Countdown:
     numbers: Annotated[int, Range(2, 5)] = 3
     largest: Annotated[int, Range(9, 99)] = 15      # of the numbers, the smallest being 1
     name = "countdown"
-    tool = None
     alphabet = "0123456789+-*/(),=:"
 
     def __post_init__(self):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from llm.tasks.task import Problem
-from llm.tasks.tools import check_options
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task
 from llm.tasks.user import read_jsonl, split, take
 from spinup.errors import UserError
 from spinup.runs.config import Count
@@ -27,7 +27,7 @@ def last_number(text: str) -> Decimal | None:
 
 
 @dataclass
-class GSM8K:
+class GSM8K(Task):
     """Questions whose answer is a number; for a model that has been trained on text.
 
     `file` is a JSONL file with "question" and "answer", of which a tenth is held out, or a folder with train.jsonl and
@@ -37,7 +37,6 @@ class GSM8K:
     file: str = ""
     max_tokens: Count = 256
     name = "gsm8k"
-    tool = None
     alphabet = None
 
     def __post_init__(self):

@@ -141,7 +141,7 @@ def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], workers: int = 2, **li
 
 @cache
 def limits() -> str:
-    """What of an answer is limited on this machine and what is not, in one line; tried once, in a process."""
+    """The limits on an answer that work here, and those that do not, in one line; tried once, in a process."""
     verdict, free = run("", ["pass"], 5.0, 256)
     if not verdict.solved:
         return f"does not work here: {verdict.error}"

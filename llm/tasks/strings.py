@@ -5,8 +5,8 @@ from typing import Annotated
 
 import numpy as np
 
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task, draw
 from spinup.errors import UserError
 from spinup.runs.config import Range
 
@@ -14,13 +14,12 @@ FEWEST = 100            # different prompts; with fewer, none of them might be h
 
 
 @dataclass
-class Copy:
+class Copy(Task):
     """`abc>` is answered by abc. UserError: an option out of its range, or too few different prompts."""
 
     length: Annotated[int, Range(1, 100)] = 6       # letters in a prompt
     symbols: Annotated[int, Range(2, 26)] = 10      # different letters, from a
     name = "copy"
-    tool = None
 
     def __post_init__(self):
         check_options(self)

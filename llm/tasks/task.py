@@ -1,22 +1,25 @@
-"""What a task is: prompts, a verifier, and for tasks made here a teacher. An environment in the form of text."""
+"""The form of a task: prompts, a verifier, and for tasks made here a teacher."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+
+from llm.policy.tokenizer import Tokenizer
+from llm.tasks.episodes import Episode, played
 
 HELD_OUT = 10           # one prompt in this many is never trained on
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One prompt, and what its verifier knows of it.
+    """One prompt, and what its verifier needs.
 
     Attributes:
-        prompt: what the policy reads.
+        prompt: the text that the policy reads.
         answer: a right answer, where there is one.
-        data: whatever else the verifier needs.
+        data: anything else that the verifier needs.
     """
 
     prompt: str
@@ -24,46 +27,84 @@ class Problem:
     data: Any = None
 
 
-class Task(Protocol):
-    """What the algorithms ask of a task; every class in this folder has this form.
+class Task:
+    """A task: prompts, a verifier and, for imitation, a teacher. An environment in the form of text.
+
+    A class of one's own is derived from this one, or has at least `name`, `alphabet`, `max_tokens`, `problems`,
+    `demonstration` and `reward`: `make_task` then adds the defaults of the rest.
 
     Attributes:
         name: as it is typed after --task.
         alphabet: the characters of a task for small character models, each of them one token; None where prompts are
             ordinary text, which needs a model with a tokenizer of its own.
         max_tokens: the longest response, the end token included.
-        tool: what a tool adds to a response that reads `text` so far, None (nearly always) where it was not called; or
-            None instead of a function, where the task has no tool.
-
-    It may also have:
-
-    - measure: the column of `progress.csv` that tells how good a policy is; without it "held_out_accuracy".
-    - rewards(problems, responses): all rewards at once, `[float]`.
-    - gold(problem, response): what a response is truly worth, where `reward` is a guess that was learned.
-    - pairs(held_out): (where it stands, problem, preferred response, other response) of each comparison, where these
-      were given.
+        measure: the column of `progress.csv` that tells how good a policy is.
+        tool: the text that a tool adds to a response that reads `text` so far, None (nearly always) where it was not
+            called; or None instead of a function, where the task has no tool.
+        gold: gold(problem, response) is the true reward, where `reward` was learned; None where it is not known.
+        open: open(problem) begins an `Episode`, for a task of several turns; None where a response is one turn. Then
+            rewards come from the episodes, and `reward` need not be written.
+        end_of_turn: the characters that end a turn of the policy's, where the task has `open`.
+        sums_turns: whether the rewards of an episode's turns are that of the response; False where another judge has
+            replaced them.
+        pairs: pairs(held_out) gives (where it stands, problem, preferred response, other response) of each comparison;
+            None where the task has none.
+        judge: the `RewardModel` that judges responses; None where none does.
+        train, held_out: all problems, where the task has a list of them.
+        left_out: a sentence for each reason why lines of a file are not used.
     """
 
     name: str
     alphabet: str | None
     max_tokens: int
-    tool: Callable[[str], str | None] | None
+    measure: str = "held_out_accuracy"
+    tool: Callable[[str], str | None] | None = None
+    gold: Callable[[Problem, str], float] | None = None
+    open: Callable[[Problem], Episode] | None = None
+    end_of_turn: str = "\n"
+    sums_turns: bool = True
+    pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
+    judge: Any = None
+    train: Sequence[Problem] = ()
+    held_out: Sequence[Problem] = ()
+    left_out: Sequence[str] = ()
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         """`n` problems, of the held-out ones or of the others; the same prompt may come twice, but never in both."""
+        raise NotImplementedError
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """What a teacher answers, to be imitated; UserError where the task has no teacher."""
+        """The response of a teacher, to be imitated; UserError where the task has no teacher."""
+        raise NotImplementedError
 
     def reward(self, problem: Problem, response: str) -> float:
-        """What a response is worth; 1 is solved. Whatever the policy wrote, this returns a number, and soon."""
+        """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon.
+
+        Where the task has `open`, the response is played again in a new episode. ValueError where that goes on in
+        another way.
+        """
+        if self.open is None:
+            raise NotImplementedError
+        return played(self, response, problem)[1]
+
+    def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        """The reward of each response to the problem beside it."""
+        return [float(self.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
 
 
-def judge_all(task: Task, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-    """What each response is worth; all at once where the task has `rewards`, as where a model judges them."""
-    if hasattr(task, "rewards"):
-        return task.rewards(problems, responses)
-    return [float(task.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
+FORM = sorted({*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))})
+REQUIRED = ("name", "alphabet", "max_tokens", "problems", "demonstration", "reward")
+
+
+class Wrapped(Task):
+    """Another task, with everything that a `Task` has; a subclass changes some of it. Defaults where it lacks some."""
+
+    def __init__(self, task: Any):
+        self.task = task
+        own = {name for cls in type(self).__mro__ if issubclass(cls, Wrapped) for name in vars(cls)}
+        for name in FORM:
+            if name not in own and hasattr(task, name):
+                setattr(self, name, getattr(task, name))
 
 
 def is_held_out(prompt: str) -> bool:
@@ -79,3 +120,16 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
         if is_held_out(problem.prompt) == held_out:
             found.append(problem)
     return found
+
+
+def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
+    """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
+    listed = [*task.train, *task.held_out]
+    return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))
+
+
+def speech(task: Task | None) -> dict[str, Any]:
+    """The settings of a `LanguagePolicy` that depend on the task that it was trained on."""
+    if task is None:
+        return {}
+    return {"tool": task.tool, "end_of_turn": task.end_of_turn if task.open else ""}

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import numpy as np
 
-from llm.tasks.task import Problem, draw
-from llm.tasks.tools import check_options
+from llm.tasks.options import check_options
+from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
 
 ASKED = 3               # letters that a prompt asks for
@@ -15,7 +15,7 @@ SAMPLES = 4000          # of the teacher's, by which the gold reward is brought 
 
 
 @dataclass
-class Taste:
+class Taste(Task):
     """`bfe>` asks for something with b, f and e in it; the answer is any line of letters, such as `ebah`.
 
     The gold reward is how much a reader likes an answer: +1 for each letter that pleases and -1 for each that does not,
@@ -31,7 +31,6 @@ class Taste:
     length: Annotated[int, Range(2, 100)] = 6       # the teacher's longest answer
     seed: Annotated[int, Range(0, 2**31)] = 0       # of the taste
     name = "taste"
-    tool = None
     measure = "held_out_reward"
 
     def __post_init__(self):

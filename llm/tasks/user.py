@@ -1,6 +1,5 @@
 """The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
 import json
-import math
 import re
 import sys
 from collections.abc import Callable
@@ -8,24 +7,22 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from numbers import Real
 from pathlib import Path
-from reprlib import Repr
-from traceback import extract_tb
+from types import ModuleType
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from llm.tasks.task import Problem, is_held_out
+from llm.faults import SHORT, call, described, finite
+from llm.tasks.task import Problem, Task, is_held_out
 from spinup.errors import UserError, nearest
 
 Reward = Callable[[str, str], float]
 SHAPE = '{"prompt": "..."}'
 SURROGATE = re.compile("[\ud800-\udfff]")                 # JSON may hold it, UTF-8 may not
-SHORT = Repr()
-SHORT.maxstring = SHORT.maxother = 80
 
 
-class UserTask:
+class UserTask(Task):
     """Prompts of the user's, and what their responses are worth.
 
     Args:
@@ -39,8 +36,6 @@ class UserTask:
 
     The other fields of a line are kept in `Problem.data`. UserError: whatever is wrong with file, prompts or reward.
     """
-
-    tool = None
 
     def __init__(self, prompts: str | Path | list[str | dict[str, Any]], reward: str | Reward | None = None,
                  max_tokens: int = 256, alphabet: str | None = None):
@@ -140,21 +135,9 @@ def take(problems: list[Problem], n: int, rng: np.random.Generator) -> list[Prob
 
 
 def judge(function: Reward, prompt: str, response: str) -> float:
-    """What the user's function says, as a finite number; UserError with prompt and response where it says none."""
+    """The reward of the user's function, a finite number; UserError with prompt and response where it gives none."""
     here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
-    try:
-        result = function(prompt, response)
-    except (Exception, SystemExit) as error:
-        last = extract_tb(error.__traceback__)[-1]                        # our own line where it is not Python's
-        where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
-        raise UserError(f"the reward function failed {here}: {described(error)}{where}") from error
-    try:
-        number = math.nan if isinstance(result, str | bytes) else float(result)
-    except Exception:                                                     # numpy and torch each have their own
-        number = math.nan
-    if not math.isfinite(number):
-        raise UserError(f"the reward function must return a finite number, and returned {SHORT.repr(result)} {here}")
-    return number
+    return finite(call("the reward function", here, function, prompt, response), "the reward function", here)
 
 
 def as_reward(reward: str | Reward | None) -> Reward | None:
@@ -181,29 +164,39 @@ def as_reward(reward: str | Reward | None) -> Reward | None:
 def load_reward(text: str) -> Reward:
     """The function that "file.py:function" names; the file is imported. UserError where that does not work."""
     file, _, name = text.rpartition(":")
-    path = Path(file)
-    if path.suffix != ".py" or not name.isidentifier():
+    if Path(file).suffix != ".py" or not name.isidentifier():
         raise UserError(f"--reward must be written file.py:function, not {text!r}")
+    given = f"--reward {text}"
+    return named_in(import_file(file, given), file, name, given, "name one that takes a prompt and a response")
+
+
+def import_file(file: str, given: str) -> ModuleType:
+    """The module in a Python file of the user's. UserError, beginning with what was `given`, where that does not work.
+    """
+    path = Path(file)
     if not path.is_file():
-        raise UserError(f"--reward {text}: there is no file {file}")
+        raise UserError(f"{given}: there is no file {file}")
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)                                           # the file may import its neighbours
-    spec = spec_from_file_location(f"reward_function_{path.stem}", path)
+    spec = spec_from_file_location(f"of_the_user_{path.stem}", path)
     module = module_from_spec(spec)
     sys.modules[spec.name] = module                                       # a dataclass in the file looks itself up here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise UserError(f"--reward {text}: {file} cannot be imported: {described(error)}") from error
+        raise UserError(f"{given}: {file} cannot be imported: {described(error)}") from error
+    return module
+
+
+def named_in(module: ModuleType, place: str, name: str, given: str, advice: str) -> Any:
+    """The function or class of that name in a module of the user's.
+
+    place: the module or its file, as it was typed. UserError, beginning with what was `given`, where there is none.
+    """
     if not hasattr(module, name):
         names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
-        raise UserError(f"--reward {text}: there is no {name!r} in {file}.{nearest(name, names)}")
+        raise UserError(f"{given}: there is no {name!r} in {place}.{nearest(name, names)}")
     if not callable(getattr(module, name)):
-        raise UserError(f"--reward {text}: {name} is no function; name one that takes a prompt and a response")
+        raise UserError(f"{given}: {name} is no function; {advice}")
     return getattr(module, name)
-
-
-def described(error: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())

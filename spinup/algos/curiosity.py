@@ -39,7 +39,6 @@ from spinup.core.networks import ActorCritic, mlp
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs import make
 from spinup.envs.spaces import action_distribution, number_of_actions, vector_size
 from spinup.runs.config import (
     BaseConfig,
@@ -50,10 +49,7 @@ from spinup.runs.config import (
     Widths,
     check_minibatches,
 )
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete",)
-OBSERVATIONS = ("vectors",)
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -142,18 +138,18 @@ class CuriousActorCritic(ActorCritic):
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> CuriousActorCritic:
     """Policy and value functions; UserError for spaces that they cannot serve."""
-    number_of_actions(action_space, "curiosity")
-    size = vector_size(observation_space, "curiosity")
-    return CuriousActorCritic(size, action_distribution(action_space, "curiosity"), cfg.hidden)
+    number_of_actions(action_space, cfg.algorithm)
+    size = vector_size(observation_space, cfg.algorithm)
+    return CuriousActorCritic(size, action_distribution(action_space, cfg.algorithm), cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a curious policy. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("curiosity", cfg, env, resume)                  # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
-    obs_size = vector_size(env.observation_space, "curiosity")
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
+    obs_size = vector_size(env.observation_space, cfg.algorithm)
     surprise = Surprise(cfg.bonus, obs_size, policy.dist.num_outputs, cfg.feature_size,
                         cfg.feature_hidden).to(run.device)
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,

@@ -1,5 +1,4 @@
-"""Deep Q-learning, DQN (Mnih et al. 2015, «Human-level control through deep reinforcement
-learning»).
+"""Deep Q-learning (Mnih et al. 2015, «Human-level control through deep reinforcement learning»).
 
 Learn the value of every action, act on the best. The network is trained towards its own estimate of
 what follows, which would be unstable by itself. Two things stabilise it: a replay, from which steps
@@ -34,14 +33,10 @@ from spinup.core.critics import QNetwork
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
 from spinup.core.replay import Priorities
-from spinup.envs import make
 from spinup.envs.spaces import number_of_actions, observation_view
 from spinup.runs.config import AtariConfig, Count, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete",)
-OBSERVATIONS = ("vectors", "images")
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -98,16 +93,16 @@ def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.nd
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> QNetwork:
     """Values of actions; UserError for an action space that DQN cannot serve."""
-    n = number_of_actions(action_space, "dqn")
+    n = number_of_actions(action_space, cfg.algorithm)
     return QNetwork(observation_view(observation_space)[0], n, cfg.hidden, cfg.dueling)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with DQN. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)
-    run = Run("dqn", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8,

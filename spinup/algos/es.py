@@ -31,17 +31,13 @@ from torch import Tensor
 from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import Actor
-from spinup.envs import make
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
-from spinup.runs.run import Result, Run
+from spinup.runs.episodes import check_ends
+from spinup.runs.run import Result, Run, make_env
 from spinup.runs.workers import Follower, Workers
-from spinup.view.evaluate import check_ends
-
-ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
-OBSERVATIONS = ("vectors",)
 
 
 @dataclass(kw_only=True)
@@ -60,6 +56,9 @@ class Config(BaseConfig):
         if self.compile:
             raise UserError("--compile does not work with es: it plays in numpy and computes no "
                             "gradient; leave out --compile")
+        if self.workers > 1 and self.env_workers:
+            raise UserError("--workers and --env-workers both start processes; leave out "
+                            "--env-workers")
         if self.workers > self.pairs:
             raise UserError(f"--pairs {self.pairs} cannot be shared among --workers {self.workers};"
                             f" choose at most {self.pairs}")
@@ -129,8 +128,8 @@ def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float,
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Actor:
     """The policy; UserError for observations or actions that it cannot serve."""
-    size = vector_size(observation_space, "es")
-    dist = action_distribution(action_space, "es")
+    size = vector_size(observation_space, cfg.algorithm)
+    dist = action_distribution(action_space, cfg.algorithm)
     return Actor(size, dist, cfg.hidden, normalise=cfg.normalise_obs)
 
 
@@ -138,11 +137,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with evolution strategies. `resume`: the folder of a run of the same settings
     to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
+    env = make_env(cfg)
     workers = Workers(cfg.workers, cfg)
     run = (Follower(cfg, resume) if workers.rank else         # seeds torch: make networks after it
-           Run("es", cfg, env, resume, whole_episodes=True))
-    policy = make_policy(cfg, env.observation_space, env.action_space)
+           Run(cfg, env, resume, whole_episodes=True))
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     env.check_restart()
     optimizer = FlatAdam(policy.pi.parameters(), lr=cfg.lr, eps=1e-8)
     theta = optimizer.flat                                    # [P]; the weights are views of it

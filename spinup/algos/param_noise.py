@@ -39,14 +39,10 @@ from spinup.core.critics import ActorCritics, QNetwork, frozen
 from spinup.core.fast.acting import NumpyMLPs
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
-from spinup.envs import make
 from spinup.envs.spaces import action_bounds, number_of_actions, vector_size
 from spinup.runs.config import Count, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete", "Box")
-OBSERVATIONS = ("vectors",)
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -167,20 +163,20 @@ class ActorLearner:
 def make_policy(cfg: Config, observation_space: Space,
                 action_space: Space) -> QNetwork | ActorCritics:
     """Values of actions, or actor and critic; UserError for spaces that neither serves."""
-    size = vector_size(observation_space, "param_noise")
+    size = vector_size(observation_space, cfg.algorithm)
     if isinstance(action_space, spaces.Box):
-        dist = NoisyAction(*action_bounds(action_space, "param_noise"), cfg.action_noise)
+        dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.action_noise)
         return ActorCritics(size, dist, cfg.hidden, critics=1, layer_norm=True)
-    actions = number_of_actions(action_space, "param_noise")
+    actions = number_of_actions(action_space, cfg.algorithm)
     return QNetwork((size,), actions, cfg.hidden, layer_norm=True)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with parameter noise. `resume`: the folder of a run of the same settings."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("param_noise", cfg, env, resume)                # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     side = ValueLearner if isinstance(policy, QNetwork) else ActorLearner

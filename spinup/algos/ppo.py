@@ -27,7 +27,6 @@ from spinup.core.networks import ActorCritic
 from spinup.core.normaliser import ReturnScaler
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs import make
 from spinup.envs.spaces import action_distribution, observation_view
 from spinup.runs.config import (
     AtariConfig,
@@ -39,10 +38,7 @@ from spinup.runs.config import (
     Widths,
     check_minibatches,
 )
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
-OBSERVATIONS = ("vectors", "images")
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -101,7 +97,7 @@ def value_loss(value: Tensor, target: Tensor, *, old: Tensor | None = None,
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritic:
     """Policy and value function [2, 13, c4]; UserError for an action space PPO cannot serve."""
     shape = observation_view(observation_space)[0]
-    dist = action_distribution(action_space, "ppo")
+    dist = action_distribution(action_space, cfg.algorithm)
     policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
     if policy.log_std is not None:
         policy.log_std.data.fill_(cfg.log_std)                # [c1, c2] the same in every state
@@ -111,9 +107,9 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)       # [1] copies of one task
-    run = Run("ppo", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)                                       # [1] copies of one task
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,                      # [3]
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)          # [11]
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)

@@ -1,5 +1,4 @@
-"""RL²: fast reinforcement learning via slow reinforcement learning (Duan et al. 2016,
-arXiv:1611.02779).
+"""RL²: fast reinforcement learning via slow reinforcement learning (Duan et al. 2016).
 
 The learning algorithm itself is learned. A trial is a few episodes in one task, and each trial
 draws a new task. The policy has a memory, sees its last action and the reward of it, and is trained
@@ -14,7 +13,7 @@ of steps; with one epoch and one minibatch it is A2C, as the clip then never act
 TRPO. With one episode to a trial it is recurrent PPO, for partially observed environments.
 
 It learns the prior from which the tasks are drawn: on other tasks it fails, and it learns long
-trials slowly.
+trials slowly. The paper is arXiv:1611.02779.
 
 Differs from ppo.py by: a GRU; minibatches of whole sequences; no border between the episodes of a
 trial.
@@ -38,14 +37,10 @@ from spinup.core.normaliser import ReturnScaler
 from spinup.core.optim import Latest
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs import make
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
-OBSERVATIONS = ("vectors",)
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -153,16 +148,17 @@ def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.nd
 def make_policy(cfg: Config, observation_space: Space,
                 action_space: Space) -> RecurrentActorCritic:
     """Policy and value function; UserError for spaces that RL² cannot serve."""
-    dist = action_distribution(action_space, "rl2")
-    return RecurrentActorCritic(vector_size(observation_space, "rl2"), dist, cfg.hidden_size)
+    dist = action_distribution(action_space, cfg.algorithm)
+    size = vector_size(observation_space, cfg.algorithm)
+    return RecurrentActorCritic(size, dist, cfg.hidden_size)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with RL². `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)
-    run = Run("rl2", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm)
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     dist, N, T = policy.dist, cfg.num_envs, cfg.rollout_steps

@@ -1,5 +1,4 @@
-"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290; with learned temperature
-arXiv:1812.05905).
+"""Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
 The return includes alpha times the entropy of the policy. So the policy explores as far as the task
 allows, in each state as the critics see fit, and a target that averages over its actions is hard to
@@ -12,8 +11,8 @@ exploit at a peak of Q.
     L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]
                alpha rises while entropy is below its target                              (eq. 18)
 
-Equations are those of arXiv:1812.05905; like most implementations this one takes log alpha where
-eq. 18 has alpha.
+Equations are those of arXiv:1812.05905, which learns the temperature; like most implementations
+this one takes log alpha where eq. 18 has alpha.
 
 Differs from td3.py by: an actor whose own noise explores and smooths; entropy in the target and in
 the actor's loss; a learned temperature; no target actor, no delay.
@@ -35,14 +34,10 @@ from spinup.core.bounded import SquashedGaussian
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
-from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, Entropy, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Box",)
-OBSERVATIONS = ("vectors",)
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -70,8 +65,9 @@ def temperature_loss(log_alpha: Tensor, logp: Tensor, target_entropy: float) -> 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Actor and two critics; UserError for an action or observation space SAC cannot serve."""
-    dist = SquashedGaussian(*action_bounds(action_space, "sac"))
-    policy = ActorCritics(vector_size(observation_space, "sac"), dist, cfg.hidden, critics=2)
+    dist = SquashedGaussian(*action_bounds(action_space, cfg.algorithm))
+    size = vector_size(observation_space, cfg.algorithm)
+    policy = ActorCritics(size, dist, cfg.hidden, critics=2)
     policy.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.alpha)))
     return policy
 
@@ -79,9 +75,9 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with SAC. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("sac", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_params = list(policy.pi.parameters())

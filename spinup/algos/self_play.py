@@ -34,7 +34,6 @@ from spinup.core.masked import aggregate, whiten
 from spinup.core.networks import ActorCritic, BoardConvolution, mlp
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs import make
 from spinup.envs.games import Duels
 from spinup.envs.ratings import MEAN, elo
 from spinup.envs.spaces import number_of_actions, vector_size
@@ -49,7 +48,7 @@ from spinup.runs.config import (
     Widths,
     check_minibatches,
 )
-from spinup.runs.run import Result, Run
+from spinup.runs.run import Result, Run, make_env
 
 ACTIONS = ("Discrete",)
 OBSERVATIONS = ("vectors",)
@@ -178,7 +177,7 @@ class Pool:
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
     """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
-    number_of_actions(action_space, "self_play")
+    number_of_actions(action_space, cfg.algorithm)
     keys = set(observation_space) if isinstance(observation_space, spaces.Dict) else set()
     if keys != {"observation", "action_mask"}:
         raise UserError(NO_GAME)
@@ -194,10 +193,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     to go on with. UserError for an environment that is not a game of two.
     """
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("self_play", cfg, env, resume)                  # seeds torch: make networks after it
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
     run.measure = "rating"                                    # by returns it is as good as itself
-    player = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    player = run.place(make_policy(cfg, env.observation_space, env.action_space))
     if not isinstance(env, Duels):
         raise UserError(NO_GAME)
     optimizer = FlatAdam(player.parameters(), lr=cfg.lr, eps=1e-5,

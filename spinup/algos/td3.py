@@ -25,14 +25,10 @@ from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
-from spinup.envs import make
 from spinup.envs.spaces import action_bounds, vector_size
 from spinup.runs.config import Count, NonNegative, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Box",)
-OBSERVATIONS = ("vectors",)
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -60,16 +56,16 @@ def smoothed_action(act: Tensor, noise: Tensor, clip: float) -> Tensor:
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Actor and two critics; UserError for an action or observation space TD3 cannot serve."""
-    dist = NoisyAction(*action_bounds(action_space, "td3"), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, "td3"), dist, cfg.hidden, critics=2)
+    dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
+    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=2)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with TD3. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed)
-    run = Run("td3", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
     pi_optimizer, q_optimizer = (

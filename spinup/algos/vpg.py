@@ -1,5 +1,4 @@
-"""Vanilla policy gradient with generalized advantages (Sutton et al. 2000; Schulman et al. 2016,
-arXiv:1506.02438).
+"""Vanilla policy gradient with generalized advantages (Sutton et al. 2000; arXiv:1506.02438).
 
 Make an action more likely the better it turned out to be, compared with what its state led one to
 expect:
@@ -26,14 +25,10 @@ from spinup.core.networks import ActorCritic
 from spinup.core.normaliser import ReturnScaler
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs import make
 from spinup.envs.spaces import action_distribution, observation_view
 from spinup.errors import UserError
 from spinup.runs.config import AtariConfig, Count, LogStd, NonNegative, Positive, Unit, Widths
-from spinup.runs.run import Result, Run
-
-ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
-OBSERVATIONS = ("vectors", "images")
+from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
@@ -82,7 +77,7 @@ def value_loss(value: Tensor, target: Tensor) -> Tensor:
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritic:
     """Policy and value function; UserError for an action space that VPG cannot serve."""
     shape = observation_view(observation_space)[0]
-    dist = action_distribution(action_space, "vpg")
+    dist = action_distribution(action_space, cfg.algorithm)
     policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
     if policy.log_std is not None:
         policy.log_std.data.fill_(cfg.log_std)                # the same in every state
@@ -92,9 +87,9 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with VPG. `resume`: the folder of a run of the same settings to go on with."""
     # Set up.
-    env = make(cfg.env, cfg.num_envs, cfg.seed, **cfg.env_settings)       # copies of one task
-    run = Run("vpg", cfg, env, resume)                        # seeds torch: make networks after it
-    policy = make_policy(cfg, env.observation_space, env.action_space).to(run.device)
+    env = make_env(cfg)                                       # copies of one task
+    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     value_params = list(policy.v.parameters())                # V takes more steps: two optimisers
     policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
     shared = {"max_grad_norm": cfg.max_grad_norm, "compile": cfg.compile}

@@ -7,8 +7,7 @@ from spinup.envs.games import Game
 from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import ZooGame, find_zoo_id
 from spinup.errors import UserError, nearest
-from spinup.runs.folders import read_run
-from spinup.runs.policy import describe
+from spinup.runs.folders import describe, read_run
 
 LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}            # the environments of our boards
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from spinup.arena.players import Player
 from spinup.arena.tournament import Record
+from spinup.runs.curve import COLOURS, STYLE, render
 from spinup.runs.files import write_json, write_whole
-from spinup.view.plots import COLOURS, STYLE, render
 
 if TYPE_CHECKING:
     from rich.console import Console

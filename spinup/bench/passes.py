@@ -1,4 +1,4 @@
-"""What a gradient step of TD3 or SAC takes at least: the passes of its networks, and nothing else."""
+"""Lower bound of the time of a gradient step of TD3 or SAC: the passes of its networks, and nothing else."""
 import importlib
 import time
 from typing import Any
@@ -14,11 +14,11 @@ WARM = 20               # gradient steps before that
 
 
 def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool) -> float | None:
-    """Gradient steps a second of the passes alone, on one batch of noise; None for a method that is not known here.
+    """Gradient steps a second if only the passes are done, on one batch of noise; None for another method.
 
-    Of the targets forward, of the critics forward and backward, of the actor forward, through the critics that its loss
-    asks, and back to its own weights alone. Without losses, optimiser, replay or environment.
-    plain: the same layers by torch's own linear layer, as a peer's would be, instead of `spinup.core.fast.linear`.
+    The passes: targets forward; critics forward and backward; actor forward, through the critics in its loss, and
+    backward to its own weights only. There are no losses, no optimiser, no replay and no environment.
+    plain: torch's own linear layers, as a peer has them, instead of `spinup.core.fast.linear`.
     """
     if algo not in ("td3", "sac"):
         return None

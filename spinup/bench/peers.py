@@ -16,7 +16,9 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from spinup.bench.passes import networks_alone
-from spinup.bench.speed import counted_from, is_atari, report, work
+from spinup.bench.process import work
+from spinup.bench.speed import report
+from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.make import find_id, quiet_mujoco
 from spinup.runs.training import Training
 
@@ -24,7 +26,7 @@ Settings = dict[str, Any]
 
 
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train, for as many steps as we do; see `spinup.bench.speed.report`."""
+    """Train for the same number of steps as spinup; returns what `spinup.bench.speed.report` states."""
     torch.set_num_threads(job["threads"])
     s = job["settings"]
     started = time.perf_counter()
@@ -41,7 +43,7 @@ def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 class Clock(BaseCallback):
-    """Remembers when step number `step` and the gradient step that answers it were done."""
+    """Records the time at which step number `step` and the gradient step after it were done."""
 
     def __init__(self, step: int):
         super().__init__()
@@ -67,7 +69,7 @@ def make_env(env: str, s: Settings, seed: int) -> VecEnv:
 
 
 def make_model(algo: str, env: VecEnv, s: Settings, **own: Any) -> BaseAlgorithm:
-    """Its algorithm of that name on `env`. KeyError for a name that has no settings here.
+    """The peer's algorithm of that name on `env`. KeyError for a name without settings here.
 
     s: our settings. own: arguments of its own.
     """
@@ -117,7 +119,7 @@ def sac(s: Settings, actions: Space) -> Settings:
 
 
 def rows(s: Settings) -> dict[str, int]:
-    """How often it logs: as many rows as ours, where it counts in batches; where in episodes, as it comes."""
+    """The peer's logging interval: as many rows as spinup's for on-policy methods, else its default, in episodes."""
     if "learning_starts" in s:
         return {}
     updates = s["total_steps"] // (s["num_envs"] * s["rollout_steps"])

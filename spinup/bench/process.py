@@ -1,15 +1,76 @@
-"""Running the command line from a program."""
+"""Runs the command line or a part of a benchmark in a process of its own; writes what a benchmark found."""
+import json
+import os
 import shlex
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def spinup(*arguments: str) -> str:
-    """What `spinup ARGUMENTS` prints; UserError with its last words where it fails."""
+    """Run `spinup ARGUMENTS` and return what it prints; UserError with its last words where it fails."""
     done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
         raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
     return done.stdout
+
+
+def check_out(out: Path | None) -> None:
+    """Raise a UserError where the result could not be written: before the runs, not after them."""
+    if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
+        raise UserError(f"--out {out} cannot be written; give a file in a folder that exists")
+
+
+def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
+    """Print the result as the last line, write it with more `details` to `out`, and return the exit code."""
+    if out is not None:
+        from spinup.runs.files import write_json
+        write_json(out.absolute(), {**result, **details})
+    print(json.dumps(result), flush=True)
+    return 0 if result["met"] else 1
+
+
+def child(module: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run `python -m module FOLDER arguments` and return the JSON that it prints last.
+
+    FOLDER is its own and goes with it. UserError or RuntimeError with its words where it fails.
+    """
+    words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
+    with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
+        cold = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))}                  # else only one compiles
+        done = subprocess.run([sys.executable, "-m", module, folder, *words], capture_output=True, encoding="utf-8",
+                              env={**os.environ, "PYTHONIOENCODING": "utf-8", **cold, **(environment or {})})
+    if done.returncode == 2 and done.stderr.strip():
+        raise UserError(done.stderr.strip().splitlines()[-1].removeprefix("spinup: "))
+    if done.returncode:
+        raise RuntimeError(f"{module} {words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def work(functions: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]]) -> None:
+    """Do `FOLDER NAME JOB` in a process that `child` started, on as many cores as threads where games are played.
+
+    ale-py's emulator has as many threads as there are cores, whatever torch was told.
+    """
+    folder, name, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    if is_atari(job["env"]) and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:job["threads"]])
+    print(json.dumps(functions[name](folder, job)))
+
+
+def answer(function: Callable[[], dict[str, Any]]) -> None:
+    """Print what a function finds, for `child` to read; exit with 2 and its words where it raises a UserError."""
+    try:
+        print(json.dumps(function()))
+    except UserError as error:
+        print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
+        sys.exit(2)

@@ -1,17 +1,16 @@
-"""The returns that a preset reaches, seed by seed: what a user would run, then what a user would evaluate."""
+"""The returns that a preset reaches, seed by seed, trained and evaluated by the commands that users type."""
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spinup.api import algorithm as algorithm_file
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.envs.make import find_id
-from spinup.runs.config import check_names
+from spinup.registry import find
+from spinup.runs.config import check_names, settings_of
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
@@ -36,10 +35,10 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
     """
     check_out(out)
-    env, module = find_id(env), algorithm_file(algorithm)[0]
+    env, found = find_id(env), find(algorithm)
     given = {"env": env, **({"compile": True} if compile else {})}
-    check_names(given, [f.name for f in fields(module.Config)], f"{algorithm} has no setting")
-    config, _ = configure(module, given)
+    check_names(given, settings_of(found.load().Config), f"{algorithm} has no setting")
+    config, _ = configure(found, given)
     name = f"bench_{algorithm}_{env.replace('/', '-')}"
     for seed in seeds:
         folder = log_dir / name / f"{name}_s{seed}"
@@ -66,7 +65,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
 
 
 def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile: bool) -> dict[str, Any]:
-    """One run and its evaluation."""
+    """Train and evaluate one seed."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
         spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",

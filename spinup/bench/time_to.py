@@ -1,9 +1,9 @@
-"""Seconds of training until the last twenty episodes return what was asked, with the environment's preset.
+"""Seconds of training until the mean return of the last twenty episodes reaches a target, with the preset.
 
-The run is what a user starts, `spinup ALGO --env ENV --seed S`, in a fresh process, with everything on. There, the
-episodes that end are looked at as the training takes them, once an update; when the mean of the last twenty first
-reaches the target, the run is stopped as Ctrl-C would stop it. Its seconds are those of its result.json, which counts
-to the end of that update and its checkpoint.
+The run is what a user starts, `spinup.ALGO(ENV, seed=S)`, in a fresh process, with everything on. There, the episodes
+that end are looked at as the training takes them, once an update; when the mean of the last twenty first reaches the
+target, the run is stopped as Ctrl-C would stop it. Its seconds are those of its result.json, which counts to the end of
+that update and its checkpoint.
 """
 import json
 import math
@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from spinup.api import algorithm
-from spinup.bench.speed import check_out, child, finish
+from spinup.bench.process import answer, check_out, child, finish
 from spinup.envs.make import find_id
 from spinup.envs.vector import VectorEnv
+from spinup.registry import find
 
 WINDOW = 20                                                               # episodes
 GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # median seconds
@@ -30,13 +30,13 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
     """
     check_out(out)
-    algorithm(algo)
+    find(algo)
     env = find_id(env)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)
     runs = []
     for seed in seeds:
-        runs.append(run := child("spinup.bench.time_to", str(target), [algo, "--env", env, "--seed", str(seed)]))
+        runs.append(run := child("spinup.bench.time_to", str(target), {"algo": algo, "env": env, "seed": seed}))
         missed = "" if run["reached"] else "   not reached"
         print(f"seed {seed}  {run['seconds']:.2f} s   {run['steps']:,} steps{missed}", flush=True)
     middle = median(run["seconds"] if run["reached"] else math.inf for run in runs)
@@ -51,7 +51,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
 
 
 def stop_at(target: float) -> list[bool]:
-    """From now on, stop a training in this process once WINDOW episodes in a row have the mean `target`.
+    """Stop the next training in this process once WINDOW episodes in a row have the mean return `target`.
 
     Returns a list that then has an entry.
     """
@@ -72,17 +72,12 @@ def stop_at(target: float) -> list[bool]:
     return reached
 
 
-def run_until(folder: str, target: float, argv: list[str]) -> dict[str, Any]:
-    """The command line `argv` in this process, stopped at the target. SystemExit where it fails."""
-    from spinup.cli import main
+def run_until(folder: str, target: float, algo: str, env: str, seed: int) -> dict[str, Any]:
+    """Train in this process by the public function, with the preset of `env`, and stop at the target."""
     from spinup.runs.files import read_json
+    from spinup.runs.public import trainer
     reached = stop_at(target)
-    try:
-        main([*argv, "--log-dir", folder, "--exp-name", "bench"])
-    except SystemExit as end:
-        if end.code not in (0, 130):
-            raise
-    directory = next(Path(folder, "bench").iterdir())
+    directory = trainer(algo)(env, seed=seed, log_dir=folder, exp_name="bench").directory
     result, config = read_json(directory / "result.json"), read_json(directory / "config.json")
     settings = {k: v for k, v in config["config"].items() if k not in ("seed", "log_dir", "exp_name")}
     return {"reached": bool(reached), "seconds": result["seconds"], "steps": result["steps"], "settings": settings,
@@ -90,4 +85,4 @@ def run_until(folder: str, target: float, argv: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_until(sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3]))))
+    answer(lambda: run_until(sys.argv[1], float(sys.argv[2]), **json.loads(sys.argv[3])))

@@ -76,7 +76,7 @@ class SquashedGaussian(_Bounded):
 
     params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
     act: float32 `[..., k]`, the value u *before* tanh, as `sample` draws it and `log_prob` scores
-        it: near the bounds u cannot be recovered from tanh(u).
+    it: near the bounds u cannot be recovered from tanh(u).
     low, high: `[k]`; ValueError unless finite and low < high.
 
     Critics and a replay take `squash(act)` = tanh(u), in -1 to 1, for which `rescale` gives the

@@ -16,22 +16,23 @@ CNN_WIDTH = 512         # of the layer after the Nature CNN's convolutions
 
 
 class QNetwork(nn.Module):
-    """Q(s, a) of every action, `[..., n]`, of vectors `[..., d]` (MLP) or images `[..., C, H, W]` (Nature CNN).
+    """Q(s, a) of every action, `[..., n]`, for vectors `[..., d]` (MLP) or images `[..., C, H, W]`
+    (Nature CNN).
 
     Attributes:
-        epsilon: how often the policy acts at random where it is not asked for the best action.
+        epsilon: share of random actions where the policy is not asked for the best action.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int], dueling: bool = False,
-                 layer_norm: bool = False):
+    def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int],
+                 dueling: bool = False, layer_norm: bool = False):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, self.is_image = EpsilonGreedy(num_actions), len(obs_shape) == 3
         self.body = NatureConvolutions(obs_shape) if self.is_image else nn.Identity()
         sizes = (self.body.width, CNN_WIDTH) if self.is_image else (obs_shape[0], *hidden)
-        if dueling:                                                       # as many weights, in two streams
-            if len(sizes) > 2:                                            # which part before the last hidden layer
+        if dueling:                                           # as many weights, in two streams
+            if len(sizes) > 2:                                # split at the last hidden layer
                 self.body = nn.Sequential(*relu_mlp(*sizes[:-1]), nn.ReLU())
             half = max(1, sizes[-1] // 2)
             self.value = relu_mlp(sizes[-2], half, 1)
@@ -46,26 +47,31 @@ class QNetwork(nn.Module):
         return duel(self.value(features), advantage) if self.dueling else advantage
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, float]]:
-        """A function from observations `[N, *shape]` to (values `[N, n]`, epsilon), in numpy; it follows the weights as
-        they change, and epsilon."""
+        """A function from observations `[N, *shape]` to (values `[N, n]`, epsilon), in numpy; it
+        follows the weights, and epsilon, as they change."""
         if self.is_image or self.epsilon.device.type != "cpu":
             values = self._torch_values
         else:
             shared = list(self.body) if isinstance(self.body, nn.Sequential) else []
             streams = [NumpyMLP(nn.Sequential(*shared, *stream))
                        for stream in ([self.value] if self.dueling else []) + [self.advantage]]
-            values = (lambda obs: duel(*(stream(obs) for stream in streams))) if self.dueling else streams[0]
+            values = streams[0]
+            if self.dueling:
+                def values(obs: np.ndarray) -> np.ndarray:
+                    return duel(*(stream(obs) for stream in streams))
         return lambda obs: (values(obs), float(self.epsilon))
 
     @torch.no_grad()
     def _torch_values(self, obs: np.ndarray) -> np.ndarray:
-        return self(torch.from_numpy(np.ascontiguousarray(obs)).to(self.epsilon.device)).cpu().numpy()
+        seen = torch.from_numpy(np.ascontiguousarray(obs)).to(self.epsilon.device)
+        return self(seen).cpu().numpy()
 
 
 @contextmanager
 def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """What is computed inside asks nothing of these weights: their gradients would take a third of the time."""
-    if torch.compiler.is_compiling():                                     # there unused gradients cost nothing
+    """Treat these parameters as constants inside the block: their gradients, which nobody uses,
+    would take a third of the time."""
+    if torch.compiler.is_compiling():                         # there unused gradients cost nothing
         yield
         return
     params = [p for p in weights if p.requires_grad]
@@ -79,41 +85,45 @@ def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def duel(value: Tensor | np.ndarray, advantage: Tensor | np.ndarray) -> Tensor | np.ndarray:
-    """Q(s, a) = V(s) + A(s, a) - mean A(s, .), `[..., n]` of `[..., 1]` and `[..., n]` (Wang et al. 2016,
-    arXiv:1511.06581, eq. 9): what all actions have in common is learned from each of them."""
+    """Q(s, a) = V(s) + A(s, a) - mean A(s, .), `[..., n]` of `[..., 1]` and `[..., n]` (Wang et al.
+    2016, arXiv:1511.06581, eq. 9): every action's data trains what all actions have in common."""
     return value + advantage - advantage.mean(-1, keepdims=True)
 
 
 class ActorCritics(nn.Module):
-    """An actor for bounded actions, and critics of state and action: MLPs with ReLU, of vectors `[..., d]`.
+    """An actor for bounded actions, and critics of state and action: MLPs with ReLU, of vectors
+    `[..., d]`.
 
     Args:
         obs_size: d.
-        dist: what the actor's outputs mean.
-        critics: how many, of different first weights. They are separate products: one batched product for two of them
-            took 1.1 times as long forward and backward on one core, and 1.5 times on two.
+        dist: the action distribution of the actor's outputs.
+        critics: how many, of different first weights. They are separate products: one batched
+            product for two of them took 1.1 times as long forward and backward on one core, and
+            1.5 times on two.
     """
 
-    def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int], critics: int,
-                 layer_norm: bool = False):
+    def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int],
+                 critics: int, layer_norm: bool = False):
         super().__init__()
         self.dist = dist
         self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs, layer_norm=layer_norm)
-        self.q = nn.ModuleList(relu_mlp(obs_size + len(dist.low), *hidden, 1, layer_norm=layer_norm)
+        inputs = obs_size + len(dist.low)
+        self.q = nn.ModuleList(relu_mlp(inputs, *hidden, 1, layer_norm=layer_norm)
                                for _ in range(critics))
 
     def params(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
-        """What the action distribution takes."""
+        """Parameters of the action distribution, for `[..., d]`."""
         return self.dist.params(self.pi(obs))
 
     def values(self, obs: Tensor, act: Tensor, critics: int | None = None) -> Tensor:
-        """Q of each critic, or of the first so many, `[critics, B]`, for actions `[B, k]` in -1 to 1."""
+        """Q of each critic, or of the first so many, `[critics, B]`, for actions `[B, k]` in -1 to
+        1."""
         both = torch.cat([obs, act], -1)
         return torch.cat([q(both) for q in list(self.q)[:critics]], 1).t()
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
-        """A function from observations `[N, d]` to what the action distribution takes, in numpy; it follows the weights
-        as they change."""
+        """A function from observations `[N, d]` to the parameters of the action distribution, in
+        numpy; it follows the weights as they change."""
         device = next(self.parameters()).device
         outputs = NumpyMLP(self.pi) if device.type == "cpu" else self._torch_outputs
         return lambda obs: self.dist.params(outputs(obs))

@@ -22,7 +22,7 @@ class Categorical:
     `sizes=(n1, n2, ...)`).
 
     params: logits `[..., sum(sizes)]`, finite: mask an action by -1e9, not -inf, which makes the
-        entropy NaN.
+    entropy NaN.
     act: int64 `[...]` for one size, `[..., k]` for k of them.
     """
 
@@ -88,7 +88,7 @@ class DiagGaussian:
 
     params: (mean `[..., k]`, log_std `[k]` or `[..., k]`).
     act: float32 `[..., k]`, unclipped, in units in which a dimension's bounds are -1 and 1; in the
-        environment's own units where a bound is infinite.
+    environment's own units where a bound is infinite.
     low, high: `[k]`, may be infinite.
     """
 

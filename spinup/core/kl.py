@@ -1,17 +1,20 @@
-"""Estimators of KL(policy || reference), per step, and the exact divergence where every action can be listed.
+"""Estimators of KL(policy || reference), per step, and the exact divergence where every action can
+be listed.
 
-What an estimator is worth depends on its use. With actions drawn from the policy itself, in expectation::
+The use of an estimator decides its worth. With actions drawn from the policy itself, in
+expectation::
 
          value                        gradient, when the estimator is a loss
     k1   KL; single steps negative    0: it changes nothing
     k2   not KL; never negative       that of KL
     k3   KL; never negative           not that of KL: it is that of KL(reference || policy)
 
-So: watch k3, and make the loss k2, or subtract k1 as a constant from the reward (the same gradient). k3 as a loss is
-what GRPO published. Derived at http://joschu.net/blog/kl-approx.html (values) and in arXiv:2510.01555 (gradients).
+So: watch k3, and make the loss k2, or subtract k1 as a constant from the reward (the same
+gradient). k3 as a loss is what GRPO published. Derived at http://joschu.net/blog/kl-approx.html
+(values) and in arXiv:2510.01555 (gradients).
 
-logp, logp_ref: `[...]`, log-probabilities of the actions taken, under policy and reference. The result, `[...]`, is 0
-where `mask` is 0.
+logp, logp_ref: `[...]`, log-probabilities of the actions taken, under policy and reference. The
+result, `[...]`, is 0 where `mask` is 0.
 """
 import torch
 from torch import Tensor
@@ -20,17 +23,20 @@ from spinup.core.masked import select
 
 
 def k1(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
-    """log ratio. Value: unbiased, signed, noisy. Gradient: 0 in expectation, so never a loss; for the reward."""
+    """log ratio, `[...]`. Value: unbiased, signed, noisy. Gradient: 0 in expectation, so never a
+    loss; for the reward."""
     return select(logp - logp_ref, mask)
 
 
 def k2(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Half the squared log ratio. Value: biased, never negative. Gradient: unbiased, so this is the loss."""
+    """Half the squared log ratio, `[...]`. Value: biased, never negative. Gradient: unbiased, so
+    this is the loss."""
     return 0.5 * select(logp - logp_ref, mask).square()
 
 
 def k3(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
-    """1/ratio - 1 + log ratio. Value: unbiased, never negative, so this is what to watch. Gradient: biased."""
+    """1/ratio - 1 + log ratio, `[...]`. Value: unbiased, never negative, so this is what to watch.
+    Gradient: biased."""
     log_ratio = select(logp - logp_ref, mask)
     return torch.expm1(-log_ratio) + log_ratio
 
@@ -39,11 +45,13 @@ def kl_categorical(logits_p: Tensor, logits_q: Tensor) -> Tensor:
     """Exact KL(p || q), `[...]`, from logits `[..., n]`; those of p may be -inf."""
     log_p, log_q = logits_p.log_softmax(-1), logits_q.log_softmax(-1)
     p = log_p.exp()
-    return (p * select(log_p - log_q, p)).sum(-1)                         # 0 * (-inf + inf) would be NaN
+    return (p * select(log_p - log_q, p)).sum(-1)             # 0 * (-inf + inf) would be NaN
 
 
 def kl_gaussian(p: tuple[Tensor, Tensor], q: tuple[Tensor, Tensor]) -> Tensor:
-    """Exact KL(p || q), `[...]`, of diagonal Gaussians (mean `[..., k]`, log_std `[k]` or `[..., k]`)."""
+    """Exact KL(p || q), `[...]`, of diagonal Gaussians (mean `[..., k]`, log_std `[k]` or
+    `[..., k]`)."""
     (mean_p, log_std_p), (mean_q, log_std_q) = p, q
     d = log_std_p - log_std_q
-    return (0.5 * ((mean_p - mean_q) * torch.exp(-log_std_q)).square() + 0.5 * torch.expm1(2 * d) - d).sum(-1)
+    distance = 0.5 * ((mean_p - mean_q) * torch.exp(-log_std_q)).square()
+    return (distance + 0.5 * torch.expm1(2 * d) - d).sum(-1)

@@ -1,16 +1,16 @@
 """Reductions over steps, some of which may not count (padding, tool output).
 
-Every function takes `mask`: None (all steps count) or a tensor like `x`, bool or number, 1 where a step counts. A step
-that does not count may hold anything, NaN and infinity included: it is selected away, not multiplied by 0.
+Every function takes `mask`: None (all steps count) or a tensor like `x`, bool or number, 1 where a
+step counts. A step that does not count may hold anything, NaN and infinity included: it is selected
+away, not multiplied by 0.
 """
 import torch
 from torch import Tensor
 
 
 def select(x: Tensor, mask: Tensor | None, fill: float = 0.0) -> Tensor:
-    """`x`, `[...]`, where a step counts, `fill` elsewhere. Applied before `exp` or `log`, it keeps their gradients
-    finite too.
-    """
+    """`x`, `[...]`, where a step counts, `fill` elsewhere. Applied before `exp` or `log`, it keeps
+    their gradients finite too."""
     return x if mask is None else torch.where(mask > 0, x, fill)
 
 
@@ -20,10 +20,11 @@ def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tensor:
-    """Shift and scale `x`, `[...]`, to mean 0 and deviation 1 over the steps that count; 0 where a step does not.
+    """Normalise `x`, `[...]`, to mean 0 and deviation 1 over the steps that count; 0 where a step
+    does not.
 
-    Give it all the advantages of an optimiser step at once, then cut them into micro-batches: each piece whitened by
-    itself would be another loss.
+    Give it all the advantages of an optimiser step at once, then cut them into micro-batches:
+    pieces that are normalised one by one would make another loss.
     """
     if mask is None:
         std, mean = torch.std_mean(x, correction=0)
@@ -34,14 +35,17 @@ def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tenso
 
 def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
               denominator: float | Tensor | None = None, length: int | None = None) -> Tensor:
-    """One number from per-step losses, `[B, T]`; of any shape for `token`, which does not look at rows.
+    """One number from per-step losses, `[B, T]`; of any shape for `token`, which ignores rows.
 
     - token: every step weighs the same, sum / steps (VPG, PPO, DAPO)
-    - sequence: every row weighs the same, mean of row means (GRPO as published; favours long wrong answers)
-    - constant: sum / (rows * `length`), the same for every batch (Dr. GRPO; `length` is the longest row allowed)
+    - sequence: every row weighs the same, mean of row means (GRPO as published; it favours long
+      wrong answers)
+    - constant: sum / (rows * `length`), the same for every batch (Dr. GRPO; `length` is the longest
+      row allowed)
 
-    denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where `loss` is a
-    micro-batch of it or rows were left out; without it the gradient would depend on how the batch was cut.
+    denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where
+        `loss` is a micro-batch of it or rows were left out; without it the gradient would depend on
+        how the batch was cut.
 
     ValueError for an unknown mode, or `constant` without a length.
     """
@@ -56,6 +60,7 @@ def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
         return (select(loss, mask).sum(1) / mask.sum(1).clamp(min=1)).sum() / rows
     if mode == "constant":
         if length is None:
-            raise ValueError("mode 'constant' needs length, the number of steps that every row is divided by")
+            raise ValueError("mode 'constant' needs length, the number of steps that every row is "
+                             "divided by")
         return select(loss, mask).sum() / (rows * length)
     raise ValueError(f"mode must be 'token', 'sequence' or 'constant', not {mode!r}")

@@ -12,13 +12,12 @@ from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-SMALLEST_IMAGE = 36     # the side below which the Nature CNN's three strided convolutions leave nothing
+SMALLEST_IMAGE = 36     # the side below which the Nature CNN's convolutions leave nothing
 
 
 def orthogonal(weight: Tensor, gain: float) -> None:
-    """Orthogonal first weights, `[out, in, ...]`, in place, on one thread: with more, their last digit differs, and the
-    run with it.
-    """
+    """Orthogonal initial weights, `[out, in, ...]`, in place, on one thread: with more threads
+    their last digit differs, and the run with it (Saxe et al. 2014, arXiv:1312.6120)."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nn.init.orthogonal_(weight, gain)
@@ -33,8 +32,10 @@ def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
     return layer
 
 
-def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 1.0) -> nn.Sequential:
-    """Fully connected layers, `activation` ("tanh", "relu") between them; gain sqrt 2 inside, then `output_gain`."""
+def mlp(sizes: Sequence[int], *, activation: str = "tanh",
+        output_gain: float = 1.0) -> nn.Sequential:
+    """Fully connected layers with `activation` ("tanh", "relu") between them; weights have gain
+    sqrt 2, those of the last layer `output_gain`."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes[:-1]):
         layers += [linear(n_in, n_out, 2**0.5), ACTIVATIONS[activation]()]
@@ -42,34 +43,39 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh", output_gain: float = 
 
 
 class NatureConvolutions(nn.Module):
-    """The three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features `[..., width]`."""
+    """The three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features
+    `[..., width]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__()
         if min(shape[1:]) < SMALLEST_IMAGE:
-            raise ValueError(f"an image of {shape[1]} x {shape[2]} is too small for the Nature CNN; it needs "
-                             f"{SMALLEST_IMAGE} pixels a side")
+            raise ValueError(f"an image of {shape[1]} x {shape[2]} is too small for the Nature CNN;"
+                             f" it needs {SMALLEST_IMAGE} pixels a side")
         self.shape = shape
         self.convolutions = nn.Sequential(
-            nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(inplace=True), nn.Conv2d(32, 64, 4, stride=2),
-            nn.ReLU(inplace=True), nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(inplace=True), nn.Flatten())
+            nn.Conv2d(shape[0], 32, 8, stride=4), nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(inplace=True),
+            nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(inplace=True),
+            nn.Flatten())
         for layer in self.convolutions:
             if isinstance(layer, nn.Conv2d):
                 orthogonal(layer.weight, 2**0.5)
                 nn.init.zeros_(layer.bias)
-        self.convolutions.to(memory_format=torch.channels_last)           # faster on CPU and on GPU
+        self.convolutions.to(memory_format=torch.channels_last)           # faster on CPU and GPU
         with torch.no_grad():
             self.width = self.convolutions(torch.zeros(1, *shape)).shape[1]
 
     def forward(self, image: Tensor) -> Tensor:
         lead = image.shape[:-3]
-        # Turned while they are bytes, a quarter of the memory to move; converting first takes twice as long.
-        pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last).float().div_(255)
+        # Transposed as bytes, a quarter of the memory: converting first takes twice as long.
+        pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)
+        pixels = pixels.float().div_(255)
         return self.convolutions(pixels).view(*lead, self.width)
 
 
 class NatureCNN(NatureConvolutions):
-    """The convolutions and the layer after them: images `[..., C, H, W]` of bytes -> features `[..., 512]`."""
+    """The convolutions and the layer after them: images `[..., C, H, W]` of bytes -> features
+    `[..., 512]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__(shape)
@@ -80,64 +86,81 @@ class NatureCNN(NatureConvolutions):
 
 
 class BoardConvolution(nn.Module):
-    """A convolution with ReLU over a small board, flat in and out: `[..., d]` -> `[..., n * channels]`.
+    """A convolution with ReLU over a small board, flat in and out: `[..., d]` ->
+    `[..., n * channels]`.
 
-    Each of the n windows of `kernel` x `kernel` squares (fewer where the board is smaller) is seen with the same
-    weights, whose planes come first as in nn.Conv2d. What comes after the board in an observation is not seen. It is
-    computed as one product over gathered windows: on a CPU faster than nn.Conv2d, and the same in numpy.
+    Each of the n windows of `kernel` x `kernel` squares (fewer where the board is smaller) is
+    multiplied by the same weights, whose planes come first as in nn.Conv2d. The part of an
+    observation after the board is ignored. It is one product over gathered windows: on a CPU faster
+    than nn.Conv2d, and the same in numpy.
 
     Args:
-        shape: rows, columns and planes of the board, which an observation begins with, in this order.
+        shape: rows, columns and planes of the board, with which an observation begins.
     """
 
     def __init__(self, shape: tuple[int, int, int], kernel: int, channels: int):
         super().__init__()
         board = torch.arange(np.prod(shape)).view(shape)
-        windows = board.unfold(0, min(kernel, shape[0]), 1).unfold(1, min(kernel, shape[1]), 1).flatten(0, 1)
-        self.register_buffer("index", windows.flatten(1), persistent=False)                  # [n, k]
-        self.linear, self.width = linear(self.index.shape[1], channels, 2**0.5), len(windows) * channels
+        rows = board.unfold(0, min(kernel, shape[0]), 1)
+        windows = rows.unfold(1, min(kernel, shape[1]), 1).flatten(0, 1)
+        self.register_buffer("index", windows.flatten(1), persistent=False)       # [n, k]
+        self.linear = linear(self.index.shape[1], channels, 2**0.5)
+        self.width = len(windows) * channels
 
     def forward(self, x: Tensor) -> Tensor:
-        windows = x.index_select(-1, self.index.flatten()).view(*x.shape[:-1], *self.index.shape)
+        windows = x.index_select(-1, self.index.flatten())
+        windows = windows.view(*x.shape[:-1], *self.index.shape)
         return self.linear(windows).relu().flatten(-2)
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The same in numpy, on the very memory of its parameters."""
-        index, weight, bias = (x.detach().numpy() for x in (self.index, self.linear.weight.T, self.linear.bias))
-        return lambda x: np.maximum(x[..., index].dot(weight) + bias, 0).reshape(*x.shape[:-1], self.width)
+        """The same function in numpy, on the memory of its parameters."""
+        tensors = self.index, self.linear.weight.T, self.linear.bias
+        index, weight, bias = (x.detach().numpy() for x in tensors)
+
+        def forward(x: np.ndarray) -> np.ndarray:
+            features = np.maximum(x[..., index].dot(weight) + bias, 0)
+            return features.reshape(*x.shape[:-1], self.width)
+        return forward
 
 
 class ActorCritic(nn.Module):
-    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, one CNN for images `[..., C, H, W]`.
+    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, one CNN for images
+    `[..., C, H, W]`.
 
     Args:
         obs_shape: the shape of one observation, of one axis (vector) or three (image).
         dist: the action distribution, from `spinup.core.distributions`.
-        hidden: widths of the hidden layers of the MLPs; an image's features go to the heads directly.
+        hidden: widths of the hidden layers of the MLPs; an image's features go to the heads
+            directly.
         activation: "tanh" or "relu".
-        normalise: keep running statistics of vector observations in `normaliser`. The losses see normalised
-            observations (`policy.normalise(obs)`, once a rollout), so that acting and learning use the same statistics.
+        normalise: keep running statistics of vector observations in `normaliser`. The losses take
+            normalised observations (`policy.normalise(obs)`, once a rollout), so that acting and
+            learning use the same statistics.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian, hidden: Sequence[int] = (64, 64),
-                 *, activation: str = "tanh", normalise: bool = False):
+    def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian,
+                 hidden: Sequence[int] = (64, 64), *, activation: str = "tanh",
+                 normalise: bool = False):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, is_image = dist, len(obs_shape) == 3
         self.body = NatureCNN(obs_shape) if is_image else nn.Identity()
         sizes = [512] if is_image else [obs_shape[0], *hidden]
-        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)    # near-uniform at first
-        self.v = mlp([*sizes, 1], activation=activation)                  # of its own: neither disturbs the other
-        self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if isinstance(dist, DiagGaussian) else None
+        # A small output gain makes the first policy near-uniform. V shares no layers of an MLP:
+        # neither disturbs the other.
+        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)
+        self.v = mlp([*sizes, 1], activation=activation)
+        is_gaussian = isinstance(dist, DiagGaussian)
+        self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if is_gaussian else None
         self.normaliser = Normaliser(obs_shape) if normalise and not is_image else None
 
     def normalise(self, obs: Tensor) -> Tensor:
-        """Observations as the networks want them."""
+        """Observations `[..., *shape]` as the networks take them."""
         return obs if self.normaliser is None else self.normaliser(obs)
 
     def params(self, features: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """What the action distribution takes."""
+        """Parameters of the action distribution, for features `[..., width]`."""
         return self.pi(features) if self.log_std is None else (self.pi(features), self.log_std)
 
     def evaluate(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,9 +174,10 @@ class ActorCritic(nn.Module):
         return self.v(self.body(obs)).squeeze(-1)
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray | tuple[np.ndarray, np.ndarray]]:
-        """A function from raw observations `[N, *shape]` to the distribution's parameters, all in numpy.
+        """A function from raw observations `[N, *shape]` to the distribution's parameters, numpy.
 
-        Good for one rollout: it follows the weights as they change, not the statistics of the normaliser nor `log_std`.
+        Take a new one for each rollout: it follows the weights as they change, but neither the
+        statistics of the normaliser nor `log_std`.
         """
         parameter = next(self.parameters())
         plain = parameter.device.type == "cpu" and isinstance(self.body, nn.Identity)
@@ -168,28 +192,30 @@ class ActorCritic(nn.Module):
     def _torch_actor(self, device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
         @torch.no_grad()
         def outputs(obs: np.ndarray) -> np.ndarray:
-            return self.pi(self.body(torch.from_numpy(np.ascontiguousarray(obs)).to(device))).cpu().numpy()
+            seen = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
+            return self.pi(self.body(seen)).cpu().numpy()
         return outputs
 
 
 class Actor(nn.Module):
-    """A policy without randomness and without a value function: one MLP of vectors `[..., d]`, tanh between its layers.
+    """A deterministic policy without a value function: one MLP of vectors `[..., d]`, with tanh
+    between its layers.
 
     Args and attributes as of `ActorCritic`.
     """
 
-    def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: Sequence[int], *,
-                 normalise: bool = False):
+    def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: Sequence[int],
+                 *, normalise: bool = False):
         super().__init__()
         self.dist = Deterministic(dist)
         self.pi = mlp([obs_size, *hidden, dist.num_outputs], output_gain=0.01)
         self.normaliser = Normaliser((obs_size,)) if normalise else None
 
     def view(self) -> Callable[[np.ndarray], np.ndarray]:
-        """What `pi` takes, of observations `[N, d]`, by the normaliser as it is now."""
+        """A function that normalises observations `[N, d]` by the statistics of now."""
         return (lambda obs: obs) if self.normaliser is None else self.normaliser.numpy_view()
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from observations `[N, d]` to the distribution's parameters, in numpy, as in `ActorCritic`."""
+        """A function from observations `[N, d]` to the distribution's parameters, in numpy."""
         pi, view = NumpyMLP(self.pi), self.view()
         return lambda obs: pi(view(obs))

@@ -12,36 +12,40 @@ from spinup.core.returns import linear_recursion
 
 
 class Normaliser(nn.Module):
-    """(x - mean) / std, clipped to +-clip, by the mean and variance of all that `update` was given; 0 and 1 before.
+    """(x - mean) / std, clipped to +-clip, by the mean and variance of all data given to `update`;
+    0 and 1 before.
 
-    Only `update` changes the statistics: call it once a rollout, so that the actor and the learner see the same
-    numbers, and not at all when a policy is watched.
+    Only `update` changes the statistics: call it once a rollout, so that the actor and the learner
+    see the same numbers, and not at all when a policy is watched.
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 10.0):
         super().__init__()
         self.shape, self.clip = tuple(shape), clip
-        # float64: in float32 the count stops at 2^24 steps, and the variance of a large mean loses its digits.
+        # float64: in float32 the count stops at 2^24 steps, and the variance of a large mean loses
+        # its digits.
         self.register_buffer("mean", torch.zeros(self.shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(self.shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Add observations `[..., *shape]` by the rule of Chan et al. 1983: order and cuts do not matter."""
+        """Add observations `[..., *shape]` by the rule of Chan et al. 1983: their order, and the
+        batches they come in, do not matter."""
         x = x.to(torch.float64).reshape(-1, *self.shape)
         var, mean = torch.var_mean(x, 0, correction=0)
         self._merge(mean, var, len(x))
 
     @torch.no_grad()
     def add(self, total: Tensor, squares: Tensor, count: int) -> None:
-        """Add `count` observations by their sum and the sum of their squares, float64 `[*shape]` each."""
+        """Add `count` observations by their sum and the sum of their squares, float64 `[*shape]`
+        each."""
         mean = total / count
         self._merge(mean, (squares / count - mean.square()).clamp(min=0), count)
 
     def _merge(self, mean: Tensor, var: Tensor, count: int) -> None:
         total = self.count + count
-        share = count / total                                             # of the new in the whole
+        share = count / total                                 # of the new data in all
         delta = mean - self.mean
         self.var += share * (var - self.var) + share * (1 - share) * delta.square()
         self.mean += share * delta
@@ -53,8 +57,8 @@ class Normaliser(nn.Module):
         return ((x.float() - mean) * scale).clamp(-self.clip, self.clip)
 
     def numpy_view(self) -> Callable[[np.ndarray], np.ndarray]:
-        """`forward` on arrays, `[..., *shape]`, for acting, the same to the last bit. Its statistics stay those of
-        now: after `update`, take a new one."""
+        """`forward` on arrays, `[..., *shape]`, for acting, the same to the last bit. It keeps the
+        statistics of now: after `update`, take a new one."""
         mean, scale = (s.cpu().numpy().copy() for s in self._mean_scale())
         clip = self.clip
 
@@ -68,9 +72,11 @@ class Normaliser(nn.Module):
 
 
 class ReturnScaler(nn.Module):
-    """Divides rewards by the running deviation of the discounted return; subtracts nothing: that would change the task.
+    """Divides rewards by the running deviation of the discounted return. It subtracts nothing: a
+    shift would change the task.
 
-    The return so far of each environment, sum_l gamma^l r_{t-l} over its episode, is carried from rollout to rollout.
+    The return so far of each environment, sum_l gamma^l r_{t-l} over its episode, is carried from
+    rollout to rollout.
     """
 
     def __init__(self, num_envs: int, gamma: float, clip: float = 10.0):
@@ -81,11 +87,15 @@ class ReturnScaler(nn.Module):
 
     @torch.no_grad()
     def update_and_scale(self, rewards: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
-        """Add a rollout `[N, T]` to the statistics; its rewards scaled by them and clipped, float32 `[N, T]`."""
+        """Add a rollout `[N, T]` to the statistics; returns its rewards scaled by them and clipped,
+        float32 `[N, T]`."""
         goes_on = self.gamma * (~(terminated.bool() | truncated.bool())).double()
-        inflow = torch.cat([rewards[:, :1] + self.returns[:, None], rewards[:, 1:].double()], 1)
-        before = goes_on.roll(1, 1)                         # what step t keeps of the return before it; at 0 not used
-        so_far = linear_recursion(inflow.flip(1), before.flip(1)).flip(1)     # flipped, it runs forward in time
-        self.returns.copy_(goes_on[:, -1] * so_far[:, -1])  # discounted already: the next step only adds its reward
+        first = rewards[:, :1] + self.returns[:, None]
+        inflow = torch.cat([first, rewards[:, 1:].double()], 1)
+        before = goes_on.roll(1, 1)                           # decay of the return before step t
+        # Flipped, the recursion runs forward in time.
+        so_far = linear_recursion(inflow.flip(1), before.flip(1)).flip(1)
+        self.returns.copy_(goes_on[:, -1] * so_far[:, -1])    # discounted: the next reward is added
         self.stats.update(so_far)
-        return (rewards * (self.stats.var + 1e-8).rsqrt()).clamp(-self.clip, self.clip).float()
+        scaled = rewards * (self.stats.var + 1e-8).rsqrt()
+        return scaled.clamp(-self.clip, self.clip).float()

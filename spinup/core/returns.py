@@ -1,7 +1,8 @@
 """Returns and advantages over `[B, T]` rewards: B environments or responses, T steps.
 
-`terminated` and `truncated` are bool or 0/1. A step where `mask` is 0 does not count and may hold anything: what comes
-after it is carried through to what came before, and its own result is 0.
+`terminated` and `truncated` are bool or 0/1. A step where `mask` is 0 does not count and may hold
+anything: the recursion is carried through it from the steps after to those before, and its own
+result is 0.
 """
 import torch
 from torch import Tensor
@@ -10,10 +11,10 @@ from spinup.core.masked import select
 
 
 def linear_recursion(b: Tensor, a: Tensor) -> Tensor:
-    """x_t = b_t + a_t x_{t+1} with x_T = 0, for `[B, T]` coefficients, in log2(T) passes instead of T.
+    """x_t = b_t + a_t x_{t+1} with x_T = 0, for `[B, T]` coefficients, in log2(T) passes, not T.
 
-    After the pass with step k, x_t holds the first 2 k terms of its sum and a_t the product that leads to the next
-    (Hillis & Steele 1986). `a` loses the k entries at its end that reach beyond T.
+    After the pass with step k, x_t holds the first 2 k terms of its sum, and a_t the product that
+    leads to the next (Hillis & Steele 1986). `a` loses the last k entries, which reach beyond T.
     """
     x, a, k = b.clone(), a[:, :-1], 1
     while k < x.shape[1]:
@@ -23,37 +24,42 @@ def linear_recursion(b: Tensor, a: Tensor) -> Tensor:
     return x
 
 
-def discounted(rewards: Tensor, terminated: Tensor, truncated: Tensor, *, gamma: float, bootstrap: Tensor | None = None,
-               mask: Tensor | None = None) -> Tensor:
-    """Reward-to-go sum_l gamma^l r_{t+l}, `[B, T]`, to the end of the episode or as far as the row reaches.
+def discounted(rewards: Tensor, terminated: Tensor, truncated: Tensor, *, gamma: float,
+               bootstrap: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    """Reward-to-go sum_l gamma^l r_{t+l}, `[B, T]`, to the end of the episode or of the row.
 
-    bootstrap: `[B, T]`, the value of what each step led to, as `next_values` of `gae`. It stands for the rewards not
-    seen: at a truncation, and at the last step that counts where no episode ended. Without it they are taken as 0.
+    bootstrap: `[B, T]`, the value of what each step led to, as `next_values` of `gae`. It stands
+        for the rewards not seen: at a truncation, and at the last step that counts where no episode
+        ended. Without it they are taken as 0.
     """
     over = terminated.bool()
     cut = truncated.bool() & ~over
     decay = gamma * (~(over | cut)).to(rewards.dtype)
     if bootstrap is not None:
         counts = torch.ones_like(over) if mask is None else mask > 0
-        last = counts.flip(1).cumsum(1).flip(1) == 1          # also true of masked steps before it, which go below
+        last = counts.flip(1).cumsum(1).flip(1) == 1          # and masked steps before, which drop
         rewards = rewards + gamma * torch.where(cut | last & ~over, bootstrap, 0.0)
-    return select(linear_recursion(select(rewards, mask), select(decay, mask, 1.0)), mask)
+    sums = linear_recursion(select(rewards, mask), select(decay, mask, 1.0))
+    return select(sums, mask)
 
 
-def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor, truncated: Tensor,
-        *, gamma: float, lam: float | Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Generalized advantage estimation (Schulman et al. 2016, eq. 16), and the value targets it implies; all `[B, T]`.
+def gae(rewards: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor,
+        truncated: Tensor, *, gamma: float, lam: float | Tensor,
+        mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Generalized advantage estimation (Schulman et al. 2016, eq. 16), and the value targets it
+    implies; all `[B, T]`.
 
     ::
 
         delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
         A_t     = delta_t + gamma lam (1 - terminated_t)(1 - truncated_t) A_{t+1}
 
-    next_values[:, t] is the value of what step t really led to. At a truncation that is the last observation of the old
-    episode, not the first of the new one: only the clock ran out, the future was still worth something. In a response
-    with tool output it is the value of the next step that counts. Where terminated it is not looked at.
+    next_values[:, t] is the value of what step t really led to. At a truncation that is the last
+    observation of the old episode, not the first of the new one: only the clock ran out, the future
+    was still worth something. In a response with tool output it is the value of the next step that
+    counts. Where terminated it is ignored.
 
-    lam: a number, or [B, 1] when it depends on the row (VAPO's length-adaptive lambda).
+    lam: a number, or `[B, 1]` where it depends on the row (VAPO's length-adaptive lambda).
     """
     over = terminated.bool()
     deltas = rewards + gamma * torch.where(over, 0.0, next_values) - values

@@ -48,7 +48,7 @@ class Rollout:
         """Value of what each step led to, `[N, T]`, for `values` `[N, T]` of what it began in.
 
         value_of: from observations `[B, *shape]`, as in `obs`, to their values `[B]`; of a policy
-            with a memory from (observations, memory `[B, H]` after the step that led to them).
+        with a memory from (observations, memory `[B, H]` after the step that led to them).
         memory: `[N, T, H]`, after each step.
         """
         def judged(obs: Tensor, copy: Tensor | slice, step: Tensor | int) -> Tensor:
@@ -63,7 +63,7 @@ class Rollout:
         return next_values
 
     def next_obs(self) -> Tensor:
-        """What each step led to, `[N, T, *shape]`: final observations where an episode ended."""
+        """Next observations, `[N, T, *shape]`: final ones where an episode ended."""
         next_obs = self.obs[:, 1:].clone()
         next_obs[self.copy, self.step] = self.final_obs
         return next_obs

@@ -26,6 +26,7 @@ class Game:
 
     num_actions: int
     shape: tuple[int, ...]
+    shown_by: tuple[str, ...] = ("arena",)               # the commands that show a policy in it
 
     def __init__(self, num_games: int, seed: int = 0):
         self.num_games, self.mover = num_games, np.zeros(num_games, np.int64)
@@ -108,7 +109,7 @@ class Duels(VectorEnv):
         self.reply: Reply = random_move
         self.draw: Callable[[int], np.ndarray] = partial(np.zeros, dtype=np.int64)
         self.rate: Callable[[np.ndarray, np.ndarray], None] | None = None
-        self.opening = 0
+        self.opening, self.shown_by = 0, self.game.shown_by
 
     def _reset(self) -> np.ndarray:
         self.seat, self.opponent = np.arange(self.num_envs) % 2, self.draw(self.num_envs)

@@ -35,6 +35,7 @@ class VectorEnv:
         finished_costs: total cost of each episode that the last call of `take_finished` returned, in the same order; 0
             where the environment reports no costs.
         frames: successive frames that an image shows along its first axis, the newest last; 1: it shows one moment.
+        shown_by: the commands that show a policy in it.
         can_save: whether `state_dict` holds all that the future depends on.
         why_not_saved: where it does not, the reason.
         trial_episodes, trial_steps: of a trial, after which the environment draws new tasks for all copies; None where
@@ -46,6 +47,7 @@ class VectorEnv:
     observation_space: Space
     action_space: Space
     can_save = True
+    shown_by: tuple[str, ...] = ("watch",)
     why_not_saved = ""
     frames = 1
     trial_episodes: int | None = None

@@ -1,1 +1,1 @@
-"""Exercises: what a student is given, and checks that name the mistake."""
+"""Exercises: the files that students get, and the checks that name a mistake."""

@@ -1,4 +1,4 @@
-"""`spinup exercise`: begin, check, be helped, see how far one is."""
+"""The command `spinup exercise`: begin an exercise, check it, get hints, see the progress."""
 import json
 import shlex
 import sys
@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError, nearest
-from spinup.exercises.source import CONTENT, Entry, entries, find
+from spinup.exercises.source import Entry, entries, find, read
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
 from spinup.parser import Parser
+from spinup.runs.files import write_whole
 
 HELP = """\
 usage: spinup exercise COMMAND ...
@@ -53,7 +54,7 @@ class Say:
 
 
 def current(workspace: Workspace, word: str) -> Entry:
-    """The exercise that is meant: named, or begun last, or the first that is not passed."""
+    """The exercise that a command is about: the one named, or begun last, or passed last, or else the first."""
     if word:
         return find(word)
     begun = [e for e in entries() if "begun" in workspace.of(e) and "passed" not in workspace.of(e)]
@@ -64,7 +65,7 @@ def current(workspace: Workspace, word: str) -> Entry:
 
 
 def upcoming(workspace: Workspace) -> Entry | None:
-    """The first that is not passed."""
+    """The first exercise that is not passed; None if all are."""
     return next((e for e in entries() if "passed" not in workspace.of(e)), None)
 
 
@@ -75,7 +76,7 @@ def init(argv: list[str]) -> int:
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory} is a file; choose another name")
     workspace = Workspace.create(args.directory)
-    (args.directory / "AGENTS.md").write_bytes((CONTENT / "AGENTS.md").read_bytes())
+    write_whole(args.directory / "AGENTS.md", read("AGENTS.md").encode())
     say(f"{len(entries())} exercises wait for you. Begin with:")
     say(f"  cd {shlex.quote(str(args.directory))} && spinup exercise start", "bold")
     say.data(directory=str(workspace.folder), exercises=len(entries()))
@@ -84,13 +85,13 @@ def init(argv: list[str]) -> int:
 
 def list_(argv: list[str]) -> int:
     args, say = parsed(Parser("spinup exercise list", "All exercises."), argv)
-    workspace = Workspace.here()
+    workspace = Workspace.around()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "id", "exercise", "kind", "minutes", "difficulty", "hints"):
         table.add_column(column, justify="right" if column in ("minutes", "hints") else "left")
     rows = []
     for entry in entries():
-        known, about = workspace.of(entry), entry.about
+        known, about = workspace.of(entry) if workspace else {}, entry.about
         mark = "passed" if "passed" in known else "begun" if "begun" in known else ""
         table.add_row(Text(mark, "green" if mark == "passed" else "yellow"), entry.id, entry.title, about["kind"],
                       "{}-{}".format(*about["minutes"]), f"{about['difficulty']} of 5", str(known.get("hints", "")))
@@ -145,7 +146,9 @@ def check_(argv: list[str]) -> int:
 
 
 def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
-    """Check, say it, keep it. Learning tells, but does not stand in the way. UserError where the file is not there yet.
+    """Check a file, print and record the verdict. Training, with `full`, does not decide whether it is passed.
+
+    UserError where the file does not exist yet.
     """
     file = workspace.file(entry)
     if not file.exists():
@@ -204,7 +207,7 @@ def watch(argv: list[str]) -> int:
 
 
 def pause() -> None:
-    """Waits until it is time to look again."""
+    """Wait before the next look at a file."""
     time.sleep(LOOKS)
 
 
@@ -232,7 +235,7 @@ def solution(argv: list[str]) -> int:
             raise UserError(f"you have not passed {entry.id} yet; `spinup exercise hint {entry.id}` helps, and "
                             f"`spinup exercise solution {entry.id} --reveal` shows it anyway")
         workspace.note(entry, revealed=stamp())
-    text = (CONTENT / "solutions" / f"{entry.name}.py").read_text(encoding="utf-8")
+    text = entry.solution
     if not args.json:
         from rich.syntax import Syntax
         say.console.print(Syntax(text, "python", background_color="default") if say.console.is_terminal else text,
@@ -270,13 +273,13 @@ def progress(argv: list[str]) -> int:
 
 
 def with_id(parser: Parser) -> Parser:
-    """The same parser, with an exercise to name."""
+    """Add the argument that names an exercise."""
     parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one begun last]")
     return parser
 
 
 def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
-    """What was given, and how to answer it. UserError for an unknown flag."""
+    """Parse the arguments; return them and a printer. UserError for an unknown flag."""
     parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead")
     args = parser.parse(argv)
     return args, Say(args.json)

@@ -1,4 +1,4 @@
-"""What a check says of a student's file: first without running it, then from a process of its own."""
+"""Checks of a student's file: first without running it, then in a process of its own."""
 import ast
 import json
 import os
@@ -9,6 +9,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from spinup.errors import UserError
 from spinup.exercises.source import Entry, lines, signatures, todo
@@ -33,12 +34,12 @@ class Verdict:
     printed: str = ""
 
     def as_dict(self) -> dict:
-        """All of it as plain data, for JSON."""
+        """The verdict as plain data, for JSON."""
         return asdict(self)
 
 
 def python_of(file: Path) -> tuple[str, list[str]]:
-    """The Python of a file or notebook, and how its lines are called. UserError where it cannot be read."""
+    """The Python code of a file or notebook, and a name for each line. UserError where it cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix != ".ipynb":
@@ -60,7 +61,7 @@ def python_of(file: Path) -> tuple[str, list[str]]:
 
 
 def plain(cell: list[str]) -> list[str]:
-    """The lines of a cell; those that only a notebook understands, and on which Python stops, are comments."""
+    """The lines of a cell, with magics and shell commands, which are no Python, made comments."""
     while True:
         try:
             ast.parse("\n".join(cell))
@@ -73,7 +74,7 @@ def plain(cell: list[str]) -> list[str]:
 
 
 def static(entry: Entry, text: str) -> Verdict:
-    """Without running it: whether it is Python, has the functions with their arguments, and nothing is left to do."""
+    """Check without running: it is valid Python, has each function with its arguments, and no reminder is left."""
     try:
         found, where = signatures(text), lines(text)
         left = todo(text)
@@ -92,7 +93,7 @@ def static(entry: Entry, text: str) -> Verdict:
 
 
 def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> Verdict:
-    """A student's file, at these levels beyond the static one."""
+    """Check a student's file: the static level, then these."""
     start = time.perf_counter()
     text, names = python_of(file)
     verdict = static(entry, text)
@@ -107,30 +108,8 @@ def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> 
 
 
 def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: Verdict) -> Verdict:
-    """Run it in a process of its own, which cannot take the caller along."""
-    seconds = sum(SECONDS[level] for level in levels)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
-        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
-        copy.write_text(text, encoding="utf-8")
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
-             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
-            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
-        ended = "it ended its process (exit code {}) before the check was done"
-        try:
-            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
-                     "never ends? If not, other work keeps this machine busy: check again later")
-        except BaseException:
-            child.kill()
-            raise
-        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
-        said = [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")]
-        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
-        verdict.printed = printed.read().decode(errors="replace").strip()
+    """Check it at these levels in a process of its own, and add what was found to the verdict."""
+    said, verdict.printed, ended = answers_of(entry, file, text, levels)
     for what in said:
         if "level" in what:
             verdict.level = what["level"]
@@ -141,5 +120,36 @@ def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: V
         passed = [level for level in levels if level in verdict.seconds]
         verdict.level = levels[min(len(passed), len(levels) - 1)]
         verdict.line = last.get("line") or lines(text).get(last.get("function", ""), 0)
-        verdict.message = last.get("message") or ended.format(child.returncode)
+        verdict.message = last.get("message") or ended
     return verdict
+
+
+def answers_of(entry: Entry, file: Path, text: str, levels: tuple[str, ...]) -> tuple[list[dict[str, Any]], str, str]:
+    """Run a process that checks the file, and which cannot take the caller along.
+
+    Returns the answers of `spinup.exercises.child`, the end of what the file printed, and how the process ended where
+    it did not finish its answers.
+    """
+    seconds = sum(SECONDS[level] for level in levels)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
+        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
+        copy.write_text(text, encoding="utf-8")
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
+             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
+            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+        try:
+            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
+            ended = f"it ended its process (exit code {child.returncode}) before the check was done"
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
+                     "never ends? If not, other work keeps this machine busy: check again later")
+        except BaseException:
+            child.kill()
+            raise
+        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
+        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
+        end = printed.read().decode(errors="replace").strip()
+    return [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")], end, ended

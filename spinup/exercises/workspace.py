@@ -1,4 +1,4 @@
-"""A student's folder: files that were begun, and in `.spinup/state.json` what has been passed, whole or as before."""
+"""A student's folder: the files that were begun, and the progress in `.spinup/state.json`, written atomically."""
 import json
 import shutil
 import time
@@ -13,7 +13,7 @@ STATE = Path(".spinup") / "state.json"
 
 
 class Workspace:
-    """A folder, and what is kept of each exercise: hints seen, tries of a check, when it was begun, passed, revealed.
+    """A folder, and the state of each exercise: hints seen, checks tried, times of its begin, pass and reveal.
 
     UserError where its state cannot be read.
     """
@@ -23,7 +23,7 @@ class Workspace:
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
-        """A new one, or that which is there. UserError where it cannot be made."""
+        """Open the workspace of a folder, made if it is not there. UserError where it cannot be made."""
         if not (folder / STATE).exists():
             try:
                 (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
@@ -33,33 +33,38 @@ class Workspace:
         return cls(folder)
 
     @classmethod
+    def around(cls) -> "Workspace | None":
+        """The one in which the command is typed, or a folder above it; None where there is none."""
+        here = next((folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / STATE).exists()), None)
+        return cls(here) if here else None
+
+    @classmethod
     def here(cls) -> "Workspace":
-        """That in which the command is typed; UserError where there is none."""
-        for folder in (Path.cwd(), *Path.cwd().parents):
-            if (folder / STATE).exists():
-                return cls(folder)
+        """The one in which the command is typed; UserError where there is none."""
+        if found := cls.around():
+            return found
         raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
 
     def of(self, entry: Entry) -> dict[str, Any]:
-        """What is known of an exercise: hints seen, when begun and passed."""
+        """The state of an exercise: hints seen, times at which it was begun and passed; empty at first."""
         return self.state.get(entry.id, {})
 
     def note(self, entry: Entry, **what: Any) -> None:
-        """Keep this of an exercise."""
+        """Add to the state of an exercise, and write it."""
         self.state = read(self.folder / STATE)                            # another command may have written
         self.state.setdefault(entry.id, {}).update(what)
         write_json(self.folder / STATE, {"exercises": self.state})
 
     def file(self, entry: Entry) -> Path:
-        """The student's file or notebook, whichever was written last; where there is neither, the file to be."""
+        """The student's file or notebook, whichever was saved last; if neither exists, the path of the file."""
         there = [p for p in (self.folder / f"{entry.name}.py", self.folder / f"{entry.name}.ipynb") if p.exists()]
         return max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py")
 
     def begin(self, entry: Entry, notebook: bool = False) -> Path:
-        """The file to work on, which is written where it is not there yet."""
+        """The file to work on, written if it does not exist."""
         path = self.folder / f"{entry.name}.{'ipynb' if notebook else 'py'}"
         if not path.exists():
-            write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+            write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
         symptom = Path("symptoms") / f"{entry.name}.png"                  # of a bug hunt: what was seen
         if (CONTENT / symptom).exists():
@@ -68,19 +73,19 @@ class Workspace:
         return path
 
     def reset(self, entry: Entry) -> tuple[Path, Path | None]:
-        """The file as it was given, and where the one that was there is now."""
+        """Restore the given file; return its path and that of the backup, None if there was no file."""
         path, kept = self.file(entry), None
         if path.exists():
             number = 1
             while (kept := path.with_name(f"{path.name}.{number}.bak")).exists():
                 number += 1
             shutil.copy2(path, kept)
-        write_whole(path, (CONTENT / "student" / path.name).read_bytes())
+        write_whole(path, entry.given(path.suffix).encode())
         return path, kept
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """What the state file says. UserError where it is damaged."""
+    """The contents of the state file. UserError where it is damaged."""
     try:
         found = json.loads(path.read_text())["exercises"]
         if isinstance(found, dict) and all(isinstance(known, dict) for known in found.values()):

@@ -7,12 +7,13 @@ import math
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from spinup.errors import UserError, nearest
+from spinup.registry import Algorithm, own_name
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,23 @@ Widths = tuple[Count, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
+INTERNAL = {"internal": True}            # metadata of a field that is no setting: no flag, not in config.json
+Row = dict[str, float | int]
+
+
 @dataclass(kw_only=True)
 class RunConfig:
-    """What every run has. UserError, on creation, for a value of the wrong type or out of its range."""
+    """Settings of every run. UserError, on creation, for a value of the wrong type or out of its range.
+
+    Attributes:
+        FAMILY: the family of its algorithms, a key of `spinup.registry.FAMILIES`.
+        SUBJECT: the field that names what is trained on.
+        algorithm: the name of the algorithm, or of the variant, as `config.json` has it; made from the class's module.
+        on_row: from Python, a function that is called with each row of `progress.csv`.
+    """
+
+    FAMILY: ClassVar[str] = ""
+    SUBJECT: ClassVar[str] = "env"
 
     seed: Seed = 1                       # decides every random number; the same seed and machine give the same run
     total_steps: Count = 100_000         # steps of the whole run
@@ -61,11 +76,25 @@ class RunConfig:
     tensorboard: bool = True             # write TensorBoard events beside progress.csv
     wandb: bool = False                  # send the same rows to Weights & Biases, where it is installed
     quiet: bool = False                  # print nothing while training
+    algorithm: str = field(default="", metadata=INTERNAL)
+    on_row: Callable[[Row], None] | None = field(default=None, metadata=INTERNAL)
 
     def __post_init__(self):
-        hints = get_type_hints(type(self), include_extras=True)
-        for field in fields(self):
-            setattr(self, field.name, checked(field.name, hints[field.name], getattr(self, field.name)))
+        for name, hint in types_of(type(self)).items():
+            setattr(self, name, checked(name, hint, getattr(self, name)))
+        self.algorithm = self.algorithm or own_name(type(self).__module__, self.FAMILY)
+        if self.on_row is not None and not callable(self.on_row):
+            raise UserError(f"on_row must be a function of a row, not {self.on_row!r}")
+
+    @classmethod
+    def full_subject(cls, value: Any) -> Any:
+        """The full name of what is trained on, where `value` is a short one."""
+        return value
+
+    @classmethod
+    def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
+        """Names that a preset for `value` may have, the most particular first."""
+        return [value] if isinstance(value, str) else []
 
 
 @dataclass(kw_only=True)
@@ -76,12 +105,19 @@ class BaseConfig(RunConfig):
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
     num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
     env_workers: Natural = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
+    init: str = ""                       # the folder of a run whose policy to begin with; its network must be the same
     test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
+    @classmethod
+    def full_subject(cls, value: Any) -> Any:
+        """CartPole is CartPole-v1. UserError, with the nearest id, for one that does not exist."""
+        from spinup.envs.make import find_id  # not above: `spinup plot` need not wait for Gymnasium
+        return find_id(value) if isinstance(value, str) else value
+
     @property
     def env_settings(self) -> dict[str, Any]:
-        """What `spinup.envs.make` is told beside the id."""
+        """Settings that `spinup.envs.make` takes beside the id."""
         return {}
 
 
@@ -214,8 +250,19 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def comments(config: type[BaseConfig]) -> dict[str, str]:
-    """The comment of each field, from the source."""
+def settings_of(config: type[RunConfig] | RunConfig) -> list[str]:
+    """Names of the settings of a Config; fields that are none, such as `on_row`, are left out."""
+    return [f.name for f in fields(config) if not f.metadata.get("internal")]
+
+
+def types_of(config: type[RunConfig]) -> dict[str, Any]:
+    """The type of each setting, with its range."""
+    hints = get_type_hints(config, include_extras=True)
+    return {name: hints[name] for name in settings_of(config)}
+
+
+def comments(config: type[RunConfig]) -> dict[str, str]:
+    """The comment of each setting, from the source."""
     found = {}
     for cls in reversed(config.__mro__[:-1]):
         for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M):
@@ -223,8 +270,7 @@ def comments(config: type[BaseConfig]) -> dict[str, str]:
     return found
 
 
-
-def read_toml(path: Path, config: type[BaseConfig]) -> dict[str, Any]:
+def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
     """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
     try:
         data = tomllib.loads(path.read_text())
@@ -236,8 +282,7 @@ def read_toml(path: Path, config: type[BaseConfig]) -> dict[str, Any]:
         if "-" in name and (same := name.replace("-", "_")) in data:
             raise UserError(f"{path} has {name} and {same}, which are one setting; leave one out")
     data = {k.replace("-", "_"): v for k, v in data.items()}
-    known = [f.name for f in fields(config)]
-    check_names(data, known, f"{path}: there is no setting")
+    check_names(data, [*settings_of(config), *algorithm.about.get("renamed", {})], f"{path}: there is no setting")
     return data
 
 

@@ -1,5 +1,6 @@
 """What a run shows while it works: a live table on a terminal, plain lines in a pipe."""
 import math
+import re
 import sys
 
 from rich.console import Console, Group
@@ -23,6 +24,11 @@ def duration(seconds: float) -> str:
     if s < 60:
         return f"{s} s"
     return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
+
+
+def quoted(folder: str) -> str:
+    """A folder as it is typed in a shell: in quotes if there is a space in it."""
+    return f'"{folder}"' if re.search(r"\s", folder) else folder
 
 
 def number(x: float) -> str:

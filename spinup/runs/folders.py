@@ -5,21 +5,22 @@ import platform
 import re
 import subprocess
 from collections.abc import Set
-from dataclasses import fields
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from spinup.errors import UserError
-from spinup.runs.config import RunConfig, check_names
+from spinup.registry import Algorithm
+from spinup.runs.config import RunConfig, check_names, settings_of, types_of
 from spinup.runs.files import read_json
-from spinup.runs.policy import describe
+from spinup.runs.presets import up_to_date
 
 # Settings that say where and how to train, not what: a run may go on with others.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
-       "workers", "env_workers", "save_replay"}
+       "workers", "save_replay", "env_workers"}
 LONGEST = 200           # bytes of a name: file systems take 255, and a run's seed and parts of files are added
 
 
@@ -44,6 +45,15 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
     taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
     leaf = f"{stem}_{max(taken, default=0) + 1}"
     return root / leaf / f"{leaf}_s{config.seed}"
+
+
+def describe(directory: Path) -> str:
+    """How a folder is written in advice: relative to where the user stands, if it is below."""
+    path = Path(directory)
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def read_result(directory: Path) -> dict[str, Any]:
@@ -89,7 +99,7 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError):                   # a list may hold anything
             return {"callable": source_name(value)}
         return value
-    return {field.name: plain(getattr(config, field.name)) for field in fields(config)}
+    return {name: plain(getattr(config, name)) for name in settings_of(config)}
 
 
 def versions() -> dict[str, str]:
@@ -115,11 +125,32 @@ def git_revision() -> str | None:
         return None
 
 
-def config_from_json(config_type: type[RunConfig], data: dict[str, Any]) -> RunConfig:
-    """The settings of an earlier run. What was a Python function is only named, and cannot be made."""
-    known = [f.name for f in fields(config_type)]
-    check_names(data, known, "config.json holds a setting that this version does not have,")
-    return config_type(**{k: f"python function {v['callable']}" if isinstance(v, dict) else v for k, v in data.items()})
+@dataclass(frozen=True)
+class Absent:
+    """A Python function that a run was given as a setting, and of which its config.json knows only the name."""
+
+    setting: str
+    name: str
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        raise UserError(f"the {self.setting} of this run was the Python function {self.name}, which only Python has; "
+                        "give it again, from Python")
+
+
+def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
+    """The settings of an earlier run. A Python function among them is only named (`Absent`, or as text).
+
+    UserError for a setting that this version does not have.
+    """
+    config, settings = algorithm.load().Config, {}
+    data = up_to_date(algorithm, data, say=False)
+    check_names(data, settings_of(config), "config.json holds a setting that this version does not have,")
+    for name, value in data.items():
+        if isinstance(value, dict):
+            text = str in get_args(types_of(config)[name])
+            value = f"python function {value['callable']}" if text else Absent(name, value["callable"])
+        settings[name] = value
+    return config(**settings, algorithm=algorithm.name)
 
 
 def read_run(directory: Path) -> dict[str, Any]:
@@ -142,6 +173,14 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
         both_python = isinstance(was, dict) and isinstance(given.get(name), dict)
         if name in given and name not in but and given[name] != was and not both_python:
             raise UserError(f"{describe(directory)} is a run with {name} {was}, not {given[name]}; {advice}")
+
+
+def check_longer(directory: Path, config: RunConfig) -> None:
+    """UserError where a run to be resumed with another `total_steps` has more steps behind it."""
+    begun, done = read_run(directory)["config"].get("total_steps"), read_result(directory).get("steps", 0)
+    if config.total_steps != begun and config.total_steps < done:
+        raise UserError(f"{describe(directory)} has {done:,} steps behind it already, more than --total-steps "
+                        f"{config.total_steps}; choose more")
 
 
 def find_run(directory: Path) -> Path:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
-
-Row = dict[str, float | int]
+from spinup.runs.config import Row
 
 
 class Log:

@@ -9,6 +9,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
+from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.folders import find_run
 
 
 class Policy:
@@ -55,10 +58,17 @@ class Policy:
         return dist.to_env(act)
 
 
-def describe(directory: Path) -> str:
-    """How a folder is written in advice: relative to where the user stands, if it is below."""
-    path = Path(directory)
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+def initial(policy: nn.Module, run: str) -> nn.Module:
+    """The policy with the weights that the one of another run has, in place; without a run, as it is.
+
+    UserError where there is no such run, or its policy has another network.
+    """
+    if run:
+        folder = find_run(Path(run))
+        try:
+            policy.load_state_dict(load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"])
+        except (RuntimeError, KeyError) as error:
+            raise UserError(f"--init {run}: the policy of that run has another network "
+                            f"({str(error).splitlines()[-1].strip()}); choose a run of the same algorithm, environment "
+                            "and layers") from None
+    return policy

@@ -1,6 +1,6 @@
 """A training on environments: their episodes are its rows, and their state is in its checkpoint."""
+import math
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,55 +10,28 @@ from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
-from spinup.envs.games import Duels
 from spinup.envs.make import env_name, make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
-from spinup.envs.worlds.boards import Board
 from spinup.errors import UserError
-from spinup.machine import cores
+from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
+from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
-from spinup.runs.policy import Policy, describe
+from spinup.runs.policy import Policy, initial
 from spinup.runs.replay import ReplayFiles, statement
-from spinup.runs.training import Training, find_device
-from spinup.view.evaluate import evaluate
+from spinup.runs.result import Result
+from spinup.runs.training import Training
 
 WIDE = 128              # from this width of a hidden layer on, a second thread pays
 
 
 def make_env(cfg: BaseConfig) -> VectorEnv:
     """The environments that a training is given, by its settings. UserError where these do not go together."""
-    if cfg.env_workers and getattr(cfg, "workers", 1) > 1:
-        raise UserError("--workers and --env-workers both start processes; leave out --env-workers")
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
                         "environment, in place of the object")
     return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
-
-
-@dataclass
-class Result:
-    """What a training returns.
-
-    Attributes:
-        policy: `policy.act(obs)` answers an observation.
-        progress: the columns of `progress.csv`.
-        directory: the run's folder.
-        status: "finished" or "interrupted".
-        returns: undiscounted returns of the last 100 training episodes.
-    """
-
-    policy: Policy
-    progress: dict[str, list[float]]
-    directory: Path
-    status: str
-    returns: list[float]
-
-    def __repr__(self) -> str:
-        mean = f"{np.mean(self.returns):.1f}" if self.returns else "none yet"
-        return (f"Result({self.status}, return of the last {len(self.returns)} episodes {mean}, "
-                f"{describe(self.directory)})")
 
 
 class Run(Training):
@@ -67,20 +40,27 @@ class Run(Training):
     whole_episodes: each update plays episodes from seeded starts to their ends, so that nothing of `env` outlasts it.
     """
 
-    def __init__(self, algorithm: str, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None, *,
+    def __init__(self, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None, *,
                  whole_episodes: bool = False):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
-        super().__init__(algorithm, config, env_name(config.env), find_device(config.device, images),
+        super().__init__(config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.told, self.whole_episodes = env, False, whole_episodes
         if not isinstance(config.env, str):                               # which a command cannot make again
             self.next_words = ("plot",)
-        elif isinstance(env, Duels):                                      # who has no picture may have a board
-            self.next_words = ("plot", *["play"] * isinstance(env.game, Board), "arena", "eval", "resume")
+        else:
+            self.next_words = ("plot", *env.shown_by, "eval", "resume")
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
         self.replay: Replay | None = None
+
+    def place(self, policy: nn.Module) -> nn.Module:
+        """The policy on the run's device; with `--init`, with the weights that the other run's policy has.
+
+        UserError where these do not fit.
+        """
+        return initial(policy.to(self.device), self.config.init if not self.resumed else "")
 
     def keep(self, **parts: Any) -> None:
         """A part called `replay` is kept in files of its own; only its counters are in the checkpoint."""
@@ -96,7 +76,9 @@ class Run(Training):
         """End the run, and give the user the policy."""
         self.finish()
         progress = read_progress(self.directory) if self.rows else {}
-        return Result(self._policy(module), progress, self.directory, self.status, list(self.recent))
+        quality = progress[self.measure][-1] if progress else math.nan
+        return Result(self._policy(module), progress, self.directory, self.status, quality, self.measure,
+                      list(self.recent))
 
     def _policy(self, module: nn.Module) -> Policy:
         return Policy(module, self.env.observation_space, self.env.action_space, self.config.seed,
@@ -125,9 +107,9 @@ class Run(Training):
         """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
         if not self.config.test_episodes:
             return {}
-        found = evaluate(self._policy(self.parts["policy"]), self.config.env, episodes=self.config.test_episodes,
-                         seed=self.config.seed)
-        return {"test_return": found.mean}
+        returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
+                                   seed=self.config.seed)
+        return {"test_return": float(np.mean(returns))}
 
     def outcome(self) -> dict[str, Any]:
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}

@@ -1,6 +1,5 @@
 """Everything around a training: folder, seeds, rows, checkpoints, resume, Ctrl-C. An algorithm keeps only itself."""
 import math
-import re
 import signal
 import threading
 import time
@@ -16,34 +15,25 @@ from torch import Tensor
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import NonFiniteError, UserError, WorkerError
+from spinup.machine import find_compiler
+from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
-from spinup.runs.config import RunConfig
-from spinup.runs.display import Display, duration
+from spinup.runs.config import Row, RunConfig
+from spinup.runs.display import Display, duration, quoted
 from spinup.runs.files import write_json
-from spinup.runs.folders import (
-    HOW,
-    check_same,
-    check_writable,
-    config_to_json,
-    find_run,
-    free_directory,
-    git_revision,
-    versions,
-)
+from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
+from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
-from spinup.runs.policy import describe
-from spinup.view.doctor import find_compiler
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
 
-class Training:
+class Training(Hooks):
     """One training, as a context: entry makes the folder, exit restores all that was changed in the process.
 
-    What it trains on, `Run` adds for environments and `llm.run.Run` for tasks of language: the methods at the end.
+    `Run` adds what concerns environments, and `llm.run.Run` what concerns tasks of language: the methods of `Hooks`.
 
     Args:
-        algorithm: its name.
         config: its settings, already checked.
         subject: what is trained on, as folders and messages name it.
         device: where.
@@ -54,14 +44,10 @@ class Training:
     to resume a run that was begun with another algorithm or other settings.
     """
 
-    next_words = ("plot", "watch", "eval", "resume")      # the commands that a finished run recommends
-    decimals = 0                        # of steps a second
-    epochs = 200                        # rows of progress.csv in a run
-    measure = "return_mean_100"         # the column of progress.csv that tells how good the policy is
-
-    def __init__(self, algorithm: str, config: RunConfig, subject: str, device: torch.device, threads: int,
+    def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
-        self.algorithm, self.config, self.subject, self.resumed = algorithm, config, subject, resume is not None
+        self.algorithm, self.config, self.subject = config.algorithm, config, subject
+        self.resumed = resume is not None
         self.device, self.threads = device, config.threads or threads
         check_wandb(config.wandb)
         self.compile = compile
@@ -73,25 +59,27 @@ class Training:
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
         self.earlier_seconds = 0.0                                        # of training before this process
-        self.status, self.told = "running", False
+        self.status, self.told, self.longer = "running", False, False
         self.state = None
         if resume is not None:
             self.directory = find_run(Path(resume))
-            check_same(self.directory, algorithm, config, HOW, "give the same settings again, or leave out resume")
+            advice = "give the same settings again, or leave out resume"
+            check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
+            check_longer(self.directory, config)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
-                if self.state["algorithm"] != algorithm:
+                if self.state["algorithm"] != self.algorithm:
                     where = describe(self.directory)
-                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of {algorithm}; "
-                                    f"type: spinup resume {where}")
+                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
+                                    f"{self.algorithm}; type: spinup resume {where}")
         else:
-            self.directory = free_directory(algorithm, subject, config)
+            self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
-            **self.describe_subject(), "versions": versions(), "git": git_revision()}
+            **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
         self._make_directory()
         self.lock = FileLock(self.directory / ".lock", timeout=0)         # given back when the process ends, however
         try:
@@ -101,6 +89,8 @@ class Training:
                             "it") from None
         if not self.resumed:
             write_json(self.directory / "config.json", description)
+        else:
+            self._note_total_steps()
         position = self.state["files"] if self.state else None
         try:
             self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
@@ -119,6 +109,14 @@ class Training:
         self.started = time.perf_counter()
         return self
 
+    def _note_total_steps(self) -> None:
+        """Write the total of steps into config.json where a resumed run has another one than it was begun with."""
+        begun = folders.read_run(self.directory)
+        self.longer = begun["config"].get("total_steps") != self.config.total_steps
+        if self.longer:
+            begun["config"]["total_steps"] = self.config.total_steps
+            write_json(self.directory / "config.json", begun)
+
     def _make_directory(self) -> None:
         while True:
             try:
@@ -128,7 +126,7 @@ class Training:
                     raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
                                     "--log-dir or --exp-name") from None
                 # Another run took the number just now.
-                self.directory = free_directory(self.algorithm, self.subject, self.config)
+                self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         torch.set_num_threads(self.threads_before)
@@ -173,7 +171,9 @@ class Training:
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         self.announce()
-        self.stopped, self.under_way = bool(self.state and self.state["stopped"]), True
+        self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
+        if self.steps < self.end and not self.stopped:
+            (self.directory / "result.json").unlink(missing_ok=True)      # of an end that is not the end now
         first = self._gradient_steps()
         while self.steps < self.end and not self.interrupted and not self.stopped:
             began = time.perf_counter()
@@ -256,17 +256,29 @@ class Training:
         self._write_result()
         seconds = self.seconds                                            # of training, without the drawing
         if self.status == "finished":
-            from spinup.view.plots import draw_curve
+            from spinup.runs.curve import draw_curve
             draw_curve(self.directory)
-        if not self.config.quiet:
-            self._farewell(seconds)
+        self.display.close()
+        folder = describe(self.directory)
+        if self.status == "finished":
+            rate = f"{self.steps / seconds:,.{self.decimals}f} a second"
+            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {rate}; {self.summary()}; "
+                             f"curve: {folder}/curve.png")
+            self.display.say("\n".join(f"  spinup {word} {quoted(folder)}" for word in self.next_words))
+        else:
+            how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
+                f"call the same with resume={folder!r}")
+            self.display.say(f"interrupted after {self.steps:,} steps{' and saved' if self.steps else ''}; to go on, "
+                             f"{how}")
 
     def _write_row(self) -> None:
         self.rows += 1
-        row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
+        row: Row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
                "wall_seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1)}
         self.log_file.write(row)
         self.display.row(row, self.end)
+        if self.config.on_row is not None:
+            self.config.on_row(dict(row))
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
@@ -278,74 +290,3 @@ class Training:
             raise KeyboardInterrupt
         self.interrupted = True
 
-    def _farewell(self, seconds: float) -> None:
-        folder = describe(self.directory)
-        quoted = f'"{folder}"' if re.search(r"\s", folder) else folder
-        self.display.close()
-        if self.status == "finished":
-            rate = f"{self.steps / seconds:,.{self.decimals}f} a second"
-            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {rate}; {self.summary()}; "
-                             f"curve: {folder}/curve.png")
-            self.display.say("\n".join(f"  spinup {word} {quoted}" for word in self.next_words))
-        else:
-            how = f"type:\n  spinup resume {quoted}" if "resume" in self.next_words else (
-                f"call the same with resume={folder!r}")
-            saved = " and saved" if self.steps else ""
-            self.display.say(f"interrupted after {self.steps:,} steps{saved}; to go on, {how}")
-
-    # What depends on what is trained on.
-
-    def describe_subject(self) -> dict[str, Any]:
-        """What `config.json` says of it beside the settings."""
-        return {}
-
-    def announce(self) -> None:
-        """Say, before the first update, what the user should know."""
-
-    def after_update(self) -> None:
-        """Take what happened during an update."""
-
-    def row(self) -> dict[str, float]:
-        """The first numbers of a row, `measure` among them."""
-        raise NotImplementedError
-
-    def outcome(self) -> dict[str, Any]:
-        """What `result.json` says of the end, `measure` among it."""
-        raise NotImplementedError
-
-    def summary(self) -> str:
-        """The end in a few words."""
-        raise NotImplementedError
-
-    def save_subject(self) -> Any:
-        """What a checkpoint must hold of it."""
-
-    def load_subject(self, state: Any) -> None:
-        """Give that back."""
-
-    def recover(self, state: Any) -> str:
-        """Give back, once a run is resumed, what is kept outside of the checkpoint; what cannot be had back, as the end
-        of a sentence."""
-        return ""
-
-    def after_save(self) -> None:
-        """A checkpoint was written: what only the one before needed may go."""
-
-    def close_subject(self) -> None:
-        """Let it go."""
-
-
-def find_device(name: str, gpu_helps: bool) -> torch.device:
-    """The device that `name` means here; auto is a GPU where one helps and exists. UserError where there is none."""
-    if name == "auto":
-        return torch.device("cuda" if gpu_helps and torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UserError(f"--device must be auto, cpu, cuda, cuda:1 or mps, not {name!r}") from None
-    there = {"cpu": True, "cuda": torch.cuda.is_available() and (device.index or 0) < torch.cuda.device_count(),
-             "mps": torch.backends.mps.is_available()}.get(device.type, False)
-    if not there:
-        raise UserError(f"there is no device {name!r} here (torch sees {torch.cuda.device_count()} CUDA devices); type "
-                        "--device cpu")
-    return device

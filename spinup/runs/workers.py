@@ -20,6 +20,7 @@ from spinup.errors import UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.folders import find_run
+from spinup.runs.policy import initial
 
 JOIN_SECONDS = 120      # to import and join in
 WAIT_SECONDS = 1800     # for the others' part of an update, after which one of them is taken to be stuck
@@ -117,6 +118,7 @@ class Follower:
     def __init__(self, cfg: RunConfig, resume: str | Path | None = None):
         self.device, self.steps, self.steps_each, self.update = torch.device("cpu"), 0, 1, 0
         torch.manual_seed(cfg.seed)
+        self.init = cfg.init if resume is None else ""
         path = find_run(Path(resume)) / "checkpoint.pt" if resume is not None else None
         self.state = load_checkpoint(path) if path and path.exists() else None
 
@@ -126,6 +128,10 @@ class Follower:
 
     def __exit__(self, kind: type | None, *_: Any) -> bool:
         return kind is WorkerError              # the first process has ended, or will say which one is missing
+
+    def place(self, policy: Any) -> Any:
+        """The policy, as `Run.place` gives it to the first process."""
+        return initial(policy, self.init)
 
     def keep(self, **parts: Any) -> None:
         """What `updates` brings up to date before it begins."""

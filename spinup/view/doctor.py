@@ -1,7 +1,6 @@
 """What works on this machine, in a few seconds."""
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spinup.errors import UserError
+from spinup.machine import find_compiler
 
 Line = tuple[str, str, str]                             # what, state, particulars
 # missing: something optional; problem: training will not work.
@@ -160,12 +160,6 @@ def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
         failures.append(f"{way}: {words}" if way else words)
     advice = "; on Debian and Ubuntu type: apt install libegl1" if sys.platform.startswith("linux") else ""
     return [*lines, ("MuJoCo draws", "missing", f"no pictures or GIFs of MuJoCo ({'; '.join(failures)}){advice}")]
-
-
-def find_compiler() -> str | None:
-    """The C++ compiler that torch would use on this machine, or None."""
-    names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
-    return next((path for name in names if name and (path := shutil.which(name))), None)
 
 
 def compiler() -> Line:

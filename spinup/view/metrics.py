@@ -1,4 +1,8 @@
-"""What the columns of `progress.csv` mean, of all algorithms: `spinup metrics` prints it."""
+"""What the columns of `progress.csv` mean: `spinup metrics` prints it.
+
+Columns of one algorithm alone are described in the TOML file beside it, those of one environment beside that.
+"""
+from spinup import registry
 
 METRICS = {
     # Every run.
@@ -26,13 +30,6 @@ METRICS = {
     "value_loss": "half the squared error of the value function",
     "explained_variance": "share of the variance of the returns that the value function knows; 1 all, 0 as a constant",
     "epochs": "passes over the batch in the last update; fewer than --epochs where --target-kl ended it",
-    # Self-play.
-    "rating": "Elo rating of the learner, from its games against its past selves; who began with it had 1200",
-    "versions": "past selves in the pool",
-    # Curiosity.
-    "bonus": "mean surprise of the steps of the last batch, before it is scaled",
-    "bonus_loss": "what the networks that are surprised last minimised",
-    "bonus_value_loss": "half the squared error of the value function of bonuses",
     # Values of actions, learned from a replay.
     "q": "mean value of the actions in the last batch: beside the returns it tells of overestimation",
     "error": "mean absolute difference between a value and its target",
@@ -41,12 +38,6 @@ METRICS = {
     "q_grad_norm": "length of the gradient of the critics",
     "pi_loss": "what the actor minimises: minus the value of its actions; in SAC plus the price of certainty",
     "pi_grad_norm": "length of the gradient of the actor, in SAC of the temperature too",
-    "alpha": "temperature: what a nat of entropy is worth in rewards",
-    # Noise in the weights.
-    "return_std": "deviation of the returns of the last update's shakes: none, and nothing is learned from them",
-    "sigma": "deviation of the noise on the weights",
-    "distance": "how far that noise moved the actions of the last batch",
-    "weight_norm": "length of all weights: beside --sigma it tells how much a shake changes",
     # Language models.
     "reward": "mean reward of the responses of the last updates, as the method was given them",
     "reward_std": "their deviation",
@@ -77,3 +68,12 @@ METRICS = {
     "evaluation_seconds": "time spent on held-out problems",
     "tokens_per_second": "tokens of responses per second of all that",
 }
+
+
+def meanings() -> dict[str, str]:
+    """The meaning of each column, by name."""
+    found = dict(METRICS)
+    for family in registry.FAMILIES:
+        for algorithm in {**registry.algorithms(family), **registry.installed(family)}.values():
+            found |= algorithm.about.get("metrics", {})
+    return found

@@ -1,95 +1,23 @@
-"""Learning curves as pictures: of one run when it ends, and of many, averaged over seeds."""
+"""Learning curves of many runs, averaged over seeds."""
 import csv
-import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from spinup.errors import UserError, nearest
-from spinup.runs.display import short
+from spinup.runs.curve import COLOURS, LINES, STYLE, Curves, figure, finish, line, read_curves, render
 from spinup.runs.files import write_whole
-from spinup.runs.folders import read_run
-from spinup.runs.log import read_progress
 from spinup.view.statistics import ENOUGH, bootstrap_interval, interval
 
 if TYPE_CHECKING:                                            # it takes 0.3 s: imported where a picture is drawn
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 POINTS = 200            # of a mean curve; as many as a run has rows
-MANY = 6                # curves beyond which the legend stands outside
-# Okabe and Ito's colours, which colour-blind people tell apart; yellow last, because it is faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-LINES = ("-", "--", ":", "-.")
-STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10,
-         "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#999999",
-         "axes.labelcolor": "#444444", "xtick.color": "#444444", "ytick.color": "#444444",
-         "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e8e8e8", "lines.solid_capstyle": "round",
-         "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
-         "axes.formatter.useoffset": False, "savefig.dpi": 150,
-         "svg.hashsalt": "spinup"}                           # the same curves give the same file
-TRUTH = "held_out_gold"                                      # where the rewards are a model's, which learned them
 LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # where `short` would be too short
           "return_mean": "mean return of an epoch's episodes"}
-# What `curve.png` shows, by measure, or by the truth where that is known too: the label of its axis, and the columns on
-# it, each in the look of its place.
-SHOWN = {
-    "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
-                                                "return_mean_100": "mean of the last 100 episodes"}),
-    "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
-                                                 "held_out_accuracy": "solved of the held-out problems"}),
-    "held_out_reward": ("mean reward", {"reward": "in training", "held_out_reward": "on held-out problems"}),
-    TRUTH: ("mean reward", {"reward": "learned, in training", "held_out_reward": "learned, on held-out problems",
-                            TRUTH: "true, on held-out problems"}),
-    "pair_accuracy": ("share of pairs ranked rightly", {"train_accuracy": "pairs learned from",
-                                                        "pair_accuracy": "held-out pairs"})}
-LOOKS = ({"color": COLOURS[0], "alpha": 0.35, "linewidth": 1}, {"color": COLOURS[0], "linewidth": 2},
-         {"color": COLOURS[1], "linewidth": 2})
-
-
-@dataclass
-class Curves:
-    """A run as its files tell it."""
-
-    directory: Path
-    algorithm: str
-    env: str                                                 # or a task
-    seed: int
-    progress: dict[str, list[float]]
-    measure: str                                             # the column that tells how good the policy is
-
-    @property
-    def unit(self) -> str:
-        """What a step is."""
-        return "updates" if self.algorithm.startswith("llm ") else "environment steps"
-
-    def label(self, column: str) -> str:
-        """What a column is, in words; a reward that was learned is never called like one that is true."""
-        return "learned " * (TRUTH in self.progress and column in ("reward", "held_out_reward")) + short(column)
-
-    def xy(self, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
-        """Two columns, `[rows]` each, without the rows where one is not finite: those in which no episode ended."""
-        xs, ys = (np.array(self.progress.get(name, []), float) for name in (x, y))
-        if len(xs) != len(ys):                               # a run without that column
-            return np.empty(0), np.empty(0)
-        finite = np.isfinite(xs) & np.isfinite(ys)
-        return xs[finite], ys[finite]
-
-
-def read_curves(directory: Path) -> Curves:
-    """The run in `directory`. UserError where it is not one."""
-    data, progress = read_run(directory), read_progress(directory)
-    subject = data["config"].get("env") or data["config"].get("task")
-    if subject is None or "seed" not in data["config"]:
-        raise UserError(f"{directory}/config.json lacks {'env' if subject is None else 'seed'}; restore it")
-    if not isinstance(subject, str):                                      # a Python function or object is only named
-        subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
-    older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
-    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older))
 
 
 def find_curves(directories: Sequence[Path]) -> list[Curves]:
@@ -141,24 +69,6 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
     return {key: (np.array(sorted(points))[:, 0], np.array(sorted(points))[:, 1]) for key, points in found.items()}
 
 
-def draw_curve(directory: Path) -> Path:
-    """Draw how well a run did, in training and in its measure, into its `curve.png`, and return the path of that."""
-    from matplotlib import rc_context
-    run, path = read_curves(Path(directory)), Path(directory) / "curve.png"
-    other = short(run.measure), {"reward": "mean reward in training", run.measure: short(run.measure)}
-    ylabel, columns = SHOWN.get(TRUTH if TRUTH in run.progress else run.measure, other)
-    with rc_context(STYLE):
-        figure, (axes,) = _figure()
-        for (column, label), look in zip(columns.items(), LOOKS, strict=False):
-            xs, ys = run.xy("steps", column)
-            if len(xs):                                      # imitation, for one, earns no reward in training
-                _line(axes, xs, ys, label=label, **look)
-        axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel=ylabel)
-        _finish(axes, run.unit, empty=not axes.lines)
-        write_whole(path, render(figure, "png"))
-    return path
-
-
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
          group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
          beside: Path | None = None, out: Path | None = None) -> list[Path]:
@@ -198,29 +108,29 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
     with rc_context(STYLE):
-        figure, all_axes = _figure(len(panels), max(len(groups) for groups in panels.values()))
+        picture, all_axes = figure(len(panels), max(len(groups) for groups in panels.values()))
         for axes, ((env, words), groups) in zip(all_axes, panels.items(), strict=True):
             banded = False
             for i, (label, members) in enumerate(groups.items()):
                 place = labels.index(label) if group == "algorithm" else i        # an algorithm looks alike everywhere
-                line, colour = divmod(place, len(COLOURS))
-                look = {"color": COLOURS[colour], "linestyle": LINES[line % len(LINES)]}
+                dash, colour = divmod(place, len(COLOURS))
+                look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
                 found = (m.xy(column, value or m.measure) for m in members)
                 curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
                 banded |= _draw_group(axes, curves, label, look)
                 for (where, algorithm, source), (xs, ys) in published.items():
                     if curves and where == env and algorithm == members[0].algorithm:
                         reached = xs <= max(x[-1] for x, _ in curves)
-                        _line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)),
+                        line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)),
                               linewidth=1.2, label=f"{algorithm}: {source}")
             name = LABELS.get(value or members[0].measure, words) + (f", over {smooth} rows" if smooth > 1 else "")
             axes.set(title=env, ylabel=name)
-            _finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
+            finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
                     title="bands: 95 % interval, n runs" if banded else None)
         paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
             for path in paths:
-                write_whole(path, render(figure, path.suffix[1:]))
+                write_whole(path, render(picture, path.suffix[1:]))
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror.lower()}); choose another --out") from None
     return paths
@@ -253,21 +163,17 @@ def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label
     start, end = max(xs[0] for xs, _ in curves), min(xs[-1] for xs, _ in curves)
     if len(curves) < ENOUGH or start >= end:
         for i, (xs, ys) in enumerate(curves):
-            _line(axes, xs, ys, **look, linewidth=1.2, alpha=0.85, label=None if i else label)
+            line(axes, xs, ys, **look, linewidth=1.2, alpha=0.85, label=None if i else label)
         return False
     grid = np.linspace(start, end, POINTS)
     on_grid = np.stack([np.interp(grid, xs, ys) for xs, ys in curves])     # [n, POINTS]
     axes.fill_between(grid, *bootstrap_interval(on_grid, resamples=2_000), color=look["color"], alpha=0.18, linewidth=0)
-    _line(axes, grid, on_grid.mean(0), **look, linewidth=2, label=label)
+    line(axes, grid, on_grid.mean(0), **look, linewidth=2, label=label)
     for xs, ys in curves:
         if xs[-1] > end:
             rest = xs > end
-            _line(axes, np.r_[end, xs[rest]], np.r_[np.interp(end, xs, ys), ys[rest]], **look, linewidth=0.8, alpha=0.5)
+            line(axes, np.r_[end, xs[rest]], np.r_[np.interp(end, xs, ys), ys[rest]], **look, linewidth=0.8, alpha=0.5)
     return True
-
-
-def _line(axes: "Axes", xs: np.ndarray, ys: np.ndarray, **look: Any) -> None:
-    axes.plot(xs, ys, marker="." if len(xs) == 1 else "", **look)          # a line of one point would not be seen
 
 
 def _smoothed(ys: np.ndarray, rows: int) -> np.ndarray:
@@ -281,36 +187,3 @@ def _time_unit(runs: list[Curves]) -> tuple[int, str]:
     longest = max(run.progress["wall_seconds"][-1] for run in runs)
     seconds, unit = (3600, "h") if longest >= 7200 else (60, "min") if longest >= 120 else (1, "s")
     return seconds, f"wall time ({unit})"
-
-
-def _figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
-    """A figure of its own, not pyplot's, which would look for a screen; wider where legends stand outside."""
-    from matplotlib.figure import Figure
-    columns = 2 if panels == 4 else min(3, panels)
-    rows = -(-panels // columns)
-    width, height = (7.2, 4.2) if panels == 1 else (5.0, 3.8)              # inches
-    figure = Figure(((width + 2.4 * (curves > MANY)) * columns, height * rows), layout="constrained")
-    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(panels)]
-
-
-def _finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> None:
-    """The horizontal axis and the legend, or a word where there is nothing to see."""
-    from matplotlib.ticker import EngFormatter
-    axes.set_xlabel(xlabel)
-    axes.margins(x=0.02)
-    axes.set_xlim(left=0)
-    if xlabel in ("environment steps", "updates"):
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))               # 100k, 1M
-    outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
-    if empty:
-        axes.text(0.5, 0.5, "no numbers yet", transform=axes.transAxes, ha="center", color="#666666")
-    else:
-        many = len(axes.get_legend_handles_labels()[1]) > MANY
-        axes.legend(title=title, alignment="left", **(outside if many else {"loc": "best"}))
-
-
-def render(figure: "Figure", kind: str) -> bytes:
-    """A figure as the bytes of a file of that kind, the same for the same figure."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    return buffer.getvalue()

@@ -19,9 +19,9 @@ from spinup.envs.memory import Memory
 from spinup.envs.single import Single
 from spinup.errors import UserError
 from spinup.runs.display import number
+from spinup.runs.episodes import UNSEEN, check_ends, check_fits, settings_in
 from spinup.runs.files import write_whole
 from spinup.runs.policy import Policy
-from spinup.view.evaluate import UNSEEN, check_ends, check_fits, settings_in
 
 GIF_WIDTH = 400         # pixels; wider frames are scaled down
 GIF_FRAMES = 350        # the film stops here, the episodes go on: 14 s or more, and some 5 MB of MuJoCo

@@ -144,7 +144,6 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             return step
 
         with monkeypatch.context() as patch:
-            patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)           # half of the time
             patch.setattr(algorithm, "make_policy", made)
             patch.setattr(algorithm, "deepcopy", copied)
             patch.setattr(algorithm, "make_replay", stored)

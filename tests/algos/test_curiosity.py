@@ -12,6 +12,12 @@ from spinup.algos import curiosity
 from spinup.algos.curiosity import Config, Surprise
 from spinup.core.fast.adam import FlatAdam
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)},
+    "tasks": {"discrete": {}},
+    "scores": "clipped_surrogate"}
+
 KINDS = ("rnd", "inverse", "random", "pixels")
 SETTINGS = {"num_envs": 4, "rollout_steps": 16, "minibatches": 2, "hidden": (8,), "feature_hidden": (8,),
             "feature_size": 4, "quiet": True, "threads": 1, "tensorboard": False}
@@ -147,9 +153,8 @@ def test_with_no_weight_rewards_change_nothing(tmp_path):
 # Turned red by: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
 @pytest.mark.parametrize("kind", ["rnd", "inverse"])
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, killed, cli, curve, tmp_path):
-
-    words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000, "--num-envs", 4,
-             "--rollout-steps", 16, "--bonus", kind, "--checkpoint-steps", 832, "--epochs", 1, "--minibatches", 1]
+    words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 9600, "--num-envs", 4,
+             "--rollout-steps", 8, "--bonus", kind, "--checkpoint-steps", 416, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 2, kind)

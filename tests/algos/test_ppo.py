@@ -15,6 +15,13 @@ from spinup.core.masked import aggregate
 from spinup.core.networks import ActorCritic
 from spinup.errors import UserError
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 32, "lr": 0.003},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {}},
+    "scores": "clipped_surrogate",
+    "cartpole": 475}
+
 CLIP, NAN = (0.2, 0.2), float("nan")
 DISTRIBUTIONS = {"discrete": Categorical((4,)), "multidiscrete": Categorical((3, 2)),
                  "box": DiagGaussian([-1, 0], [1, 4])}

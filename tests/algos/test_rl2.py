@@ -12,6 +12,14 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
+        "minibatches": 2},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box": {}},
+    "scores": "clipped_surrogate",
+    "remembers": True}
+
 SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size": 8, "quiet": True, "threads": 1,
             "tensorboard": False}
 
@@ -136,8 +144,7 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
 
 # Turned red by: memory that is not part of a checkpoint.
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
-
-    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 20_000, "--num-envs", 4, "--rollout-steps",
+    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 9600, "--num-envs", 4, "--rollout-steps",
              8, "--episodes", 2, "--checkpoint-steps", 800, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")

@@ -13,6 +13,13 @@ from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"num_envs": 16, "total_steps": 16384, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
+        (32,)},
+    "tasks": {"game": {}},
+    "scores": "clipped_surrogate"}
+
 
 def player_of(board, moves, hidden, kernel=0, channels=1):
     return Player(Dict(observation=Box(0, 1, board), action_mask=MultiBinary(moves)), kernel, channels, hidden)

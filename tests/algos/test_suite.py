@@ -1,9 +1,8 @@
-"""What every algorithm must do. A new one joins by an entry in LEARNS, and in ACTS if it scores what its actor did."""
+"""What every algorithm must do. A new one joins by its files alone: the registry finds it; SUITE is in its test."""
+import ast
 import math
-from dataclasses import fields
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import gymnasium
 import numpy as np
@@ -16,47 +15,39 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.envs.games import Game
 from spinup.envs.make import find_id
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Range, comments
+from spinup.registry import algorithms
+from spinup.runs.config import BaseConfig, Range, comments, settings_of, types_of
 from spinup.runs.policy import Policy
-from spinup.runs.presets import choose_preset, read_presets
+from spinup.runs.presets import choose_preset
 from spinup.runs.run import Result
 from spinup.view.evaluate import evaluate
-from spinup.view.metrics import METRICS
+from spinup.view.metrics import meanings
 
-# The tasks below that an algorithm serves, and the settings with which it learns each in a second or two.
+# Settings with which the tasks below are learned in a second or two; an algorithm's own are in its test file.
 QUICK, IMAGES = {"num_envs": 8, "gamma": 0.5, "total_steps": 8192}, {"total_steps": 1024, "lr": 1e-3, "threads": 1}
-FAR = {"normalise_obs": True, "log_std": -1.5}
-VPG = {**QUICK, "rollout_steps": 16, "lr": 0.01, "anneal": True}
-PPO = {**QUICK, "rollout_steps": 32, "lr": 0.003}
-REPLAY = {**QUICK, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "total_steps": 6144, "lr": 3e-3,
-          "update_every": 8, "update_ratio": 0.25, "threads": 1}
-ES = {"num_envs": 8, "pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 90_000}
-DQN = {**REPLAY, "target_every": 50, "explore": 0.5}
-SHAKEN = {**REPLAY, "tau": 0.02, "noise": "parameters", "explore": 0.5, "adapt_every": 8, "adapt": 1.05}
-CURIOUS = {**QUICK, "rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)}
-RECURRENT = {**QUICK, "rollout_steps": 32, "lr": 0.01, "total_steps": 12_288, "entropy_coef": 0.0, "hidden_size": 32,
-             "minibatches": 2}
-LEARNS = {
-    "vpg": {"discrete": VPG, "multidiscrete": VPG, "box far": {**VPG, **FAR},
-            "image": {**VPG, **IMAGES, "rollout_steps": 8, "value_epochs": 1}},
-    "ppo": {"discrete": PPO, "multidiscrete": PPO, "box far": {**PPO, **FAR}, "image": {**PPO, **IMAGES}},
-    "dqn": {"discrete": DQN, "image": {**DQN, **IMAGES, "learning_starts": 128, "batch_size": 32, "target_every": 20}},
-    "ddpg": {"box": {**REPLAY, "tau": 0.02}},
-    "td3": {"box": {**REPLAY, "tau": 0.02}},
-    "sac": {"box": {**REPLAY, "tau": 0.02, "alpha": 0.1}},
-    "es": {"discrete": ES, "multidiscrete": ES, "box far": {**ES, "hidden": (8,), "normalise_obs": True}},
-    "param_noise": {"discrete": {**SHAKEN, "epsilon": 0.02}, "box": {**SHAKEN, "action_noise": 0.1}},
-    "curiosity": {"discrete": CURIOUS},
-    "rl2": {"discrete": RECURRENT, "multidiscrete": RECURRENT, "box": RECURRENT},
-    "self_play": {"game": {**PPO, "num_envs": 16, "lr": 0.005, "versions": 4, "hidden": (32,), "total_steps": 16_384}}}
-# The function of logp that each calls first in an update, and settings with which it calls it once for the whole batch.
-ONCE = {"epochs": 1, "minibatches": 1}
-ACTS = {"vpg": ("policy_gradient", {}), **dict.fromkeys(("ppo", "curiosity", "rl2", "self_play"),
-                                                        ("clipped_surrogate", ONCE))}
-ANNEALED = ("vpg", "ppo", "rl2", "self_play")        # those that draw, and whose step size can fall
-# What the deterministic policy must reach with the settings of its preset, of 500. Both reach 500 with seeds 1 and 2.
-CARTPOLE = {"vpg": 400, "ppo": 475}
-each = pytest.mark.parametrize("name", LEARNS)
+ONCE = {"epochs": 1, "minibatches": 1}                # settings with which a batch is scored once
+ALGORITHMS = {name: algorithm for name, algorithm in algorithms().items() if not algorithm.variant}
+
+
+def suite_of(name: str) -> dict[str, Any]:
+    """The literal SUITE of an algorithm's test file.
+
+    settings: those that learn the tasks here; `tasks`: what is served, with settings of each; `scores`: the function of
+    log-probabilities that an update calls first, where the actions drawn are scored; `cartpole`: what the deterministic
+    policy must reach there with its preset; `draws`, `remembers`: whether training draws actions, and whether the
+    policy sees more than the environment shows.
+    """
+    path = Path(__file__).with_name(f"test_{name}.py")
+    assert path.exists(), f"{name} has no test file {path.name}"
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SUITE":
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path.name} lacks SUITE, the settings with which this file trains {name}")
+
+
+SUITES = {name: suite_of(name) for name in ALGORITHMS}
+CARTPOLE = [name for name, suite in SUITES.items() if "cartpole" in suite]
+each = pytest.mark.parametrize("name", ALGORITHMS)
 
 
 class Tell(gymnasium.Env):
@@ -187,15 +178,26 @@ class TellGame(Game):
 
 TASKS = {"discrete": TellDiscrete, "multidiscrete": TellMultiDiscrete, "box": TellBox, "box far": TellBoxFar,
          "image": TellImage, "game": TellGame}
-SERVED = [(name, task) for name, tasks in LEARNS.items() for task in tasks]
+SERVED = [(name, task) for name, suite in SUITES.items() for task in suite["tasks"]]
 each_served = pytest.mark.parametrize("name, task", SERVED)
+
+
+def first_task(name: str) -> str:
+    return next(iter(SUITES[name]["tasks"]))
 
 
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
     """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
-    algorithm, task = import_module(f"spinup.algos.{name}"), task or next(iter(LEARNS[name]))
-    quick = {**LEARNS[name][task], "quiet": True, "tensorboard": False}
-    return algorithm.train(algorithm.Config(env=env or TASKS[task], log_dir=folder.as_posix(), **{**quick, **settings}))
+    algorithm, suite, task = ALGORITHMS[name].load(), SUITES[name], task or first_task(name)
+    own = {**suite["settings"], **(IMAGES if task == "image" else {}), **suite["tasks"][task]}
+    quick = {name: value for name, value in QUICK.items() if name in settings_of(algorithm.Config)}
+    chosen = {**quick, **own, "quiet": True, "tensorboard": False, **settings}
+    return algorithm.train(algorithm.Config(env=env or TASKS[task], log_dir=folder.as_posix(), **chosen))
+
+
+def can_anneal(name: str) -> bool:
+    """Whether its actions are drawn and scored, and its learning rate can fall."""
+    return "scores" in SUITES[name] and "anneal" in settings_of(ALGORITHMS[name].load().Config)
 
 
 def state(policy: Policy) -> torch.Tensor:
@@ -213,7 +215,7 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path
         return
     assert np.mean(result.returns[-20:]) > 6.5                            # drawing
     assert evaluate(spinup.load(result.directory), env, episodes=20).mean > 7.8
-    if name == "rl2":                                                     # it sees more than the environment shows
+    if SUITES[name].get("remembers"):
         return
     policy, game = spinup.load(result.directory), env()                   # and by hand, as a user does
     obs, total = game.reset(seed=3)[0], 0.0
@@ -226,7 +228,7 @@ def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path
 # Turned red by: a seed that does not reach the environments, the network, the draws or the shuffling.
 @each
 def test_the_seed_decides_everything(name, tmp_path):
-    runs, seeds, task = [], [], TASKS[next(iter(LEARNS[name]))]
+    runs, seeds, task = [], [], TASKS[first_task(name)]
 
     class NotedEnv(task):
         def reset(self, *, seed=None, options=None):
@@ -252,11 +254,10 @@ def test_the_seed_decides_everything(name, tmp_path):
 
 # Turned red by: a normaliser that is not used, not saved, or updated while watched; log_std not used; deterministic
 # actions where drawn ones were asked for.
-# (What es learns draws nothing: in training its weights were perturbed.)
-@pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED
-                                                                if s[1].startswith("box") and s[0] != "es"])
+@pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [
+    (name, task) for name, task in SERVED if task.startswith("box") and SUITES[name].get("draws", True)])
 def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
-    result, env = train(name, tmp_path, task, **({"anneal": True} if name in ANNEALED else {})), TASKS[task]
+    result, env = train(name, tmp_path, task, **({"anneal": True} if can_anneal(name) else {})), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
     found = evaluate(policy, env, episodes=300, deterministic=False)
@@ -271,12 +272,12 @@ def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_pat
 @each
 @pytest.mark.parametrize("task", TASKS)
 def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_path):
-    algorithm, kind = import_module(f"spinup.algos.{name}"), type(TASKS[task]().action_space).__name__
-    if kind in algorithm.ACTIONS:
+    kind = type(TASKS[task]().action_space).__name__
+    if kind in ALGORITHMS[name].about["actions"]:
         return
     with pytest.raises(UserError, match=f"^{name} cannot act in .* for {kind} actions: .*ppo") as error:
         getattr(spinup, name)(TASKS[task], log_dir=tmp_path.as_posix())
-    fitting = [n for n in LEARNS if kind in import_module(f"spinup.algos.{n}").ACTIONS]
+    fitting = [other for other, algorithm in ALGORITHMS.items() if kind in algorithm.about["actions"]]
     assert str(error.value).endswith(f"for {kind} actions: {', '.join(fitting)}") and not list(tmp_path.iterdir())
 
 
@@ -284,7 +285,7 @@ def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_pat
 @each
 def test_every_column_is_explained(name, tmp_path):
     result = train(name, tmp_path, test_episodes=1, total_steps=1024)
-    assert set(result.progress) <= set(METRICS) and "test_return" in result.progress
+    assert set(result.progress) <= set(meanings()) and "test_return" in result.progress
 
 
 # Turned red by: test episodes that change what is learned, or differ from what the final policy gets.
@@ -292,15 +293,16 @@ def test_every_column_is_explained(name, tmp_path):
 def test_test_episodes_only_look(name, tmp_path):
     with_, without = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
     assert torch.equal(state(with_.policy), state(without.policy)) and with_.returns == without.returns
-    env = TASKS[next(iter(LEARNS[name]))]
+    env = TASKS[first_task(name)]
     assert with_.progress["test_return"][-1] == evaluate(with_.policy, env, episodes=3, seed=1).mean
 
 
 # Turned red by: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
 # observations; a rollout stored as [T, N].
-@pytest.mark.parametrize("name, task", [(name, task) for name, task in SERVED if name in ACTS])
+@pytest.mark.parametrize("name, task", [(name, task) for name, task in SERVED if "scores" in SUITES[name]])
 def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
-    algorithm, (loss, once) = import_module(f"spinup.algos.{name}"), ACTS[name]
+    algorithm, loss = ALGORITHMS[name].load(), SUITES[name]["scores"]
+    once = {setting: n for setting, n in ONCE.items() if setting in settings_of(algorithm.Config)}
     drawn, scored = [], []
     for kind in Categorical, DiagGaussian:
         def sample(self, params, noise, original=kind.sample):
@@ -317,7 +319,7 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
         return original(logp, *rest)
 
     monkeypatch.setattr(algorithm, loss, per_step)
-    still = {"anneal": False} if name in ANNEALED else {}
+    still = {"anneal": False} if can_anneal(name) else {}
     train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **still, **once)
     assert len(scored) == 6
     for k, batch in enumerate(scored):
@@ -329,19 +331,19 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
 def test_cartpole_with_its_preset(name, tmp_path):
     result = getattr(spinup, name)("CartPole-v1", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False)
     assert result.progress["steps"][-1] <= 200_000
-    assert evaluate(result.policy, "CartPole-v1", episodes=100).mean >= CARTPOLE[name]
+    assert evaluate(result.policy, "CartPole-v1", episodes=100).mean >= SUITES[name]["cartpole"]
 
 
 # Turned red by: a misspelt setting or environment in a preset, a number out of its range.
 @each
 def test_presets_are_settings_of_environments_that_exist(name):
-    algorithm = import_module(f"spinup.algos.{name}")
-    presets = read_presets(algorithm)
-    assert {"CartPole-v1", "Pendulum-v1", "TicTacToe-v0"} & set(presets)
-    for env in presets:
+    algorithm = ALGORITHMS[name]
+    for env in algorithm.presets:
         chosen, settings = choose_preset(algorithm, env)
-        assert chosen == env and find_id(settings.get("env", env))
-        algorithm.Config(**{"env": env, **settings})
+        assert chosen == env and "total_steps" in settings and find_id(settings.get("env", env))
+        algorithm.load().Config(**{"env": env, **settings})
+    for variant in algorithm.variants.values():
+        algorithm.load().Config(**variant)
 
 
 def numbers(hint: Any, limits: tuple = ()) -> list[tuple]:
@@ -356,9 +358,9 @@ def numbers(hint: Any, limits: tuple = ()) -> list[tuple]:
 # Turned red by: a field without a comment, or with its name for one; a number without a range, or not held to it.
 @each
 def test_every_setting_says_its_reason_and_its_range(name):
-    config = import_module(f"spinup.algos.{name}").Config
-    hints, reasons = get_type_hints(config, include_extras=True), comments(config)
-    assert issubclass(config, BaseConfig) and set(hints) == set(reasons) == {f.name for f in fields(config)}
+    config = ALGORITHMS[name].load().Config
+    hints, reasons = types_of(config), comments(config)
+    assert issubclass(config, BaseConfig) and set(hints) == set(reasons) == {*settings_of(config)}
     for field, hint in hints.items():
         assert len(reasons[field].split()) >= 4 and reasons[field].lower() != field.replace("_", " ")
         for limits in numbers(hint):

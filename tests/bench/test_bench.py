@@ -9,12 +9,13 @@ import pytest
 import stable_baselines3
 import torch
 
-from spinup.bench import passes, peers
+from spinup.bench import passes, peers, process
 from spinup.bench import returns as returns_module
 from spinup.bench import speed as speed_module
 from spinup.bench.passes import networks_alone
 from spinup.bench.peers import Clock, make_env, make_model, run_sb3
-from spinup.bench.speed import TASKS, above_pace, counted_from, run_spinup, speed
+from spinup.bench.speed import above_pace, run_spinup, speed
+from spinup.bench.tasks import TASKS, counted_from
 from spinup.bench.time_to import WINDOW, stop_at, time_to
 from spinup.core.fast import linear
 from spinup.core.fast.adam import FlatAdam
@@ -97,10 +98,10 @@ def test_threads_reach_every_process_and_decide_the_goal(algo, env, threads, com
 @pytest.mark.parametrize("env, confined", [("PongNoFrameskip-v4", [{3, 5}]), ("HalfCheetah-v5", [])])
 def test_games_have_as_many_cores_as_threads(env, confined, monkeypatch, capsys):
     seen = []
-    monkeypatch.setattr(speed_module.os, "sched_getaffinity", lambda _: {7, 5, 3}, raising=False)
-    monkeypatch.setattr(speed_module.os, "sched_setaffinity", lambda _, cores: seen.append(set(cores)), raising=False)
-    monkeypatch.setattr(speed_module.sys, "argv", ["", "folder", "limit", json.dumps({"env": env, "threads": 2})])
-    speed_module.work({"limit": lambda folder, job: {"folder": folder, **job}})
+    monkeypatch.setattr(process.os, "sched_getaffinity", lambda _: {7, 5, 3}, raising=False)
+    monkeypatch.setattr(process.os, "sched_setaffinity", lambda _, cores: seen.append(set(cores)), raising=False)
+    monkeypatch.setattr(process.sys, "argv", ["", "folder", "limit", json.dumps({"env": env, "threads": 2})])
+    process.work({"limit": lambda folder, job: {"folder": folder, **job}})
     assert seen == confined and json.loads(capsys.readouterr().out)["folder"] == "folder"
 
 
@@ -259,7 +260,14 @@ def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, 
     assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
 
 
-def test_speed_end_to_end(tmp_path, capsys):
+def test_speed_end_to_end(tmp_path, monkeypatch, capsys, one_thread):
+    def child(module, name, job, environment, alone=speed_module.child):
+        """The environment alone in a process of its own, as all are; what imports more, in this one."""
+        if name == "limit":
+            return alone(module, name, job, environment=environment)
+        (tmp_path / name).mkdir()
+        return {"spinup": run_spinup, "sb3": run_sb3}[name](str(tmp_path / name), job)
+    monkeypatch.setattr(speed_module, "child", child)
     out = tmp_path / "speed.json"
     code = speed("ppo", "CartPole-v1", total_steps=2000, rounds=1, out=out)
     lines = capsys.readouterr().out.splitlines()
@@ -320,22 +328,38 @@ def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
     assert result["goal"] == 2.5 and not result["met"]
 
 
+# Turned red by: a traceback in the place of the sentence that `child` passes on.
+def test_a_users_error_in_a_process_ends_it_with_its_words(capsys):
+    def refuse():
+        raise UserError("dqn needs discrete actions;\nchoose sac")
+    with pytest.raises(SystemExit) as end:
+        process.answer(refuse)
+    assert end.value.code == 2 and capsys.readouterr().err == "spinup: dqn needs discrete actions; choose sac\n"
+
+
 def test_time_to_passes_on_what_the_command_line_says():
     with pytest.raises(UserError, match="there is no environment 'CartPool-v1'. Did you mean 'CartPole-v1'"):
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
-def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys):
+# Turned red by: a seed left out, an evaluation of other length, a goal that decides nothing, a run that is repeated.
+def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys, here):
+    preset = returns_module.configure
+    monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
+        *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: preset(
+        algorithm, {**given, "total_steps": 8192}))
+
     def goes(goal: float) -> tuple[int, dict]:
         monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
         code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], log_dir=tmp_path, out=tmp_path / "raw.json")
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    code, result = goes(475)
+    code, result = goes(9)                                                # after 9 steps falls who learns nothing
     assert code == 0 and result["met"] and len(result["E100"]["seeds"]) == 2
     raw = json.loads((tmp_path / "raw.json").read_text())
     assert [r["seed"] for r in raw["runs"]] == [1, 2]
-    assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) >= 190 for r in raw["runs"])
+    assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) == 8192 // 512 for r in raw["runs"])
     assert result["R100"]["mean"] == pytest.approx(sum(sum(r["training_returns"]) for r in raw["runs"]) / 200)
     progress = tmp_path / "bench_ppo_CartPole-v1" / "bench_ppo_CartPole-v1_s1" / "progress.csv"
     before = progress.stat().st_mtime_ns
@@ -344,7 +368,7 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
 
 
-def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
+def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here):
     """A run of SAC that is there is evaluated; far from learned, it misses what its preset promises."""
     from spinup.algos import sac
     name, small = "bench_sac_Pendulum-v1", {"total_steps": 250, "learning_starts": 200, "hidden": (8,)}
@@ -352,7 +376,9 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
                          quiet=True, tensorboard=False))
     with pytest.raises(UserError, match="a run with total_steps 250, not 20000; choose another --log-dir"):
         returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
-    monkeypatch.setattr(returns_module, "configure", lambda module, given: (module.Config(**given, **small), "none"))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: (
+        algorithm.load().Config(**given, **small), "none"))
+    monkeypatch.setattr(returns_module, "spinup", here)
     capsys.readouterr()
     assert returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path) == 1
     result = json.loads(capsys.readouterr().out.splitlines()[-1])

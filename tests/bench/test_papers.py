@@ -8,9 +8,9 @@ import pytest
 
 import spinup
 from spinup.arena.players import scripted
-from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, self_play
-from spinup.bench.papers.paper import Line, Paper, check_picture, in_turn, run, show
-from spinup.cli import PAPERS
+from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, paper, self_play
+from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, in_turn, run, show
+from spinup.bench.process import spinup as spinup_command
 from spinup.errors import UserError
 
 
@@ -102,12 +102,13 @@ def test_random_play_opens_no_door_and_sees_few_rooms():
 
 
 def test_every_paper_can_be_measured():
-    for name in PAPERS:
+    for name in find_papers():
         module = importlib.import_module(f"spinup.bench.papers.{name.replace('-', '_')}")
         assert module.SEEDS and callable(module.measure)
 
 
-def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path):
+def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path, monkeypatch, here):
+    monkeypatch.setattr(paper, "spinup", here)
     arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
     folder = run(*arguments, label="short")
     assert folder.name == "paper_es_short_CartPole-v1_s1"
@@ -117,6 +118,13 @@ def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path)
     (folder / "result.json").write_text(json.dumps({**result, "status": "interrupted"}))
     run(*arguments, label="short")
     assert json.loads((folder / "result.json").read_text())["status"] == "finished"
+
+
+# Turned red by: a command whose failure is not noticed, or whose words are lost.
+def test_a_command_runs_in_a_process_of_its_own_and_its_last_words_are_passed_on():
+    assert "spinup ALGORITHM" in spinup_command("--help")
+    with pytest.raises(UserError, match="`spinup algo` failed: .*Did you mean 'algos'"):
+        spinup_command("algo")
 
 
 def test_the_order_of_jobs_is_that_of_what_comes_back():

@@ -317,3 +317,13 @@ def test_a_policy_without_randomness_does_the_likeliest():
     act = level.mode(np.array([[0.5, 0.5], [3, -3]], np.float32))
     np.testing.assert_allclose(level.to_env(act), [[0.5, 7.5], [1, 0]])
     assert level.num_outputs == 2 and greedy.num_outputs == 3
+
+
+# Turned red by: `squash` without tanh; `to_env` that does not go through it: a replay would hold other actions than the
+# environment got.
+def test_a_squashed_action_is_what_the_environment_gets():
+    dist = SquashedGaussian([-1, 0], [1, 10])
+    u = np.float32([[-30, 0.3], [0, 2]])
+    assert np.abs(dist.squash(u)).max() <= 1 and dist.squash(u)[1, 0] == 0
+    np.testing.assert_allclose(dist.squash(u), np.tanh(u))
+    np.testing.assert_array_equal(dist.rescale(dist.squash(u)), dist.to_env(u))

@@ -3,22 +3,29 @@ import json
 
 import pytest
 
-from spinup.exercises.source import CONTENT, entries
+from spinup.exercises.build import notebook
+from spinup.exercises.source import entries
 from spinup.exercises.workspace import STATE
 
 FIRST, SECOND = entries()[:2]
 
 
 @pytest.fixture
-def work(cli, tmp_path, monkeypatch):
+def folder(cli, tmp_path, monkeypatch):
     """The folder of a student, in which the command line stands."""
     assert cli("exercise", "init", "work").code == 0
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
 
 
+@pytest.fixture
+def work(folder, in_this_process):
+    """The same, where checks need no process of their own."""
+    return folder
+
+
 def solve(work, entry):
-    (work / f"{entry.name}.py").write_bytes((CONTENT / "solutions" / f"{entry.name}.py").read_bytes())
+    (work / f"{entry.name}.py").write_text(entry.solution)
 
 
 def told(done):
@@ -28,7 +35,8 @@ def told(done):
 
 
 # Turned red by: an exercise that counts as passed because it was begun, a next one that is the same again.
-def test_from_the_first_line_to_the_second_exercise(work, cli):
+def test_from_the_first_line_to_the_second_exercise(folder, cli):
+    work = folder
     begun = cli("exercise", "start")
     assert begun.code == 0 and FIRST.title in begun.out and f"spinup exercise check {FIRST.id}" in begun.out
     assert (work / f"{FIRST.name}.py").read_text() == FIRST.text
@@ -85,7 +93,7 @@ def test_a_file_is_not_begun_over_ones_work(work, cli):
 def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
     cli("exercise", "start", FIRST.id)
     cli("exercise", "start", FIRST.id, "--notebook")
-    (work / f"{FIRST.name}.ipynb").write_bytes((CONTENT / "solutions" / f"{FIRST.name}.ipynb").read_bytes())
+    (work / f"{FIRST.name}.ipynb").write_text(notebook(FIRST.solution))
     assert cli("exercise", "check").code == 0
     (work / f"{FIRST.name}.py").write_text(FIRST.text)
     assert cli("exercise", "check").code == 1
@@ -93,9 +101,9 @@ def test_whichever_of_file_and_notebook_was_saved_last_is_checked(work, cli):
 
 # Turned red by: a state that is written before it is whole; a wrong file that changes what was passed.
 @pytest.mark.parametrize("text", ["def (", "exit()", "import os; os._exit(1)"])
-def test_a_wrong_file_harms_no_state(text, work, cli):
-    solve(work, FIRST)
-    cli("exercise", "check", FIRST.id)
+def test_a_wrong_file_harms_no_state(text, folder, cli):
+    work = folder
+    (work / STATE).write_text(json.dumps({"exercises": {FIRST.id: {"tries": 1, "passed": "2026-01-01 00:00:00"}}}))
     before = json.loads((work / STATE).read_text())["exercises"][FIRST.id]
     (work / f"{FIRST.name}.py").write_text(FIRST.text + text)
     assert cli("exercise", "check", FIRST.id).code == 1
@@ -141,9 +149,18 @@ def test_wrong_words_are_answered_with_what_to_type(words, said, work, cli):
 
 
 def test_outside_of_a_folder_of_exercises_one_is_told_how_to_make_it(cli):
-    done = cli("exercise", "list")
+    done = cli("exercise", "start")
     assert done.code == 2 and "spinup exercise init" in done.err
     assert "spinup exercise init DIR" in cli("exercise").out
+
+
+# Turned red by: a list that asks for a folder of work; a folder or a file that listing leaves behind.
+def test_exercises_are_listed_anywhere(cli, tree):
+    listed = cli("exercise", "list")
+    assert listed.code == 0 and all(entry.title in listed.out for entry in (FIRST, SECOND))
+    rows = told(cli("exercise", "list", "--json"))["exercises"]
+    assert [row["id"] for row in rows] == [entry.id for entry in entries()] and not any(row["state"] for row in rows)
+    assert tree() == []
 
 
 # Turned red by: a folder that cannot be made, and an error of the system's that nothing catches.

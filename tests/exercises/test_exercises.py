@@ -1,11 +1,12 @@
 """What an author promises: no exercise is solved as given, every solution passes, every known mistake is named."""
-import importlib.util
+import ast
+import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from spinup.exercises.build import notebook
 from spinup.exercises.checks import Wrong
 from spinup.exercises.source import CONTENT, Entry, entries, load, signatures
 from spinup.exercises.verdict import check, static
@@ -14,14 +15,17 @@ ENTRIES = entries()
 each = pytest.mark.parametrize("entry", ENTRIES, ids=[e.name for e in ENTRIES])
 
 
-def solved(entry):
-    return load(CONTENT / "solutions" / f"{entry.name}.py")
+def checked(entry, text, folder):
+    """The verdict on a student's file with this text."""
+    file = folder / f"{entry.name}.py"
+    file.write_text(text)
+    return check(entry, file)
 
 
 # Turned red by: an exercise that is solved as it is given; a bug hunt without its bug.
 @each
-def test_no_exercise_passes_as_it_is_given(entry):
-    verdict = check(entry, CONTENT / "student" / f"{entry.name}.py")
+def test_no_exercise_passes_as_it_is_given(entry, tmp_path, in_this_process):
+    verdict = checked(entry, entry.text, tmp_path)
     assert not verdict.passed
     if entry.about["kind"] == "bug hunt":
         assert verdict.level == "property"
@@ -30,16 +34,17 @@ def test_no_exercise_passes_as_it_is_given(entry):
 
 
 @each
-def test_every_solution_passes_in_time(entry):
-    verdict = check(entry, CONTENT / "solutions" / f"{entry.name}.py")
+def test_every_solution_passes_in_time(entry, tmp_path, in_this_process):
+    verdict = checked(entry, entry.solution, tmp_path)
     assert verdict.passed, verdict.message
     assert sum(verdict.seconds.values()) < 3
 
 
 # Turned red by: a mistake that the cases do not tell from the right answer or from another mistake.
 @each
-def test_every_mistake_is_told_by_its_own_name(entry):
-    exercise, right = entry.checks, solved(entry)
+def test_every_mistake_is_told_by_its_own_name(entry, tmp_path):
+    (tmp_path / f"{entry.name}.py").write_text(entry.solution)
+    exercise, right = entry.checks, load(tmp_path / f"{entry.name}.py")
     assert sum(len(function.mistakes) for function in exercise.functions) >= 3
     messages = [message for function in exercise.functions for message, _ in function.mistakes]
     assert len(set(messages)) == len(messages)
@@ -68,7 +73,7 @@ def test_every_mistake_is_told_by_its_own_name(entry):
     ("5_4_padding", "torch.where(mask, adv, 0.0)", "(torch.nan_to_num(adv) * mask)"),
     ("5_6_length_bias", "each.sum()", "each.nansum()")])
 def test_an_answer_that_is_right_by_luck_does_not_pass(name, line, instead, tmp_path):
-    text = (CONTENT / "solutions" / f"{name}.py").read_text()
+    text = Entry(name).solution
     assert text.count(line) == 1
     (tmp_path / f"{name}.py").write_text(text.replace(line, instead))
     with pytest.raises(Wrong):
@@ -96,14 +101,31 @@ def test_nothing_is_left_to_fill_in(entry):
         assert picture == f"symptoms/{entry.name}.png" and (CONTENT / picture).exists()
 
 
-def test_what_students_get_is_what_the_sources_say():
-    spec = importlib.util.spec_from_file_location("build", CONTENT / "build.py")
-    build = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(build)
-    assert not build.stale()
+# Turned red by: a description that differs from the object that checks, which costs an import of torch.
+@each
+def test_a_description_is_read_without_running_the_checks(entry):
+    exercise, about = entry.checks, entry.about
+    assert {name: getattr(exercise, name) for name in ("kind", "minutes", "difficulty", "hints")} == {
+        name: about[name] for name in ("kind", "minutes", "difficulty", "hints")}
+    for level, checks in (("probe", exercise.probes), ("learning", exercise.learnings)):
+        assert about[level] == " ".join((checks[0].__doc__ if checks else "").split()) and bool(about[level]) == bool(
+            checks)
 
 
-def test_students_do_not_get_solutions():
-    for entry in ENTRIES:
-        for name in (f"{entry.name}.py", f"{entry.name}.ipynb"):
-            assert "SOLUTION" not in (Path(CONTENT) / "student" / name).read_text()
+# Turned red by: a cell that is lost or split, a text that keeps its comment signs, a cell with text that would be run.
+@each
+def test_a_notebook_holds_the_same_text_and_code_as_the_file(entry):
+    cells = json.loads(notebook(entry.text))["cells"]
+    code = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
+    assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(entry.text))
+    comments = "\n".join(f"# {line}".rstrip() for cell in cells if cell["cell_type"] == "markdown"
+                         for line in cell["source"].splitlines())
+    assert comments == "\n".join(part.partition("\n")[2].split("\n# %%")[0].rstrip("\n") for part in
+                                 entry.text.split("# %% [markdown]")[1:])
+    assert [cell["id"] for cell in cells] == [f"cell-{i}" for i in range(len(cells))]
+
+
+@each
+def test_students_do_not_get_solutions(entry):
+    assert all("SOLUTION" not in entry.given(suffix) for suffix in (".py", ".ipynb"))
+    assert entry.solution != entry.text and "STUB" not in entry.solution

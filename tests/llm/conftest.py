@@ -3,8 +3,6 @@ from collections.abc import Callable
 
 import pytest
 
-from spinup.view import plots
-
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
 
@@ -14,10 +12,8 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
     """The folder of a small model that imitates for a while: `make_model(total_steps=2)`."""
     def make(**settings: object) -> str:
         import llm
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plots, "draw_curve", lambda directory: None)
-            folder = tmp_path_factory.mktemp("model")
-            return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
+        folder = tmp_path_factory.mktemp("model")
+        return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
     return make
 
 
@@ -25,9 +21,3 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
 def beginner(make_model) -> str:
     """The folder of a model that has hardly learned anything: its answers are of any letters and often too long."""
     return make_model(total_steps=2)
-
-
-@pytest.fixture
-def undrawn(monkeypatch) -> None:
-    """Runs in this process draw no curve, which takes longer than they do."""
-    monkeypatch.setattr(plots, "draw_curve", lambda directory: None)

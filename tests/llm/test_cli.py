@@ -5,24 +5,23 @@ import math
 import re
 import shutil
 import sys
-from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
 import torch
 
 import llm
+from llm.bench.pictures.names import picture_names
 from llm.config import LanguageConfig
+from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
-from spinup.cli import METHODS, PICTURES, TASKS
-from spinup.runs.config import Range, comments, flag
+from spinup.registry import algorithms
+from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
-from spinup.runs.presets import read_presets
-from spinup.view import plots
 from spinup.view.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
@@ -30,6 +29,8 @@ REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
 NEEDS = {"kl_target": {"kl_coef": 0.1}}                                   # settings that another must go with
+ALL = algorithms("llm")
+METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
 
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 50, "hidden_size": 32, "intermediate_size": 40,
@@ -69,7 +70,7 @@ WRONG = {                                                                 # what
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
     "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
     "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
-    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are copy, "),
+    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are addition, "),
     "task of imitation": ("llm sft --task adition", "no task 'adition'. Did you mean 'addition'?"),
     "option": ("llm grpo --task reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
     "option's value": ("llm grpo --task reverse:length=x",
@@ -80,7 +81,8 @@ WRONG = {                                                                 # what
     "flag": ("llm rloo --promts 3", "spinup llm rloo has no flag --promts. Did you mean '--prompts'?"),
     "flag of another": ("llm sft --samples 3", "spinup llm sft has no flag --samples."),
     "config key": ("llm grpo --config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
-    "choice": ("llm grpo --scale grup", "--scale must be one of group, none, not 'grup'. Did you mean 'group'?"),
+    "choice": ("llm grpo --advantage grup", "--advantage must be one of group, mean, not 'grup'. Did you mean "
+                                            "'group'?"),
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
     "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into even parts; choose --heads 4"),
@@ -146,11 +148,6 @@ WRONG = {                                                                 # what
     "problems": ("eval {model} --episodes 0", "--episodes must be at least 1, not 0")}
 
 
-@pytest.fixture(autouse=True)
-def undrawn(undrawn) -> None:
-    """No run here needs its curve."""
-
-
 @pytest.fixture
 def files(tmp_path) -> None:
     """FILES, in the folder of the test."""
@@ -202,8 +199,8 @@ def limits_of(hint: Any) -> list[Range] | None:
 @pytest.mark.parametrize("path", FAMILIES)
 def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
     config, method = import_module(path).Config, FAMILIES[path]
-    hints, reasons = get_type_hints(config, include_extras=True), comments(config)
-    assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {f.name for f in fields(config)}
+    hints, reasons = types_of(config), comments(config)
+    assert issubclass(config, LanguageConfig) and set(hints) == set(reasons) == {*settings_of(config)}
     for field, hint in hints.items():
         assert len(reasons[field].split()) >= 4 and reasons[field].lower() != field.replace("_", " ")
         if get_origin(hint) is Literal:
@@ -222,7 +219,7 @@ def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
     said = re.split(r"[\s,;`.]+", helps[0].out)
-    assert {*METHODS, *TASKS, *PICTURES, "chat", "export", "grid"} <= set(said)
+    assert {*METHODS, *task_names(), *picture_names(), "chat", "export", "grid"} <= set(said)
     assert "spinup llm METHOD" in cli("--help").out
 
 
@@ -230,12 +227,12 @@ def test_help_names_every_method_task_and_picture(cli):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     done = cli("llm", method, "--help")
-    module = import_module(METHODS[method])
+    module = ALL[method].load()
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {method} ") and done.err == ""
     said = " ".join(done.out.split())
     for field, comment in comments(module.Config).items():
         assert f"{flag(field)} " in said and " ".join(comment.split()) in said, field
-        default = module.METHODS[method].get(field, getattr(module.Config, field))
+        default = ALL[method].settings.get(field, getattr(module.Config, field))
         shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(str(default))}\]"
         assert default == "" or re.search(shown, said), field
     assert tree() == []
@@ -272,7 +269,7 @@ def test_the_first_line_names_the_preset(cli, beginner):
     words = [w for w in WORDS[:-3] if w not in ("--preset", "none", "--quiet")]
     words += ["--total-steps", 1, "--model", beginner]
     for method in "dapo", "grpo":
-        presets = read_presets(import_module(METHODS[method]))
+        presets = ALL[method].presets
         fitting = [name for name in (f"reverse {method}", "reverse") if name in presets]     # its own before all's
         assert cli("llm", method, *words).out.startswith(f"preset: {fitting[0]}\n")
     assert cli("llm", "rloo", *words, "--preset", "none").out.startswith("preset: none\n")
@@ -363,12 +360,10 @@ def test_plot_draws_runs_and_says_what_they_reached(run, cli, beginner, tmp_path
 def learned(make_model, tmp_path_factory) -> dict[str, str]:
     """The folders of a policy, of a reward model of its answers, and of a policy that earned what that says."""
     settings = {"task": "taste", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "draw_curve", lambda directory: None)
-        settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
-                     "log_dir": str(tmp_path_factory.mktemp("learned"))}
-        judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory
-        ppo = llm.ppo(**settings, reward=str(judge), prompts=16, total_steps=2).directory
+    settings |= {"model": make_model(task="taste", total_steps=60, batch=32, warmup=0, lr=1e-2),
+                 "log_dir": str(tmp_path_factory.mktemp("learned"))}
+    judge = llm.reward_model(**settings, pairs=64, batch=32, total_steps=20, calibration=64).directory
+    ppo = llm.ppo(**settings, reward=str(judge), prompts=16, total_steps=2).directory
     return {"sft": settings["model"], "judge": str(judge), "ppo": str(ppo)}
 
 

@@ -13,18 +13,20 @@ from torch.nn.functional import pad
 import llm
 from llm.algos import best_of_n, grpo, ppo, reinforce
 from llm.policy.generate import Prompts, Responses
+from llm.policy.load import load_model
 from llm.policy.score import score
 from llm.policy.transformer import Shape, Slots, Transformer
-from llm.run import Batch, Run, join
-from llm.start import load_model
+from llm.rollout import Batch, join
+from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
 from spinup.core.masked import whiten
 from spinup.core.returns import gae
+from spinup.registry import algorithms, in_module
 from spinup.runs.checkpoint import load_checkpoint
 
-MODULES = {method: module for module in (reinforce, grpo, best_of_n) for method in module.METHODS}
+MODULES = {method: module for module in (reinforce, grpo, best_of_n) for method in in_module(module.__name__, "llm")}
 LIMIT = 3                               # tokens of a response to the task below
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu"}
@@ -60,19 +62,19 @@ def test_reinforce_pp_whitens_tokens():
     close(whiten(returns, mask), [[3**0.5, 0, 0], [-(3**-0.5)] * 3])
 
 
-# Turned red by: `correction=1`; the deviation of all groups; division where scale is "none".
+# Turned red by: `correction=1`; the deviation of all groups; division where it is "mean".
 def test_group_advantage():
     rewards = torch.tensor([1.0, 0, 0, 1, 3, 1, 1, 1, 7, 7, 7, 7])
-    close(grpo.group_advantage(rewards, 4, eps=0), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3, 0, 0, 0, 0])
-    close(grpo.group_advantage(rewards, 4, "none"), [0.5, -0.5, -0.5, 0.5, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0])
+    close(grpo.standardised(rewards[:8].view(-1, 4), eps=0).flatten(), [1, -1, -1, 1, 3**0.5, *[-(3**-0.5)] * 3])
+    close(grpo.group_advantage(rewards, 4)[8:], [0, 0, 0, 0])
+    close(grpo.group_advantage(rewards, 4, "mean"), [0.5, -0.5, -0.5, 0.5, 1.5, -0.5, -0.5, -0.5, 0, 0, 0, 0])
     close(grpo.group_advantage(rewards[:2], 2), [0.5 / 0.5001, -0.5 / 0.5001])
 
 
-# Turned red by: `>=`; the rows of other groups.
+# Turned red by: `>=`; rewards of other groups.
 def test_contrast():
     groups = grpo.contrast(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
     assert groups.tolist() == [False, True, False, True]
-    assert grpo.groups_to_rows(groups, 2).tolist() == [2, 3, 6, 7]
 
 
 # Turned red by: a penalty that begins at the limit; one below -1; a sign; a division by a buffer of 0.
@@ -225,7 +227,7 @@ class Watched:
 
 
 @pytest.fixture
-def watch(beginner, undrawn, tmp_path, monkeypatch):
+def watch(beginner, tmp_path, monkeypatch):
     """Train with rewards from a script: `watch("grpo", lambda draw: [1, 0, 1, 0])`.
 
     script: rewards of a draw, by its number. likeliest: those of the likeliest responses. interrupt: the update in
@@ -255,8 +257,8 @@ def watch(beginner, undrawn, tmp_path, monkeypatch):
         monkeypatch.setattr(Run, "sample", scripted)
         monkeypatch.setattr(Run, "backward", spy)
         module = MODULES[method]
-        settings = TINY | {"model": beginner, "prompts": 2, "samples": 4} | module.METHODS[method] | given
-        seen.result = module.train(module.Config(**settings, log_dir=str(tmp_path)), resume, method=method)
+        settings = TINY | {"model": beginner, "prompts": 2, "samples": 4} | algorithms("llm")[method].settings | given
+        seen.result = module.train(module.Config(**settings, algorithm=f"llm {method}", log_dir=str(tmp_path)), resume)
         return seen
     return watch
 
@@ -434,7 +436,7 @@ def worth(prompt, response):
 
 
 @pytest.fixture
-def train_ppo(beginner, undrawn, tmp_path, monkeypatch):
+def train_ppo(beginner, tmp_path, monkeypatch):
     """Train with PPO: `train_ppo("vapo", total_steps=3)`; its steps, its parts, and what it began with.
 
     stop, interrupt: the step at which it is left at once, or after which Ctrl-C is pressed.
@@ -460,9 +462,9 @@ def train_ppo(beginner, undrawn, tmp_path, monkeypatch):
         monkeypatch.setattr(Run, "keep", kept)
         monkeypatch.setattr(Run, "backward", spy)
         settings = TINY | {"reward": worth, "model": beginner, "prompts": 12, "minibatches": 1, "warmup": 0, "lr": 0.01,
-                           "value_lr": 0.01, "log_dir": str(tmp_path)} | ppo.METHODS[method] | given
+                           "value_lr": 0.01, "log_dir": str(tmp_path)} | algorithms("llm")[method].settings | given
         with suppress(Stop):
-            seen.result = ppo.train(ppo.Config(**settings), resume, method=method)
+            seen.result = ppo.train(ppo.Config(**settings, algorithm=f"llm {method}"), resume)
         return seen
     return train
 
@@ -529,7 +531,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     for (b, t), (a, target) in expected.items():
         assert (float(adv[b, t]), float(targets[b, t])) == pytest.approx((a, target), abs=2e-5)
         assert float(before[b, t]) == pytest.approx(old[b, t], abs=1e-5)
-    assert torch.equal(adv != 0, r.mask > 0) and before[r.mask > 0].std() > 0.01 and step.whole["moves"]
+    assert torch.equal(adv != 0, r.mask > 0) and before[r.mask > 0].std() > 0.01 and step.whole["policy_learns"]
 
     with torch.no_grad():                                                 # some steps further, so that there are ratios
         for p in (*step.run.model.parameters(), *critic.parameters()):
@@ -571,7 +573,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
     for result in found(), found(4), found(batch=wide, per_row=wider), found(rows=step.rows.flip(0)):
         torch.testing.assert_close(result[0], slopes, atol=1e-5, rtol=0)
         close(result[1], loss.item())
-    step.whole["moves"] = False
+    step.whole["policy_learns"] = False
     alone, own = found()[0], sum(p.numel() for p in step.run.model.parameters())
     assert not alone[:own].any() and slopes[own:].norm() > 0.01           # the value function learns, the policy waits
     torch.testing.assert_close(alone[own:], slopes[own:], atol=1e-5, rtol=0)
@@ -591,7 +593,6 @@ def test_a_value_function_begins_as_the_policy_and_says_0(train_ppo, beginner):
 def judge(beginner, tmp_path_factory):
     """The folder of a small reward model for the task."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
         patch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
         result = llm.reward_model(**TINY, reward=worth, model=beginner, preset="none", total_steps=3, pairs=16, batch=8,
                                   calibration=64, log_dir=str(tmp_path_factory.mktemp("judge")))
@@ -619,7 +620,7 @@ def test_vapo_lets_the_value_function_learn_first(train_ppo):
     seen = train_ppo("vapo", total_steps=4, value_first=2, minibatches=2)
     start = seen.began[0]
     assert [torch.equal(step.policy, start) for step in seen.steps] == [True] * 5 + [False] * 3
-    assert [step.whole["moves"] for step in seen.steps] == [False] * 4 + [True] * 4
+    assert [step.whole["policy_learns"] for step in seen.steps] == [False] * 4 + [True] * 4
     for one, other in pairwise(seen.steps):
         assert not torch.equal(one.critic, other.critic)
     assert seen.result.progress["learning_rate"][:2] == [0, 0] < seen.result.progress["learning_rate"][2:]
@@ -689,12 +690,12 @@ def test_the_price_follows_the_divergence(train_ppo, monkeypatch):
 
 # Turned red by: `.to` on the judge's own body.
 def test_a_value_function_leaves_the_judge_as_it_is(judge, beginner):
-    from llm.start import value_body
+    from llm.policy.load import value_body
     from llm.tasks.make import make_task
     truth, start = llm.load(judge), load_model(beginner)
     task = make_task("reverse:length=2,symbols=10", truth)
     before = truth("ab>", "ba")
-    value_body(start.model.bfloat16(), start.tokenizer, task)
+    value_body(start.model.bfloat16(), start.tokenizer, task.judge)
     assert truth.model.body.dtype == torch.float32 and truth("ab>", "ba") == before
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import llm
 from llm import preferences
+from llm.cli import STAGES
 from llm.run import Run
-from spinup.cli import STAGES
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
@@ -24,11 +24,6 @@ OWN = {"sft": {"total_steps": 80, "batch": 8},
 SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 2, "pairs": 8, "calibration": 8},
          "ppo": {"total_steps": 2, "prompts": 4}}
 RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
-
-
-@pytest.fixture(autouse=True)
-def undrawn(undrawn) -> None:
-    """No run here needs its curve."""
 
 
 def typed(own: dict[str, dict[str, object]], **changed: object) -> list[object]:
@@ -46,7 +41,6 @@ def whole(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
         result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
     assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24

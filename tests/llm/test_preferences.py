@@ -16,11 +16,13 @@ from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
 from llm.policy.transformer import Shape, Slots, Transformer
 from llm.preferences import compare, ranked_rightly, rows_of, shuffled
-from llm.run import Batch, Run
+from llm.rollout import Batch
+from llm.run import Run
 from llm.tasks import testbed as bed
 from llm.tasks.user import UserTask
 from spinup.core.kl import kl_categorical
 from spinup.errors import UserError
+from spinup.registry import algorithms, in_module
 from spinup.runs.checkpoint import load_checkpoint
 
 LETTERS = "abcdefghij"
@@ -28,7 +30,8 @@ PROMPTS = ["".join(LETTERS[(7 * i + 3 * j) % 10] for j in range(i % 4 + 1)) + ">
 TINY = {"pairs": 12, "batch": 6, "total_steps": 1, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu"}
 FAR = 4                                 # the update that is looked at: by then the policy has left its reference
-each_method = pytest.mark.parametrize("method", dpo.METHODS)
+DPO = [*in_module("llm.algos.dpo", "llm")]
+each_method = pytest.mark.parametrize("method", DPO)
 
 
 def close(found, expected, atol=1e-6):
@@ -364,11 +367,10 @@ def train(beginner, tmp_path_factory):
     """Train with a method, from pairs of a task that has everything: `train("ipo", seed=2)`."""
     def train(method, resume=None, **given):
         module = reward_model if method == "reward_model" else dpo
-        settings = TINY | {"task": make_task(), "model": beginner} | module.METHODS[method]
+        settings = TINY | {"task": make_task(), "model": beginner} | algorithms("llm")[method].settings
         settings |= {"log_dir": str(tmp_path_factory.mktemp(method))} | given
-        return module.train(module.Config(**settings), resume, method=method)
+        return module.train(module.Config(**settings, algorithm=f"llm {method}"), resume)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spinup.view.plots.draw_curve", lambda directory: None)                # most of the time of a run
         patch.setattr(preferences, "HELD_OUT_PAIRS", 8)
         yield train
 
@@ -537,7 +539,7 @@ def parts(monkeypatch):
 
 # SimPO has no reference; the others do. Turned red by: a log ratio in its place.
 def test_only_simpo_needs_no_reference(catch):
-    for method in dpo.METHODS:
+    for method in DPO:
         call = catch(method)
         found = call.gradient(per_row=[call.per_row[0] * 1.5])[0]
         assert torch.equal(found, call.gradient()[0]) == (method == "simpo")

@@ -8,13 +8,13 @@ import transformers
 
 import llm
 from llm.algos.sft import Config
+from llm.policy.load import load_model, value_body
 from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
 from llm.run import Run
-from llm.start import load_model, value_body
 from llm.tasks import Problem
 from llm.tasks.calculator import Calculator
+from llm.tasks.episodes import replay
 from llm.tasks.make import make_task
-from llm.tasks.tools import replay
 from spinup.errors import UserError
 
 TINY = {"total_steps": 2, "held_out": 4, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none",
@@ -48,7 +48,7 @@ def length(prompt: str, response: str) -> float:
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path, monkeypatch, undrawn):
+def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_step_ends_with_any_token_that_holds_its_end(folder):
 def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     judge = llm.reward_model("taste", model=folder, **TINY, **OWN["reward_model"])
     policy, task = load_model(folder), make_task("taste", str(judge.directory))
-    body = value_body(policy.model, policy.tokenizer, task)
+    body = value_body(policy.model, policy.tokenizer, task.judge)
     assert body is not policy.model
     assert all(torch.equal(a, b) for a, b in zip(body.parameters(), judge.policy.model.body.parameters(), strict=True))
-    assert value_body(policy.model, CharTokenizer("ab"), task) is policy.model
+    assert value_body(policy.model, CharTokenizer("ab"), task.judge) is policy.model

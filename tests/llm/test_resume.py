@@ -14,8 +14,8 @@ RUN = Path("runs/x/x_s1")
 WORDS = ["--task", "reverse:length=2,symbols=10", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--exp-name", "x"]
 LEARNING = [*WORDS, "--prompts", 4, "--samples", 4, "--reward", "score.py:early", "--lr", 0.01]
-# Rows stand for three updates, checkpoints for seven, so that most of these fall within a row.
-LONG = ["--total-steps", 120, "--checkpoint-steps", 7]
+# Rows stand for two updates, checkpoints for seven, so that every other one falls within a row.
+LONG = ["--total-steps", 80, "--checkpoint-steps", 7]
 KILLED = {                                                                # words, and kills
     "sft": (["sft", *WORDS, "--batch", 8, "--demonstrations", 50], 1),
     "reinforce": (["reinforce", *LEARNING], 1),                           # which has a running mean
@@ -24,7 +24,7 @@ KILLED = {                                                                # word
 
 
 @pytest.fixture
-def scored(tmp_path, undrawn) -> None:
+def scored(tmp_path) -> None:
     """score.py: a reward that any model earns some of."""
     (tmp_path / "score.py").write_text(
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
@@ -45,11 +45,12 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
     assert curve(tmp_path / RUN) == expected
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
     finished = cli("resume", RUN)
-    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 120 steps; `spinup watch {RUN}` shows it\n")
+    assert (finished.code, finished.out) == (0, f"{RUN} is finished: 80 steps; `spinup watch {RUN}` shows it\n"
+                                                f"`spinup resume {RUN} --total-steps 160` makes it longer\n")
 
 
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.
-def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, undrawn, tmp_path):
+def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, tmp_path):
     words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--start-accuracy", 0.12, "--seed", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
@@ -68,7 +69,7 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
 
 
 # Turned red by: a learning that goes on from a start that was stopped.
-def test_ctrl_c_while_the_start_is_being_made(cli, curve, undrawn, monkeypatch, tmp_path):
+def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path):
     words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
              "--total-steps", 3, "--start-accuracy", 0.12]
     backward, left = Run.backward, [30]
@@ -105,7 +106,7 @@ def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginne
 
 
 # Turned red by: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
-def test_a_run_that_reached_its_accuracy_is_finished(beginner, tmp_path, monkeypatch, undrawn):
+def test_a_run_that_reached_its_accuracy_is_finished(beginner, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "reverse:length=2,symbols=10", "held_out": 8, "threads": 1, "tensorboard": False, "batch": 8,
                 "preset": "none", "quiet": True, "model": beginner, "stop_accuracy": 1e-9, "stop_every": 4}

@@ -15,23 +15,23 @@ from llm.diagnose import diagnose
 from llm.run import METRICS, PHASES, Result
 from llm.tasks import Problem
 from llm.tasks.make import make_task
-from spinup.cli import METHODS
 from spinup.errors import NonFiniteError, UserError
+from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
-from spinup.view import plots
+
+METHODS = {name: algorithm.module for name, algorithm in algorithms("llm").items()}
 
 REVERSE = "reverse:length=2,symbols=10"
 TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,
         "preset": "none"}
 SHAPE = {"layers": 1, "width": 16, "heads": 2}                            # of a model made here
 WORDS = ["--task", REVERSE, "--held-out", 8, "--total-steps", 4, "--threads", 1, "--preset", "none"]
-DRAW = plots.draw_curve
 
 
 @pytest.fixture(autouse=True)
-def inside(tmp_path, monkeypatch, undrawn) -> None:
+def inside(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -60,8 +60,7 @@ def weights(result: Result) -> torch.Tensor:
 
 
 # Turned red by: a start that is not written down; no accuracies in result.json.
-def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "draw_curve", DRAW)
+def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
     assert cli("llm", "dapo", *WORDS, "--model", beginner, "--prompts", 4, "--exp-name", "back", "--seed", 7).code == 0
     run = tmp_path / "runs/back/back_s7"
     files = {p.name for p in run.iterdir()}
@@ -158,8 +157,8 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
 # `exp_name` in it.
 def test_a_start_is_made_once_and_found_again(monkeypatch):
     chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # of a preset: the real one takes seconds
-    monkeypatch.setattr("spinup.runs.presets.choose_preset", lambda module, *_: (
-        "none", chosen.get(module.__name__.rpartition(".")[2], {})))
+    monkeypatch.setattr("spinup.runs.presets.choose_preset", lambda algorithm, *_: (
+        "none", chosen.get(algorithm.method, {})))
 
     def run(method="grpo", **settings) -> str:
         own = {"total_steps": 1, "prompts": 2, "samples": 2, "start_accuracy": 1.0}
@@ -414,8 +413,7 @@ def test_a_task_may_be_an_object(cli, beginner, curve):
 
 # A list is kept whole in config.json, so that nothing else is needed to go on. Turned red by: a list that comes back
 # as something else; a curve that asks it for its name.
-def test_a_task_may_be_a_list_of_prompts(cli, curve, monkeypatch):
-    monkeypatch.setattr(plots, "draw_curve", DRAW)
+def test_a_task_may_be_a_list_of_prompts(cli, curve, full_runs):
     prompts = [{"prompt": f"{a}{b}>", "answer": b + a} for a in "abcd" for b in "abcd"]
     result = llm.sft(**{**TINY, **SHAPE, "task": prompts, "batch": 8, "exp_name": "x"})
     where, whole = result.directory, curve(result.directory)

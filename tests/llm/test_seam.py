@@ -1,4 +1,5 @@
 """The seam between environments and tokens: one loss for both, held against the truth of a language of 64 responses."""
+import ast
 import importlib
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import torch
 from gymnasium.utils.env_checker import check_env
 from torch.nn.utils import parameters_to_vector as flat
 
-import llm.algos
 from llm.algos.grpo import group_advantage
 from llm.algos.ppo import following
 from llm.algos.reinforce import leave_one_out, reward_to_go, token_rewards
@@ -19,89 +19,79 @@ from spinup.algos.vpg import policy_gradient
 from spinup.core.kl import k1, k2, k3
 from spinup.core.masked import aggregate
 from spinup.core.returns import gae
+from spinup.registry import Algorithm, algorithms, ancestors, find
+from spinup.runs.config import settings_of
 
-# Each twin, and the loss that it takes from its classic sibling.
-TWINS = {"sft": "vpg.policy_gradient", "reinforce": "vpg.policy_gradient", "best_of_n": "vpg.policy_gradient",
-         "grpo": "ppo.clipped_surrogate", "ppo": "ppo.clipped_surrogate"}
-# Files that learn from preferences, which no environment knows: they have one loss between them.
-ALONE = {"reward_model": ["reward_model"], "dpo": ["dpo", "dpop", "tdpo", "simpo", "step_dpo", "online_dpo"]}
-PREFERENCES = [(file, method) for file, methods in ALONE.items() for method in methods]
-METHODS = [(twin, method) for twin in TWINS for method in importlib.import_module(f"llm.algos.{twin}").METHODS]
+# Variants whose loss is not that of their file's parent: they have no pairs, or no sigmoid.
+OWN_LOSS = {"kto", "ipo"}
+# Settings with which each method learns something at once, of those that it has.
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "total_steps": 2, "held_out": 8,
         "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}
+SMALL = {"prompts": 4, "pairs": 8, "batch": 4, "value_first": 0, "keep": 0.0}
+METHODS = algorithms("llm")
 
 
-# Turned red by: a file of llm/algos that is in neither list, or a method. KTO and IPO have losses of their own.
-def test_no_twin_is_forgotten():
-    assert {path.stem for path in Path(llm.algos.__path__[0]).glob("*.py")} - {"__init__"} == {*TWINS, *ALONE}
-    for file, methods in ALONE.items():
-        assert {*importlib.import_module(f"llm.algos.{file}").METHODS} - {"ipo", "kto"} == {*methods}
+def taken(algorithm: Algorithm) -> tuple[str, list[str]]:
+    """The nearest ancestor that a file imports functions from, a classic one if there is, and their names."""
+    found = {}
+    for node in ast.parse(algorithm.path.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            found[node.module] = [alias.name for alias in node.names]
+    modules = [find(name).module for name in ancestors(algorithm)]
+    nearest = [m for m in modules if m.startswith("spinup") and m in found] or [m for m in modules if m in found]
+    return (nearest[0], found[nearest[0]]) if nearest else ("", [])
 
 
 class Broken(Exception):
-    """What a loss raises here."""
+    """Raised by a loss that was replaced."""
 
 
-# Turned red by: a copy of the loss in a twin, or one of torch's in its place; a loss that is never called.
-@pytest.mark.parametrize(("twin", "method"), METHODS)
-def test_a_twin_has_no_loss_of_its_own(twin, method, beginner, tmp_path, monkeypatch):
-    def broken(*args, **kwargs):
+def trained_with(broken: list[str], method: str, model: str, folder: Path, monkeypatch, reload: bool = True) -> None:
+    """Train with a method whose module is imported anew while these functions raise."""
+    def breaks(*args, **kwargs):
         raise Broken
 
-    module, settings = importlib.import_module(f"llm.algos.{twin}"), {}
-    if twin != "sft":                                                     # some of each reward, or nothing is learned
-        settings = {"model": beginner, "prompts": 4, "reward": lambda prompt, response: len(response) or 1.0,
-                    **({"value_first": 0} if twin == "ppo" else {})}
+    module = METHODS[method].load()
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(f"spinup.algos.{TWINS[twin]}", broken)
-            importlib.reload(module)
-            cfg = module.Config(**{**TINY, **module.METHODS[method], **settings}, log_dir=str(tmp_path))
-            with pytest.raises(Broken):
-                module.train(cfg) if twin == "sft" else module.train(cfg, method=method)
+            patch.setattr("llm.preferences.HELD_OUT_PAIRS", 4)
+            for function in broken:
+                patch.setattr(function, breaks)
+            if reload:
+                importlib.reload(module)
+            small = {name: value for name, value in SMALL.items() if name in settings_of(module.Config)}
+            if method != "sft":                                           # some of each reward, or nothing is learned
+                small |= {"model": model, "reward": lambda prompt, response: len(response) or 1.0}
+            given = {**TINY, **METHODS[method].settings, **small, "log_dir": str(folder)}
+            module.train(module.Config(**given, algorithm=f"llm {method}"))
     finally:
         importlib.reload(module)
+
+
+# A new file of llm/algos takes part at once. Turned red by: a copy of the parent's loss in it, or one of torch's in its
+# place; a loss that is never called; a file that takes nothing of the parent that its TOML names.
+@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].parents and m not in OWN_LOSS])
+def test_a_method_has_no_loss_of_its_own(method, beginner, tmp_path, monkeypatch):
+    module, functions = taken(METHODS[method])
+    assert functions, f"llm {method} imports no function of {METHODS[method].parents}"
+    with pytest.raises(Broken):
+        trained_with([f"{module}.{name}" for name in functions], method, beginner, tmp_path, monkeypatch)
+
+
+# What learns from preferences has no classic sibling. Turned red by: another loss in the reward model.
+def test_a_reward_model_has_one_loss_and_it_is_that_of_dpo(beginner, tmp_path, monkeypatch):
+    assert taken(METHODS["dpo"]) == ("llm.algos.reward_model", ["bradley_terry"])
+    assert not METHODS["reward_model"].parents
+    with pytest.raises(Broken):                                           # imported anew, it would be defined anew
+        trained_with(["llm.algos.reward_model.bradley_terry"], "reward_model", beginner, tmp_path, monkeypatch, False)
 
 
 # Turned red by: a copy of either in llm/algos/ppo.py; one that is not called.
 @pytest.mark.parametrize("function", ["spinup.algos.ppo.value_loss", "spinup.core.returns.gae"])
 @pytest.mark.parametrize("method", ["ppo", "vapo"])
 def test_values_are_learned_as_in_environments(method, function, beginner, tmp_path, monkeypatch):
-    def broken(*args, **kwargs):
-        raise Broken
-
-    module = importlib.import_module("llm.algos.ppo")
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(function, broken)
-            importlib.reload(module)
-            cfg = module.Config(**TINY, **module.METHODS[method] | {"value_first": 0}, model=beginner, prompts=4,
-                                log_dir=str(tmp_path), reward=lambda prompt, response: len(response) or 1.0)
-            with pytest.raises(Broken):
-                module.train(cfg, method=method)
-    finally:
-        importlib.reload(module)
-
-
-# Turned red by: a loss of its own in either file; one that is not called by one of the methods.
-@pytest.mark.parametrize(("file", "method"), PREFERENCES)
-def test_what_is_preferred_has_one_loss(file, method, beginner, tmp_path, monkeypatch):
-    def broken(*args, **kwargs):
-        raise Broken
-
-    module = importlib.import_module(f"llm.algos.{file}")
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr("llm.algos.reward_model.bradley_terry", broken)
-            patch.setattr("llm.preferences.HELD_OUT_PAIRS", 4)
-            if file != "reward_model":                                    # which would define it anew
-                importlib.reload(module)
-            cfg = module.Config(**TINY, **module.METHODS[method], model=beginner, pairs=8, batch=4,
-                                reward=lambda prompt, response: len(response), log_dir=str(tmp_path))
-            with pytest.raises(Broken):
-                module.train(cfg, method=method)
-    finally:
-        importlib.reload(module)
+    with pytest.raises(Broken):
+        trained_with([function], method, beginner, tmp_path, monkeypatch)
 
 
 # One token at a time, as an environment gives them, against rectangles of whole responses.
@@ -339,7 +329,7 @@ def test_baselines_leave_the_expected_gradient_as_it_is(baseline):
 # Its division by the deviation turns it. Turned red by: the deviation divided by in both.
 @pytest.mark.parametrize("G", [2, 3])
 def test_a_groups_mean_shortens_the_expected_gradient(G):
-    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "none"), G)
+    found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "mean"), G)
     torch.testing.assert_close(found, exact * (G - 1) / G)
     found, exact = expected_gradient(lambda rewards, log_p: group_advantage(rewards, G, "group"), G)
     assert torch.cosine_similarity(found, exact, dim=0) < 0.9999
@@ -349,4 +339,4 @@ def test_a_groups_mean_shortens_the_expected_gradient(G):
 @pytest.mark.parametrize("G", [2, 3, 8])
 def test_rloo_is_dr_grpo_but_for_its_scale(G):
     rewards = torch.rand(5 * G, generator=torch.Generator().manual_seed(G))
-    torch.testing.assert_close(leave_one_out(rewards, G), G / (G - 1) * group_advantage(rewards, G, "none"))
+    torch.testing.assert_close(leave_one_out(rewards, G), G / (G - 1) * group_advantage(rewards, G, "mean"))

@@ -8,6 +8,7 @@ from PIL import Image
 import spinup
 from spinup.algos import dqn, ppo, sac, vpg
 from spinup.errors import UserError
+from spinup.registry import find
 from spinup.runs.presets import configure
 from spinup.view.evaluate import evaluate
 
@@ -33,7 +34,7 @@ def test_settings_are_completed_by_what_the_id_says(config):
 @pytest.mark.parametrize("algorithm", [ppo, dqn])
 @pytest.mark.parametrize("env", ["PongNoFrameskip-v4", "BreakoutNoFrameskip-v4", "ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_each_game_has_its_preset(algorithm, env):
-    cfg, name = configure(algorithm, {"env": env})
+    cfg, name = configure(find(algorithm.__name__.rpartition(".")[2]), {"env": env})
     assert name == env and cfg.total_steps == 10_000_000
     assert cfg.env_settings == algorithm.Config(env=env).env_settings
     assert cfg.num_envs == (8 if algorithm is ppo else 1)                 # of the two Configs that DQN's is made of

@@ -1,20 +1,20 @@
 """Settings: what each may be, how they are typed, and which layer wins."""
 import json
 import math
-from dataclasses import dataclass, fields
-from importlib import import_module
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from spinup.cli import ALGORITHMS
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Range, checked, flag, parse, read_toml
+from spinup.registry import algorithms, find
+from spinup.runs.config import BaseConfig, Range, checked, flag, parse, read_toml, settings_of, types_of
 from spinup.runs.folders import config_from_json, config_to_json
 from spinup.runs.presets import configure
 
-CONFIGS = {name: import_module(module).Config for name, module in ALGORITHMS.items()}
-ppo = import_module(ALGORITHMS["ppo"])
+PPO = find("ppo")
+ppo = PPO.load()
+CONFIGS = {name: algorithm.load().Config for name, algorithm in algorithms().items() if not algorithm.variant}
 
 
 def limit_of(hint: Any) -> Range | None:
@@ -37,7 +37,7 @@ def numbers() -> list[Any]:
     """(algorithm, field, its kind, its range, whether in a tuple) of each numeric setting of each algorithm."""
     found = []
     for name, config in CONFIGS.items():
-        for field, hint in get_type_hints(config, include_extras=True).items():
+        for field, hint in types_of(config).items():
             limit, many = limit_of(hint), get_origin(hint) is tuple
             if limit is not None:
                 element = get_args(hint)[0] if many else hint
@@ -47,7 +47,7 @@ def numbers() -> list[Any]:
 
 def test_every_number_has_a_range():
     for name, config in CONFIGS.items():
-        for field, hint in get_type_hints(config, include_extras=True).items():
+        for field, hint in types_of(config).items():
             assert hint not in (int, float), f"{name} --{field}"
             free = hint in (str, bool, bool | None) or field == "env" or get_origin(hint) is Literal
             hint = get_args(hint)[0] if get_origin(hint) is Union else hint                    # the other is None
@@ -65,7 +65,7 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(name, field, kind, 
         assert message.startswith(f"{flag(field)} must be ") and message.count("\n") == 0
         assert str(limit) in message or not math.isfinite(bad)
         with pytest.raises(UserError, match=flag(field)):                 # as typed
-            parse(field, get_type_hints(config, include_extras=True)[field], f"64,{bad}" if many else repr(bad))
+            parse(field, types_of(config)[field], f"64,{bad}" if many else repr(bad))
     for wrong in ("many", True, None, [3.5], {}):
         with pytest.raises(UserError, match=f"^{flag(field)} must be "):
             config(**{field: wrong})
@@ -75,7 +75,7 @@ def test_a_number_out_of_its_range_is_refused_with_the_range(name, field, kind, 
 @pytest.mark.parametrize(("field", "wrong"), [
     ("device", 3), ("env", 5), ("env", None), ("quiet", 1), ("exp_name", False), ("hidden", ()), ("hidden", 64)])
 def test_what_is_no_number_must_be_of_its_kind_too(name, field, wrong):
-    if field not in {f.name for f in fields(CONFIGS[name])}:              # of rl2 the memory has one size
+    if field not in settings_of(CONFIGS[name]):              # of rl2 the memory has one size
         return
     with pytest.raises(UserError, match=f"^{flag(field)} must be "):
         CONFIGS[name](**{field: wrong})
@@ -98,7 +98,7 @@ class Every(BaseConfig):
     mode: Literal["mean", "sum"] = "mean"
 
 
-EVERY = get_type_hints(Every, include_extras=True)
+EVERY = types_of(Every)
 
 
 @pytest.mark.parametrize(("field", "text", "value"), [
@@ -133,28 +133,28 @@ def test_whole_numbers_and_reals_keep_their_kind():
 # Turns red (each tried): preset and file, or file and flags swapped in api.py; dashes not turned in `read_toml`.
 def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     file, default = tmp_path / "mine.toml", ppo.Config()
-    preset = configure(ppo, {})[0]
-    assert configure(ppo, {})[1] == "CartPole-v1" and preset.lr != default.lr and preset.epochs != default.epochs
+    preset = configure(PPO, {})[0]
+    assert configure(PPO, {})[1] == "CartPole-v1" and preset.lr != default.lr and preset.epochs != default.epochs
     file.write_text(f"lr = {preset.lr / 2}\nrollout-steps = 256\n")
-    config, name = configure(ppo, {"rollout_steps": 512, "hidden": (8,)}, file=file)
+    config, name = configure(PPO, {"rollout_steps": 512, "hidden": (8,)}, file=file)
     assert name == "CartPole-v1"
     assert (config.epochs, config.lr, config.rollout_steps, config.hidden) == (preset.epochs, preset.lr / 2, 512, (8,))
     assert (config.value_coef, config.env) == (default.value_coef, "CartPole-v1")
-    config, name = configure(ppo, {"rollout_steps": 512}, preset="none", file=file)
+    config, name = configure(PPO, {"rollout_steps": 512}, preset="none", file=file)
     assert (config.epochs, config.lr, config.rollout_steps, name) == (default.epochs, preset.lr / 2, 512, "none")
-    assert configure(ppo, {}, preset="none") == (default, "none")
+    assert configure(PPO, {}, preset="none") == (default, "none")
 
 
 def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('env = "Pendulum-v1"\n')
-    config, name = configure(ppo, {}, file=file)
+    config, name = configure(PPO, {}, file=file)
     assert (config.env, name) == ("Pendulum-v1", "Pendulum-v1")
-    config, name = configure(ppo, {"env": "CartPole-v1"}, file=file)
+    config, name = configure(PPO, {"env": "CartPole-v1"}, file=file)
     assert (config.env, name) == ("CartPole-v1", "CartPole-v1")
-    assert configure(ppo, {"env": "CartPole"})[1] == "CartPole-v1"
-    on_request = configure(ppo, {"env": "Hopper-v5"}, preset="CartPole-v1")[0]              # also for another
-    assert on_request.lr == configure(ppo, {})[0].lr
+    assert configure(PPO, {"env": "CartPole"})[1] == "CartPole-v1"
+    on_request = configure(PPO, {"env": "Hopper-v5"}, preset="CartPole-v1")[0]              # also for another
+    assert on_request.lr == configure(PPO, {})[0].lr
 
 
 @pytest.mark.parametrize(("text", "words"), [
@@ -163,7 +163,7 @@ def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
 def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
     (tmp_path / "mine.toml").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError) as refused:
-        read_toml(tmp_path / "mine.toml", ppo.Config)
+        read_toml(tmp_path / "mine.toml", ppo.Config, PPO)
     assert words in str(refused.value) and "mine.toml" in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -171,9 +171,9 @@ def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
 def test_settings_come_back_from_json(name):
     config = CONFIGS[name](env="Hopper-v5", lr=1e-7, tensorboard=False, seed=2**62 + 1,
                            **({} if name == "rl2" else {"hidden": (8, 16)}))
-    assert config_from_json(CONFIGS[name], json.loads(json.dumps(config_to_json(config)))) == config
+    assert config_from_json(algorithms()[name], json.loads(json.dumps(config_to_json(config)))) == config
     data = config_to_json(CONFIGS[name](env=lambda: None))
-    assert data["env"] == {"callable": "lambda"} and "lambda" in config_from_json(CONFIGS[name], data).env
+    assert data["env"] == {"callable": "lambda"} and "lambda" in config_from_json(algorithms()[name], data).env
     with pytest.raises(UserError, match="'sed'. Did you mean 'seed'"):
-        config_from_json(CONFIGS[name], {**data, "sed": 3})
-    assert set(data) == {f.name for f in fields(CONFIGS[name])}
+        config_from_json(algorithms()[name], {**data, "sed": 3})
+    assert set(data) == {*settings_of(CONFIGS[name])}

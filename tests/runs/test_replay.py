@@ -173,7 +173,7 @@ PRIORITISED = ["--prioritised", "--n-steps", 3, "--dueling", "--num-envs", 2, "-
     ids=["dqn", "td3", "sac"])
 def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(words, size, cadence, killed, cli, curve,
                                                                               tmp_path):
-    words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 1200]
+    words = [*words, "--replay-size", size, "--checkpoint-steps", cadence, "--total-steps", 800]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, RUN, len(expected), 1, words[0])

@@ -8,6 +8,7 @@ import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -19,7 +20,7 @@ from spinup import load, ppo, vpg
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
-from spinup.runs.run import Result
+from spinup.runs.run import Result, Run
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
 WORDS = ["--preset", "none", "--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 32, "--minibatches", 2,
@@ -31,7 +32,7 @@ def inside(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_folder_of_a_run_is_whole(cli, tmp_path):
+def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
     assert cli("ppo", "--env", "Pendulum-v1", *WORDS, "--normalise-obs", "--exp-name", "swing", "--seed", 7).code == 0
     run = tmp_path / "runs/swing/swing_s7"
     files = {p.name for p in run.iterdir()}
@@ -268,8 +269,8 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
 
 
 def test_speed_counts_training_not_drawing(cli, tmp_path, monkeypatch):
-    from spinup.view import plots
-    monkeypatch.setattr(plots, "draw_curve", lambda directory: time.sleep(1.5))
+    from spinup.runs import curve
+    monkeypatch.setattr(curve, "draw_curve", lambda directory: time.sleep(1.5))
     said = cli("ppo", *WORDS, "--exp-name", "x").out
     result = json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())
     told = float(re.search(r"([\d,]+) a second", said)[1].replace(",", ""))
@@ -291,3 +292,15 @@ def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*\. "
                         "A smaller --lr is the first thing to try", str(error.value))
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
+
+
+# Turned red by: the ratio times the steps of one update, rounded each time; the steps of the update before.
+@pytest.mark.parametrize("ratio", [0.1, 0.25, 1.0, 2.5])
+def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
+    for each in (1, 3, 8):
+        run = SimpleNamespace(steps=0, steps_each=each)
+        due = 0
+        for _ in range(50):
+            due += Run.updates_due(run, ratio)
+            run.steps += each
+            assert due == int(run.steps * ratio)

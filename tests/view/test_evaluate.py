@@ -11,9 +11,11 @@ from spinup.core.distributions import Categorical
 from spinup.core.networks import ActorCritic
 from spinup.envs import make
 from spinup.errors import UserError
+from spinup.runs import episodes as played
+from spinup.runs.episodes import UNSEEN
 from spinup.runs.policy import Policy
 from spinup.view import evaluate as module
-from spinup.view.evaluate import UNSEEN, evaluate
+from spinup.view.evaluate import evaluate
 
 
 class Lottery(gymnasium.Env):
@@ -69,7 +71,7 @@ def test_every_copy_plays_its_share_however_long_its_episodes():
     ("CartPole-v1", 3, 3), ("CartPole-v1", 100, 100), ("CartPole-v1", 230, 100), (Lottery, 4, 4), (Lottery, 25, 10)])
 def test_as_many_episodes_as_asked_for_on_seeds_far_from_training(monkeypatch, env, episodes, copies):
     asked = []
-    monkeypatch.setattr(module, "make", lambda *a, **how: asked.append(a) or make(*a, **how))
+    monkeypatch.setattr(played, "make", lambda *a, **how: asked.append(a) or make(*a, **how))
     found = evaluate(policy_for(env), env, episodes=episodes, seed=7)
     assert asked == [(env, copies, 1_000_007)]
     assert len(found.returns) == len(found.lengths) == episodes
@@ -123,6 +125,6 @@ def test_refuses_what_cannot_be_played(monkeypatch):
         evaluate(policy, "CartPole-v1")
     with pytest.raises(UserError, match="episodes must be at least 1"):
         evaluate(policy, Lottery, episodes=0)
-    monkeypatch.setattr(module, "LONGEST", 100)
+    monkeypatch.setattr(played, "LONGEST", 100)
     with pytest.raises(UserError, match="an episode of Endless did not end within 100 steps"):
         evaluate(policy, Endless)

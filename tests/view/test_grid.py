@@ -7,9 +7,10 @@ from functools import partial
 import pytest
 
 from spinup.algos import ppo
-from spinup.cli import settings
 from spinup.errors import UserError
+from spinup.registry import find
 from spinup.runs.files import read_json, write_json
+from spinup.runs.flags import from_flags
 from spinup.runs.folders import config_to_json
 from spinup.runs.log import read_progress
 from spinup.view.grid import Grid, check_job, expand, grid, plan
@@ -18,7 +19,7 @@ SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "
 
 
 def check(flags: dict[str, str]) -> ppo.Config:
-    return settings("ppo", [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
+    return from_flags(find("ppo"), [f"--{k}={v}" if v else f"--{k}" for k, v in flags.items()])[0]
 
 
 def described(flags: dict[str, str]) -> dict:

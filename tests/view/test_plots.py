@@ -9,8 +9,10 @@ import pytest
 from PIL import Image
 
 from spinup.errors import UserError
+from spinup.runs import curve
+from spinup.runs.curve import draw_curve
 from spinup.view import plots
-from spinup.view.plots import draw_curve, plot, summary
+from spinup.view.plots import plot, summary
 
 
 def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100):
@@ -40,8 +42,9 @@ def write_language(folder, measure, *, task="taste", method="ppo", **columns):
 @pytest.fixture
 def figures(monkeypatch):
     """The figures that were rendered, in order."""
-    seen, render = [], plots.render
-    monkeypatch.setattr(plots, "render", lambda figure, kind: seen.append(figure) or render(figure, kind))
+    seen, render = [], curve.render
+    for module in (curve, plots):
+        monkeypatch.setattr(module, "render", lambda figure, kind: seen.append(figure) or render(figure, kind))
     return seen
 
 

@@ -1,4 +1,4 @@
-"""What all pictures share: trainings side by side, files, colours."""
+"""Shared by all pictures: trainings side by side, files, colours."""
 import importlib
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from llm.bench.pictures.names import picture_names
 from spinup.errors import UserError
 from spinup.runs.files import write_json, write_whole
 from spinup.runs.folders import finished, git_revision, versions
 
-PICTURES = {                # each a function (seeds, log_dir, out) that returns 0, or 1 where it misses what it is for
-    "beyond-imitation": "llm.bench.pictures.imitation.beyond_imitation",
-    "unification": "llm.bench.pictures.unification.unification",
-    "over-optimisation": "llm.bench.pictures.over_optimisation.over_optimisation",
-    "frontier": "llm.bench.pictures.frontier.frontier"}
 WORKERS = 2                 # trainings at once, a thread each
 
 
@@ -25,7 +21,7 @@ def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int
     out = out or Path(f"{name}.png")
     if out.suffix not in (".png", ".svg") or not out.absolute().parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png, in a folder that exists")
-    module, _, function = PICTURES[name].rpartition(".")
+    module, _, function = picture_names()[name].rpartition(".")
     return getattr(importlib.import_module(module), function)(seeds, log_dir, out)
 
 
@@ -71,7 +67,7 @@ def figure(out: Path, width: float, height: float) -> Iterator[Any]:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    from spinup.view.plots import STYLE, render
+    from spinup.runs.curve import STYLE, render
     with rc_context(STYLE):
         made = Figure((width, height), layout="constrained")
         yield made

@@ -1,4 +1,4 @@
-"""What each method makes of the same 2,000 comparisons: the true reward, and how far from the start it was found."""
+"""Results of each method on the same 2,000 comparisons: the true reward over the KL to the initial policy."""
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +6,7 @@ import numpy as np
 from llm.algos.best_of_n import kl_of_best
 from llm.bench.pictures.draw import Job, conclude, figure, train
 from llm.bench.pictures.over_optimisation import LADDER, answers, best_of_n
-from llm.start import load_reward_model
+from llm.policy.load import load_reward_model
 from llm.tasks.taste import Taste
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress

@@ -1,4 +1,4 @@
-"""What becomes of the truth while a learned reward is driven up: best-of-n and PPO against proxies from few and from
+"""Over-optimisation: the true reward while a learned reward rises: best-of-n and PPO against proxies from few and from
 many comparisons (after Gao et al. 2022, arXiv:2210.10760)."""
 import math
 from itertools import product
@@ -10,8 +10,8 @@ import torch
 
 from llm.algos.best_of_n import kl_of_best
 from llm.bench.pictures.draw import Job, conclude, figure, train
+from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
-from llm.start import load_model, load_reward_model
 from llm.tasks.taste import Taste
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress

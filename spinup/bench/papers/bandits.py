@@ -1,4 +1,4 @@
-"""RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned learner beside invented ones."""
+"""RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned algorithm beside designed ones."""
 import json
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ WIPED = 5.5                             # below: of ten pulls, who remembers not
 
 
 def tasks_of(env: str, seed: int) -> Trials:
-    """`TRIALS` trials of that environment."""
+    """Make `TRIALS` trials of that environment."""
     generator = torch.Generator().manual_seed(seed)
     numbers = [int(n) for n in env.split("-")[1].split("x")]
     kind = Bandits if env.startswith("Bandits") else TabularMDPs
@@ -36,7 +36,7 @@ def tasks_of(env: str, seed: int) -> Trials:
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train the preset of each environment, play it and the baselines; wipe its memory, to see where learning is."""
+    """Train the preset of each environment and evaluate it beside the baselines, with and without its memory."""
     jobs = [(env, seed) for env in TABLE for seed in seeds]
     folders = in_turn(lambda job: run("rl2", *job, log_dir, "--threads", "1"), jobs, workers)
     lines, raw = [], {}
@@ -72,7 +72,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def by_pull(folder: Path, env: str) -> dict[str, list[float]]:
-    """Mean reward of each pull: as learned, with the memory wiped in the middle of the trial, and at every pull."""
+    """Mean reward of each pull: as learned, with the memory reset in the middle of the trial, and at every pull."""
     from spinup import load
     policy = load(folder)
     return {name: rewards(policy, env, wiped) for name, wiped in (

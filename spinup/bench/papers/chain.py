@@ -67,7 +67,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
-    """A run of the preset of its length."""
+    """Train the preset of a chain of this length."""
     env = f"Chain{'Permuted' if kind == 'permuted' else ''}-{n}-v0"
     flags = ["--preset", f"Chain-{n}-v0", "--threads", "1"]
     if kind == "actions":

@@ -1,4 +1,4 @@
-"""Evolution strategies (Salimans et al. 2017): what they reach, and that a second process makes them twice as fast."""
+"""Evolution strategies (Salimans et al. 2017): the returns reached, and the speed-up of a second process."""
 from pathlib import Path
 from typing import Any
 

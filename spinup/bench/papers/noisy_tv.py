@@ -1,4 +1,4 @@
-"""The noisy television (Burda et al. 2018, sec. 3.4): who is paid for errors of prediction, and watches."""
+"""The noisy television (Burda et al. 2018, sec. 3.4): agents rewarded for prediction errors watch it."""
 from pathlib import Path
 from typing import Any
 

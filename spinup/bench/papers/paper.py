@@ -1,4 +1,4 @@
-"""What the benchmarks of papers share: runs that are kept, a table of the paper's numbers beside ours, a picture."""
+"""Shared by the benchmarks of papers: runs that are kept, a table of the paper's numbers beside ours, a picture."""
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spinup.bench.process import spinup
-from spinup.bench.speed import check_out, finish
+from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_whole
 from spinup.runs.folders import finished
@@ -16,9 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def find_papers() -> dict[str, str]:
+    """The modules of the experiments in this folder, by the name that is typed."""
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    return {stem.replace("_", "-"): f"{__package__}.{stem}" for stem in stems
+            if not stem.startswith("_") and stem != Path(__file__).stem}
+
+
 @dataclass(frozen=True)
 class Line:
-    """One number: what it is, the paper's, ours, and what was promised of ours."""
+    """One number of the table: its name, the paper's value, ours, and the goal for ours."""
 
     what: str
     paper: str
@@ -29,7 +35,7 @@ class Line:
 
 @dataclass
 class Paper:
-    """What a benchmark found."""
+    """The result of a benchmark."""
 
     title: str
     lines: list[Line]
@@ -38,7 +44,7 @@ class Paper:
 
 
 def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
-    """The folder of the finished run of these settings; one that is there is not repeated, or goes on."""
+    """The folder of a finished run of these settings. A finished run is not repeated; an unfinished one is resumed."""
     name = f"paper_{algorithm}{'_' * bool(label)}{label}_{env}"
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
@@ -50,24 +56,24 @@ def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: 
 
 
 def e100(folder: Path) -> float:
-    """Mean return of its policy, deterministic, in a hundred fresh episodes."""
+    """Mean return of a run's policy, deterministic, in a hundred fresh episodes."""
     return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
-    """The function of each, so many at a time."""
+    """Apply the function to each item, `workers` at a time; results in the order of the items."""
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))
 
 
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:
-    """Print the table, draw the picture, write the JSON; 1 where a number is missed."""
+    """Print the table, draw the picture, write the JSON; return 1 where a goal is missed, else 0."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from rich.console import Console
     from rich.table import Table
 
-    from spinup.view.plots import STYLE, render
+    from spinup.runs.curve import STYLE, render
     table = Table(title=paper.title, box=None, padding=(0, 2, 0, 0), title_justify="left")
     for column in ("", "paper", "ours", "goal", ""):
         table.add_column(column, justify="left" if column in ("", "goal") else "right")
@@ -87,7 +93,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
 
 
 def check_picture(picture: Path, out: Path | None) -> None:
-    """UserError where what is found could not be written: better now than after the runs."""
+    """Raise a UserError where the result could not be written: before the runs, not after them."""
     check_out(out)
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
         raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a folder of yours")

@@ -1,4 +1,4 @@
-"""Self-play (Bansal et al. 2018): what it learns of two games, and whether the past is worth meeting."""
+"""Self-play (Bansal et al. 2018) on two games, against past versions and against the newest only."""
 import time
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ TURN = 2.0                                                               # secon
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both games, on Connect Four against the newest version alone too; let these meet."""
+    """Train on both games, on Connect Four also against the newest version only, and let these two kinds play."""
     jobs = [(game, label, flags, seed) for game, label, flags in (
         ("tictactoe", "", ()), ("connect_four", "", ("--delta", "0.5")),
         ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]
@@ -134,7 +134,7 @@ def theirs_per_second(env: str) -> float:
 
 
 def greedy(folder: Path) -> Moves:
-    """The likeliest moves of a run's policy."""
+    """The most likely moves of a run's policy."""
     policy = load(folder)
     return lambda observation, legal, rng: policy.act_batch(flat(observation, legal), deterministic=True)
 
@@ -153,7 +153,7 @@ def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
 
 
 def lines_that_beat(moves: Moves) -> int:
-    """In how many ways a player of tic-tac-toe that does not draw lots loses: all replies to it, from either seat."""
+    """Number of games that a deterministic player of tic-tac-toe loses, over all replies to it, from either seat."""
     board, rng, found = BOARDS["tictactoe"](1), np.random.default_rng(0), 0
     paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]  # moves so far; after each it is its turn
     while paths:
@@ -186,7 +186,7 @@ def rating_over_training(game: str, folder: Path) -> tuple[list[int], list[float
 
 
 def meet(game: str, one: Path, other: Path) -> list[float]:
-    """What the policy of one run got against that of another, game by game, actions drawn as in training."""
+    """Scores of one run's policy against another's, game by game, with sampled actions."""
     make_game, env = find_game(game)
     first, second = (trained(folder, env, 0, load)[-1] for folder in (one, other))
     rng = np.random.default_rng(0)

@@ -1,1 +1,4 @@
-"""Faster equivalents of torch.optim and `module(x)`; skip this folder: those give the same numbers, slower."""
+"""You may skip this folder: torch.optim and `module(x)` give the same numbers, slower.
+
+Beside each private call of torch stands its plain equivalent, after «Plain:».
+"""

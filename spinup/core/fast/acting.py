@@ -1,4 +1,8 @@
-"""Acting with small networks on a CPU: the forward pass of an MLP in numpy, as torch's would be mostly overhead."""
+"""Acting with small networks on a CPU: the forward pass of an MLP in numpy.
+
+In plain torch `NumpyMLP(net)(x)` is `net(torch.from_numpy(x)).detach().numpy()`: the same numbers
+up to rounding, but for one observation most of the time is torch's overhead.
+"""
 from collections.abc import Callable
 
 import numpy as np
@@ -15,33 +19,35 @@ def _normalised(x: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(1e-5))
 
 
-IN_NUMPY: dict[type, Function] = {nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, ZERO), nn.LayerNorm: _normalised}
+IN_NUMPY: dict[type, Function] = {
+    nn.Tanh: np.tanh, nn.ReLU: lambda x: np.maximum(x, ZERO), nn.LayerNorm: _normalised}
 
 
 def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
-    """Each Linear with what follows it. TypeError for all that `mlp` does not make."""
+    """Each Linear with the functions after it. TypeError for all that `mlp` does not make."""
     found: list[tuple[nn.Linear, list[Function]]] = []
     for module in net:
         if isinstance(module, nn.Linear):
             found.append((module, []))
-        elif found and type(module) in IN_NUMPY and not getattr(module, "elementwise_affine", False):
+        elif (found and type(module) in IN_NUMPY
+              and not getattr(module, "elementwise_affine", False)):
             found[-1][1].append(IN_NUMPY[type(module)])
         else:
             found.clear()
             break
     if not found or found[-1][1] or not all(functions for _, functions in found[:-1]):
         kinds = [type(m).__name__ for m in net]
-        raise TypeError(f"numpy knows Linear, with Tanh, ReLU and plain LayerNorm between, not {kinds}")
+        raise TypeError("numpy knows Linear, with Tanh, ReLU and plain LayerNorm between, not "
+                        f"{kinds}")
     return found
 
 
 class NumpyMLP:
-    """The forward pass of `mlp` in numpy, on the very memory of its parameters: 5 µs a call instead of 18.
+    """The forward pass of `mlp` in numpy, on the memory of its parameters: 5 µs a call, not 18.
 
-    A `BoardConvolution` may come before it.
-
-    For acting only, on CPU. It needs no refresh after an update, because it owns no weights; make it after the
-    optimiser, which may move them. TypeError for layers that it does not know.
+    A `BoardConvolution` may come before it. For acting only, on CPU. It needs no refresh after an
+    update, because it owns no weights; make it after the optimiser, which may move them. TypeError
+    for layers that it does not know.
     """
 
     def __init__(self, net: nn.Sequential):
@@ -58,16 +64,16 @@ class NumpyMLP:
         if self.before is not None:
             x = self.before(x)
         for weight, bias, functions in self.hidden:
-            x = x.dot(weight) + bias                                      # .3 µs less than x @ weight
+            x = x.dot(weight) + bias                          # .3 µs less than x @ weight
             for function in functions:
                 x = function(x)
         return x.dot(self.weight) + self.bias
 
 
 class NumpyMLPs:
-    """N networks of the shape of one `mlp`, each with weights of its own, in numpy: a population that acts together.
+    """N networks of the shape of one `mlp`, with weights of their own, that act together in numpy.
 
-    What a network answers does not depend on how many others there are, to the last bit.
+    The output of a network does not depend on how many others there are, to the last bit.
     """
 
     def __init__(self, net: nn.Sequential, n: int):
@@ -80,27 +86,30 @@ class NumpyMLPs:
     def put(self, i: int, flat: np.ndarray) -> None:
         """Give network i the weights `flat`, `[P]`, in the order of the parameters of `mlp`."""
         start = 0
-        for weights, biases, (n_out, n_in) in zip(self.weights, self.biases, self.shapes, strict=True):
+        layers = zip(self.weights, self.biases, self.shapes, strict=True)
+        for weights, biases, (n_out, n_in) in layers:
             middle, end = start + n_out * n_in, start + n_out * (n_in + 1)
-            weights[i], biases[i] = flat[start:middle].reshape(n_out, n_in).T, flat[middle:end]
+            weights[i] = flat[start:middle].reshape(n_out, n_in).T
+            biases[i] = flat[middle:end]
             start = end
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Outputs `[N, k]` for inputs `[N, d]`, one for each network."""
         x = x[:, None]
-        for weights, biases, functions in zip(self.weights, self.biases, self.functions, strict=True):
+        layers = zip(self.weights, self.biases, self.functions, strict=True)
+        for weights, biases, functions in layers:
             x = np.matmul(x, weights) + biases
             for function in functions:
                 x = function(x)
         return x[:, 0]
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """A copy of the weights, `[networks, in, out]` by layers, and biases, as tensors."""
+        """Return a copy of weights, `[networks, in, out]` by layers, and biases, as tensors."""
         return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],
                 "biases": [torch.from_numpy(x.copy()) for x in self.biases]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """The weights, `[networks, in, out]` by layers, and biases as they were when `state_dict` gave this."""
+        """Restore weights, `[networks, in, out]` by layers, and biases."""
         for name in ("weights", "biases"):
             for own, saved in zip(getattr(self, name), state[name], strict=True):
                 own[:] = saved.numpy()

@@ -18,6 +18,7 @@ class Board(Game):
         own, other: the stones `[N]` uint64 of who is to move, and of who is not; square i is bit `bits[i]`.
     """
 
+    shown_by = ("play", "arena")
     rows: int
     columns: int
     bits: np.ndarray                                     # of each square, row by row from the top: [rows * columns]

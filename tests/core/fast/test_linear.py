@@ -151,12 +151,43 @@ def test_an_mlp_without_large_products_is_left_to_torch(batch, hidden, ours, mon
     assert bool(calls) is ours
 
 
-# Turned red by: no refusal: second derivatives would leave out what the layers between depend on.
-def test_a_second_derivative_is_refused_rather_than_wrong(monkeypatch):
+def second_derivatives(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """By parameters and input, along a direction: of a loss that is curved in each of them, and of its gradient's
+    length, to which the gradient by the output contributes too."""
+    inputs = [x.requires_grad_(), *net.parameters()]
+    y = net(x)
+    loss = (y * y.sin()).sum()
+    first = torch.autograd.grad(loss, inputs, create_graph=True)
+    directions = [numbers(*g.shape, seed=k).to(g.dtype) for k, g in enumerate(first)]
+    along = sum((g * d).sum() for g, d in zip(first, directions, strict=True))
+    length = sum(g.square().sum() for g in first)
+    return [*first, *torch.autograd.grad(along, inputs, retain_graph=True), *torch.autograd.grad(length, inputs)]
+
+
+# Turned red by: gradients made of what `forward` saved, whose dependence on the weights is lost; `product` for
+# `linear`, which has no derivative; weights of the wrong layer.
+@pytest.mark.parametrize("make", [relu_mlp, Linear], ids=["mlp", "layer"])
+@pytest.mark.parametrize(("rows", "sizes"), [(6, (3, 8, 2)), (5, (4, 7, 6, 3)), (256, (17, 256, 256, 2))])
+def test_second_derivatives_are_those_of_torchs_layers(make, rows, sizes, path):
+    torch.manual_seed(0)
+    net, x = make(*(sizes if make is relu_mlp else sizes[:2])), numbers(rows, sizes[0])
+    plain = in_float64(net)
+    for ours, theirs in zip(second_derivatives(net, x), second_derivatives(plain, x.double()), strict=True):
+        scale = max(1.0, float(theirs.detach().abs().max()))
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-3, atol=2e-5 * scale)
+        assert ours.abs().max() > 0
+
+
+# Turned red by: the plain path without a graph asked for: slower where most of the time is spent.
+def test_without_a_graph_gradients_are_made_by_the_fast_products(monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 1)
+    calls, made = [], linear.differentiable_inputs
+    monkeypatch.setattr(linear, "differentiable_inputs", lambda *args: calls.append(1) or made(*args))
     net = relu_mlp(3, 8, 2)
-    with pytest.raises(RuntimeError, match="no second derivative; use nn.Linear"):
-        torch.autograd.grad(net(numbers(6, 3)).square().sum(), list(net.parameters()), create_graph=True)
+    net(numbers(6, 3)).sum().backward()
+    assert not calls
+    torch.autograd.grad(net(numbers(6, 3)).sum(), list(net.parameters()), create_graph=True)
+    assert calls == [1]
 
 
 # Turned red by: activations changed in place after they were saved; a graph that is freed too early.

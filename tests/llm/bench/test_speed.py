@@ -9,8 +9,9 @@ import torch
 from llm.algos.grpo import contrast
 from llm.bench import roofline
 from llm.bench import speed as language
+from llm.bench.questions import ALPHABET, Questions, peer_tokenizer, save_model
 from llm.bench.roofline import bytes_a_step, flop_a_token
-from llm.bench.speed import ALPHABET, Questions, run_spinup, save_model, speed_generate, speed_grpo
+from llm.bench.speed import run_spinup, speed_generate, speed_grpo
 from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.transformer import Shape, Transformer
@@ -39,7 +40,7 @@ def test_mistakes_take_one_line_and_start_nothing(cli, words, message, monkeypat
 @pytest.mark.parametrize("benchmark, package", [
     (speed_grpo, "trl"), (speed_generate, "transformers"), (lambda: roofline.roofline(device="cpu"), "safetensors")])
 def test_without_a_package_the_pip_line_is_given(benchmark, package, monkeypatch):
-    monkeypatch.setattr(language, "find_spec", lambda name: None)
+    monkeypatch.setattr("llm.bench.questions.find_spec", lambda name: None)
     with pytest.raises(UserError, match=rf"needs {package}; type: pip install 'spinup-rl\[bench\]'"):
         benchmark()
 
@@ -73,7 +74,7 @@ def test_both_begin_with_the_same_weights_whose_answers_never_end(width, paramet
 
 
 def test_the_peers_tokenizer_gives_the_same_ids():
-    peer = language.peer_tokenizer()
+    peer = peer_tokenizer()
     assert peer(["abcdefg"])["input_ids"] == [[1, 2, 3, 4, 5, 6, 7]] and len(peer) == 43
     assert peer.eos_token_id == peer.pad_token_id == 0
     assert peer.batch_decode([[42, 1, 0, 2]], skip_special_tokens=True) == [ALPHABET[-1] + "ab"]

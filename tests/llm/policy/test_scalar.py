@@ -191,7 +191,6 @@ def test_a_letter_that_it_does_not_know():
 def trained(make_model, tmp_path, monkeypatch):
     """A small reward model, as a user trains it: longer is better. And the folder of its start."""
     monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 16)
-    monkeypatch.setattr("spinup.view.plots.draw_curve", lambda directory: None)
     task = UserTask(BRIEF, lambda prompt, response: len(response), max_tokens=8, alphabet=ALPHABET)
     task.demonstration = lambda problem, rng: "".join(rng.choice(list(ALPHABET[:-1]), size=rng.integers(4)))
     start = make_model(task=task, total_steps=30, lr=0.01, warmup=0)

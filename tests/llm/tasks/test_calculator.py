@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from llm.tasks.calculator import Calculator
+from llm.tasks.episodes import replay
 from llm.tasks.strings import Copy
 from llm.tasks.task import Problem
-from llm.tasks.tools import replay
 
 TASK = Calculator()
 

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from llm.tasks import make_task
-from llm.tasks.tools import replay
+from llm.tasks.episodes import replay
 
 TASKS = ["copy", "reverse", "sort", "copy:length=2,symbols=10", "sort:length=9,symbols=26", "addition:teacher=perfect",
          "addition:digits=1,teacher=perfect", "addition:digits=18,teacher=perfect", "countdown", "countdown:numbers=2",

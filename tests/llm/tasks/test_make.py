@@ -1,33 +1,144 @@
 """A task from what the user typed."""
 import importlib
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 import llm
+from llm.config import LanguageConfig
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
-from llm.tasks import Problem, make_task
+from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
-from llm.tasks.make import TASKS, tool_of
+from llm.tasks.make import is_file, is_own, tool_of
+from llm.tasks.names import task_names
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
+from llm.tasks.task import Task, longest_prompt
 from llm.tasks.taste import Taste
 from llm.tasks.user import UserTask
+from llm.warmup import identity
 from spinup.errors import UserError
 
 PROMPTS = ["one", "two", "three"]
 
 
-# Turned red by: a class listed under another name than its own, or one that moved.
-@pytest.mark.parametrize("name", sorted(TASKS.keys() - {"code"}))
-def test_every_name_is_its_classes(name):
-    module, _, cls = TASKS[name].rpartition(".")
-    assert getattr(importlib.import_module(module), cls).name == name
+# Turned red by: a class that is not found; one that stands under another name than its own.
+def test_every_name_is_its_classes():
+    assert {"copy", "reverse", "sort", "taste", "addition", "calculator", "code", "gsm8k"} <= {*task_names()}
+    for name, path in task_names().items():
+        module, _, cls = path.rpartition(".")
+        assert issubclass(getattr(importlib.import_module(module), cls), Task)
+        assert getattr(importlib.import_module(module), cls).name == name
+
+
+# Turned red by: a second list of tasks, which a new file would have to be added to.
+def test_a_new_file_is_a_new_task(tmp_path, monkeypatch):
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "shout.py").write_text('class Shout:\n    name = "shout"\n\nclass Helper:\n    name: str\n')
+    monkeypatch.setattr(names, "__file__", str(folder / "names.py"))
+    assert task_names.__wrapped__() == {"shout": "llm.tasks.shout.Shout"}
+
+
+# Turned red by: a task, torch or numpy imported to list the tasks or the pictures.
+def test_the_names_are_listed_without_torch():
+    code = ("import sys; from llm.tasks.names import task_names; from llm.bench.pictures.names import picture_names;"
+            "print(len(task_names()) > 8, len(picture_names()) > 3, {'torch', 'numpy'} & {*sys.modules})")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True True set()\n", done.stderr
+
+
+OWN_TASK = """
+from dataclasses import dataclass
+from llm.tasks import Problem, Task
+
+class Shout(Task):
+    name, alphabet = "shout", "abAB>"
+
+    def __init__(self, times: int = 1, loud=True, word="a"):
+        self.times, self.loud, self.word, self.max_tokens = times, loud, word, 3
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem("b>" if held_out else "a>")] * n
+
+    def demonstration(self, problem, rng):
+        return problem.prompt[0].upper() * self.times
+
+    def reward(self, problem, response):
+        return float(response == self.demonstration(problem, None))
+
+@dataclass
+class Exact(Shout):
+    times: int
+    max_tokens = 2
+
+NUMBER = 5
+"""
+
+
+@pytest.fixture
+def own_tasks(tmp_path, monkeypatch):
+    """A module and a package with tasks of one's own, importable; the file's path."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_tasks.py").write_text(OWN_TASK)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").write_text("")
+    (tmp_path / "my_package" / "tasks.py").write_text(OWN_TASK)
+    yield tmp_path / "my_tasks.py"
+    for name in ("my_tasks", "my_package", "my_package.tasks"):
+        sys.modules.pop(name, None)
+
+
+# Turned red by: a class of a module that is taken for a name or a file; options that stay texts, of a dataclass, of
+# annotations, of defaults; a path with a drive or a JSONL file among the options taken apart.
+def test_a_task_of_ones_own(own_tasks):
+    for place in ("my_package.tasks", "my_tasks", str(own_tasks)):
+        assert make_task(f"{place}:Shout").demonstration(Problem("a>"), None) == "A"
+        task = make_task(f"{place}:Shout:times=3,loud=no,word=x.jsonl")
+        assert (task.times, task.loud, task.word, task.name) == (3, False, "x.jsonl", "shout")
+        assert make_task(f"{place}:Exact:times=2").times == 2
+    for text in ("my_tasks:Shout", "C:\\mine\\tasks.py:Shout", "a.py:T:file=x.jsonl", "pkg.mod:T:a=1,b=C:\\x.jsonl"):
+        assert is_own(text) and not is_file(text)
+    for text in ("reverse:length", "C:\\mine.jsonl", "my.data/mine.jsonl", "gsm8k:file=x.jsonl", "reverse"):
+        assert not is_own(text)
+    assert is_file("C:\\mine.jsonl") and is_file("my.data/mine.jsonl") and not is_file("gsm8k:file=x.jsonl")
+
+
+# Turned red by: a traceback, or a sentence that does not say what to type.
+@pytest.mark.parametrize(("text", "words"), [
+    ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
+    ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
+    ("my_package.tasks:Shot", "there is no 'Shot' in my_package.tasks. Did you mean 'Shout'?"),
+    ("my_tasks:NUMBER", "NUMBER is no function; write the name of a class"),
+    ("gone/tasks.py:Shout", "--task gone/tasks.py:Shout: there is no file gone/tasks.py"),
+    ("revers:Shout", "there is no task 'revers'. Did you mean 'reverse'?"),
+    ("my_tasks:Shout:tims=3", "the task shout has no option 'tims'. Did you mean 'times'?"),
+    ("my_tasks:Shout:times=x", "in the task shout, times must be a whole number"),
+    ("my_tasks:Shout:times", "options are written name=value"),
+    ("my_tasks:Exact", "missing a required argument: 'times'; write its options as my_tasks:Exact:name=value")])
+def test_mistakes_in_a_task_of_ones_own_are_named(text, words, own_tasks):
+    with pytest.raises(UserError, match=words):
+        make_task(text)
+
+
+# Turned red by: a start that was made for another version of the code.
+def test_a_start_knows_the_code_of_a_task_of_ones_own(own_tasks):
+    def found():
+        sys.modules.pop("my_tasks", None)
+        cfg = LanguageConfig(task="my_tasks:Shout")
+        return identity(cfg, make_task(cfg.task))
+    before = found()
+    assert found() == before
+    own_tasks.write_text(OWN_TASK.replace(".upper()", ".upper()[::-1] + 'B'"))
+    importlib.invalidate_caches()
+    assert found() != before
 
 
 # Turned red by: options that are not read, or stay texts.
@@ -72,7 +183,7 @@ def test_a_reward_replaces_the_verifier(tmp_path):
 
 # Turned red by: a misspelling without the nearest name, or a value that is found wrong only when it is used.
 @pytest.mark.parametrize(("text", "words"), [
-    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "There are copy, reverse, .*JSONL"),
+    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "There are addition, .*JSONL.*:Class"),
     ("reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
     ("reverse:name=x", "has no option 'name'"), ("reverse:8", "name=value, with commas"),
     ("reverse:length=8 symbols=3", "length must be a whole number"), ("reverse:length=0", "length must be from 1 to"),
@@ -90,6 +201,11 @@ def test_what_is_no_task_is_refused():
         name, alphabet, max_tokens, tool = "half", None, 5, None
     with pytest.raises(UserError, match="type Half has no problems"):
         make_task(Half())
+
+    class Unfinished(Task):
+        name, alphabet, max_tokens = "unfinished", "ab", 5
+    with pytest.raises(UserError, match="type Unfinished has no problems"):
+        make_task(Unfinished())
     with pytest.raises(UserError, match="must be a function"):
         make_task("copy", 5)
 
@@ -110,7 +226,7 @@ def test_pairs_are_told_from_prompts(rows, kind, tmp_path):
         assert type(make_task(given)) is kind
 
 
-def judge_of(alphabet: str) -> RewardModel:
+def reward_model_of(alphabet: str) -> RewardModel:
     """A reward model that has learned nothing."""
     torch.manual_seed(0)
     tokenizer = CharTokenizer(alphabet)
@@ -122,23 +238,23 @@ def judge_of(alphabet: str) -> RewardModel:
 def test_what_a_task_also_has_stays_with_another_reward():
     rows = [*PAIRS, {"prompt": "four>"}]
     plain, taste = PairTask(rows), Taste()
-    judge = judge_of(plain.alphabet)
+    judge = reward_model_of(plain.alphabet)
     for reward in (None, lambda p, r: len(r), judge):
         for given in (rows, plain):
             task = make_task(given, reward)
             assert task.pairs(True) == plain.pairs(True) and task.pairs() == plain.pairs()
             assert task.left_out == plain.left_out == ['left out: 1 pair (pair 4), where "chosen" is missing']
-            assert getattr(task, "measure", None) == ("held_out_reward" if reward is judge else None)
+            assert task.measure == ("held_out_reward" if reward is judge else "held_out_accuracy")
         assert make_task(taste, reward).measure == "held_out_reward"
     copied = make_task("copy", lambda p, r: 0.0)
-    assert not {"measure", "pairs", "gold", "rewards"} & {*dir(copied)}
+    assert (copied.measure, copied.pairs, copied.gold, copied.judge) == ("held_out_accuracy", None, None, None)
 
 
 # Turned red by: a response that is judged as if it answered another prompt; the verifier's word lost, by which one sees
 # what a learned reward is worth; exact agreement with one answer of many, or the model's own word, taken for that.
 def test_a_reward_model_judges():
     plain = make_task("copy")
-    judge = judge_of(plain.alphabet)
+    judge = reward_model_of(plain.alphabet)
     task = make_task(plain, judge)
     problems = task.problems(3, np.random.default_rng(0))
     responses = [problems[0].answer, "a", "bcd"]
@@ -149,13 +265,13 @@ def test_a_reward_model_judges():
     answered = [{"prompt": p, "answer": "a"} for p in PROMPTS]
     assert make_task(UserTask(answered), judge).gold(Problem("one", "a"), "a") == 1.0
     for nobody_knows in (PROMPTS, PAIRS, PairTask(PAIRS)):
-        task = make_task(nobody_knows, judge_of("".join(sorted(set("".join(PROMPTS)) | {">"}))))
-        assert not hasattr(task, "gold")
-        assert task.rewards([Problem("one")], ["two"]) == [task.function("one", "two")]
+        task = make_task(nobody_knows, reward_model_of("".join(sorted(set("".join(PROMPTS)) | {">"}))))
+        assert task.gold is None
+        assert task.rewards([Problem("one")], ["two"]) == [task.judge("one", "two")]
 
 
 # What people do with a reward model. Turned red by: its folder taken for file.py:function, or asked for answers.
-def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner, undrawn):
+def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_path, beginner):
     pairs = [{"prompt": p, "chosen": "a", "rejected": "b"} for p in ("ab>", "ba>", "aa>")]
     folder = llm.reward_model(pairs, model=beginner, total_steps=1, held_out=4, calibration=8, log_dir=str(tmp_path),
                               quiet=True, tensorboard=False, threads=1).directory
@@ -173,3 +289,53 @@ def test_a_tool_is_found_without_a_tasks_file():
     assert tool_of("calculator:digits=1")("[1*2+3]") == "=5;"
     for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
         assert tool_of(task) is None
+
+
+# Turned red by: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
+# eight of them are measured and not all.
+def test_the_longest_prompt_is_found_with_another_judge_too():
+    prompts = [*(f"{i:02}>" for i in range(200)), "0" * 40 + ">"]
+    judge = reward_model_of("0123456789>")
+    for reward in (None, lambda p, r: 0.0, judge):
+        task = make_task([{"prompt": p, "answer": "0"} for p in prompts], reward)
+        assert longest_prompt(task, judge.tokenizer) == 41
+    plain = UserTask([{"prompt": p, "answer": "0"} for p in prompts])
+    for reward in (lambda p, r: 0.0, judge):
+        assert longest_prompt(make_task(plain, reward), judge.tokenizer) == 41
+
+
+class Plain:
+    """The least that a task of the user's own must have."""
+
+    name, alphabet, max_tokens = "plain", "ab", 2
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem("b" if held_out else "a")] * n
+
+    def demonstration(self, problem, rng):
+        return problem.prompt
+
+    def reward(self, problem, response):
+        return 2 * (response == problem.prompt)
+
+
+# Turned red by: a class that must be derived from ours; a default that it lacks; an attribute of the class in place of
+# the object's.
+def test_an_object_of_the_right_form_is_a_task():
+    mine = Plain()
+    mine.max_tokens = 7
+    task = make_task(mine)
+    assert (task.name, task.alphabet, task.max_tokens, task.tool, task.pairs) == ("plain", "ab", 7, None, None)
+    assert task.rewards([Problem("a"), Problem("b")], ["a", "a"]) == [2.0, 0.0]
+    assert task.problems(2, np.random.default_rng(0), True) == [Problem("b")] * 2
+    judged = make_task(mine, lambda prompt, response: len(prompt))
+    assert judged.rewards([Problem("abc")], ["a"]) == [3.0] and judged.demonstration(Problem("a"), None) == "a"
+
+
+# Turned red by: `rewards` of a task, all at once, that stays where the user gave a reward.
+def test_a_reward_of_the_users_replaces_both_forms():
+    class Many(Plain):
+        def rewards(self, problems, responses):
+            return [9.0] * len(problems)
+    assert make_task(Many()).rewards([Problem("a")], ["a"]) == [9.0]
+    assert make_task(Many(), lambda prompt, response: 0.5).rewards([Problem("a")], ["a"]) == [0.5]

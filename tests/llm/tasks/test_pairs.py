@@ -48,7 +48,7 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def mine(write, undrawn):
+def mine(write):
     """PAIRS as mine.jsonl, and no curve."""
     write(PAIRS)
 
@@ -200,7 +200,8 @@ class Words:
 
 def as_tokens(pairs, max_tokens, held_out=False, quiet=False, **task):
     """What `given_pairs` hands on to be cut and padded: problems and texts."""
-    run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=SimpleNamespace(name="mine", **task),
+    mine = SimpleNamespace(**{"name": "mine", "left_out": (), **task})
+    run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=mine,
                           demonstrated=lambda problems, texts: (problems, texts))
     return given_pairs(run, pairs, PreferenceConfig(quiet=quiet), held_out)
 
@@ -270,7 +271,7 @@ def test_every_method_takes_the_file(method, measure, mine, beginner, tmp_path):
 
 
 # Turned red by: what is left out said twice, in spite of --quiet, or not at all.
-def test_the_command_line_says_what_is_left_out(write, undrawn, cli, beginner):
+def test_the_command_line_says_what_is_left_out(write, cli, beginner):
     alike = [{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS]
     write([*(new if i % 2 else old for i, (old, new) in enumerate(zip(PAIRS, alike, strict=True), 1)),
            {"prompt": "abc>", "chosen": "abc"}])
@@ -341,7 +342,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, c
 
 
 # Turned red by: a list taken for prompts.
-def test_from_python(undrawn, beginner, tmp_path, capsys):
+def test_from_python(beginner, tmp_path, capsys):
     result = llm.dpo(PAIRS, model=beginner, total_steps=40, lr=0.01, batch=32, log_dir=str(tmp_path), **SETTINGS)
     assert result.measure == "pair_accuracy" and result.quality > 0.9
     assert result.policy.respond("hgf>") and capsys.readouterr().out == ""

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from llm.config import PreferenceConfig
+from llm.policy.load import fresh
 from llm.preferences import HELD_OUT_PAIRS, find_pairs
 from llm.run import Run
-from llm.start import fresh
 from llm.tasks import make_task
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste

@@ -1,0 +1,53 @@
+"""The user's own functions in place of a method's: a loss, an advantage, an average. Each result is checked."""
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llm.faults import SHORT, call
+from spinup.errors import UserError
+from spinup.runs.folders import source_name
+
+
+def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss `[...]` of that shape which a function of the user's gives, and its diagnostics: `loss`, or `(loss,
+    dict)`. UserError where the function fails, or its result has another form."""
+    name = f"the loss {source_name(function)}"
+    result = call(name, "", function, *args)
+    each, stats = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+    if not isinstance(stats, dict):
+        raise UserError(f"{name} must return a tensor, or a tensor and a dict of numbers, not {SHORT.repr(result)}")
+    check_shape(name, each, shape)
+    return each, {key: torch.as_tensor(x).detach().float().mean() for key, x in stats.items()}
+
+
+def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
+    """The advantages `[P, G]` which a function of the user's gives to rewards `[P, G]`. UserError where it fails, or
+    its result has another form or is not finite."""
+    name = f"the advantage {source_name(function)}"
+    adv = call(name, "", function, rewards)
+    check_shape(name, adv, rewards.shape)
+    if not torch.isfinite(adv).all():
+        raise UserError(f"{name} must return finite numbers, and returned {SHORT.repr(adv.tolist())}")
+    return adv
+
+
+def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: Tensor,
+                denominator: Tensor | float) -> Tensor:
+    """The number `[]` that a function of the user's makes of a loss `[B, T]` and its mask, over the denominator.
+
+    It must sum over the rows that it is given, which are a micro-batch. UserError where it fails, or gives no number.
+    """
+    name = f"the average {source_name(function)}"
+    total = call(name, "", function, loss, mask)
+    check_shape(name, total, torch.Size())
+    return total / denominator
+
+
+def check_shape(name: str, found: Any, shape: torch.Size) -> None:
+    """UserError where a result is no tensor of the shape that is wanted."""
+    if not isinstance(found, Tensor):
+        raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned {SHORT.repr(found)}")
+    if found.shape != shape:
+        raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned one of {list(found.shape)}")

@@ -1,0 +1,196 @@
+"""`spinup llm ...`, and the benches of language models, which `spinup bench` calls. Nothing heavy is imported early."""
+import shlex
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from llm.bench.pictures.names import picture_names
+from llm.tasks.names import task_names
+from spinup import registry
+from spinup.errors import UserError, nearest
+from spinup.parser import Parser
+
+STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
+
+
+def help_text() -> str:
+    """What `spinup llm --help` prints."""
+    methods = textwrap.fill(", ".join(registry.algorithms("llm")), 110, initial_indent=50 * " ",
+                            subsequent_indent=50 * " ")
+    return f"""\
+usage: spinup llm COMMAND ...
+
+  spinup llm METHOD [--task T] [--model DIR]      `spinup llm grpo --help` lists its flags; a method is one of
+{methods}
+  spinup llm rlhf [--task taste]                  {', '.join(STAGES)}, one after another
+  spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
+  spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
+  spinup llm picture NAME                         a picture that is a lesson: {', '.join(picture_names())}
+
+A task is one of {', '.join(task_names())}, with options as in
+reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers; or
+one of comparisons, whose lines have "prompt", "chosen" and "rejected". --reward DIR takes a reward model's run.
+Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
+`spinup plot`, `watch`, `eval` and `resume` take these runs too, and `spinup grid llm grpo ...` too.
+"""
+
+
+def run(argv: list[str]) -> int:
+    """`spinup llm ARGV`. UserError, with the nearest name, for an unknown method or command."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0
+    word, rest = argv[0], argv[1:]
+    if word in COMMANDS:
+        return COMMANDS[word](rest)
+    try:
+        algorithm = registry.find(f"llm {word}")
+    except UserError:
+        near = nearest(word, [*registry.algorithms("llm"), *registry.installed("llm"), *COMMANDS])
+        raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them") from None
+    from spinup.runs.flags import train
+    return train(algorithm, rest)
+
+
+def chat(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = Parser("spinup llm chat", "Talk to a policy; an empty line ends it.")
+    parser.add_argument("directory", metavar="DIR", help="the folder of a run or of a checkpoint")
+    parser.add_argument("--greedy", action="store_true", default=False, help="the likeliest answer each time")
+    parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="the longest answer")
+    args = parser.parse(argv)
+    from llm.watch import chat
+    return chat(Path(args.directory), greedy=args.greedy, max_tokens=args.max_tokens)
+
+
+def export(argv: list[str]) -> int:
+    parser = Parser("spinup llm export", "Write a policy as a checkpoint that Hugging Face's libraries read.")
+    parser.add_argument("directory", metavar="DIR", help="the folder of a run")
+    parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
+    args = parser.parse(argv)
+    from llm.policy.checkpoint import save_pretrained
+    from llm.policy.load import load_model
+    start = load_model(args.directory)
+    save_pretrained(args.folder, start.model, start.tokenizer)
+    print(args.folder)
+    return 0
+
+
+def picture(argv: list[str]) -> int:
+    from spinup.runs.flags import add_seeds
+    parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
+    parser.add_argument("name", choices=list(picture_names()), help=", ".join(picture_names()))
+    add_seeds(parser, [1, 2, 3], "[1 2 3]")
+    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="folder of the runs. [runs]")
+    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
+    args = parser.parse(argv)
+    from llm.bench.pictures.draw import draw
+    return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
+
+
+def stages_parser() -> Parser:
+    """The flags of `spinup llm rlhf`: those of all its stages, and of each with its name in front, as in --ppo.lr."""
+    from llm.config import LanguageConfig
+    from llm.pipeline import SHAPE, TASK
+    from spinup.runs.config import comments, settings_of, types_of
+    from spinup.runs.flags import add_setting
+    parser = Parser("spinup llm rlhf", "Imitate, learn from comparisons what is preferred, and learn from that reward: "
+                                       "three runs, one after another. The same command with the same --exp-name skips "
+                                       "what is finished, and goes on.")
+    configs = {stage: registry.find(f"llm {stage}").load().Config for stage in STAGES}
+    alike = [f for f in settings_of(LanguageConfig) if len({getattr(c, f) for c in configs.values()}) == 1]
+    for stage, config in {"": LanguageConfig, **configs}.items():
+        group = parser.add_argument_group(f"settings of {stage} alone" if stage else "settings of all stages; of one, "
+                                                                                     "as in --sft.total-steps")
+        prefix, reasons = f"{stage}." if stage else "", comments(config)
+        for name, reason in {"preset": "auto (that of the task), none, or a name from `spinup algos`",
+                             "config": "a TOML file of settings"}.items():
+            add_setting(group, prefix + name, str, "" if stage else reason, "auto" if name == "preset" else "")
+        for field, hint in types_of(config).items():
+            default = TASK if field == "task" else getattr(config, field) if stage or field in alike else ""
+            hidden = stage and (field in alike or field in SHAPE)
+            add_setting(group, prefix + field, hint, "" if hidden else reasons[field], default)
+    return parser
+
+
+def rlhf(argv: list[str]) -> int:
+    given = vars(stages_parser().parse(argv))
+    from llm.pipeline import plan, work
+    own: dict[str, dict[str, Any]] = {stage: {} for stage in ("", *STAGES)}
+    for key, value in given.items():
+        stage, _, field = key.rpartition(".")
+        own[stage][field] = value
+    stages = plan(own.pop(""), list(own.values()))
+    try:
+        work(stages)
+    except KeyboardInterrupt:
+        if not stages[-1].cfg.quiet:
+            named = [] if "exp_name" in given else ["--exp-name", stages[0].cfg.exp_name.removesuffix(f"_{STAGES[0]}")]
+            print(f"to go on with all stages, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
+        return 130
+    return 0
+
+
+def bench_parser(name: str, description: str) -> Parser:
+    """A flag that is not typed is as the benchmark's own function has it."""
+    parser = Parser(f"spinup bench {name}", description)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
+    return parser
+
+
+def bench_roofline(argv: list[str]) -> int:
+    parser = bench_parser("roofline", "How near sampling and training come to the memory's bandwidth and the device's "
+                                      "peak.")
+    parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
+    parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
+    given = vars(parser.parse(argv))
+    from llm.bench.roofline import roofline
+    return roofline(**given)
+
+
+def bench_accuracy(argv: list[str]) -> int:
+    from spinup.runs.flags import add_seeds, whole
+    parser = bench_parser("accuracy", "What a method reaches on held-out problems, and how soon, seed by seed.")
+    rewarded = [name for name, algorithm in registry.algorithms("llm").items() if algorithm.about.get("rewards", True)]
+    parser.add_argument("method", choices=rewarded, help=", ".join(rewarded))
+    parser.add_argument("--task", default="reverse", help="such as reverse, addition, countdown. [reverse]")
+    add_seeds(parser, [1, 2, 3], "[1 2 3]")
+    parser.add_argument("--workers", type=whole("workers"), metavar="N", help="runs at a time. [1]")
+    parser.add_argument("--threads", type=whole("threads"), metavar="N", help="of torch, in each run. [1]")
+    parser.add_argument("--log-dir", type=Path, metavar="DIR", help="the folder of the runs. [runs]")
+    given = vars(parser.parse(argv))
+    from llm.bench.accuracy import accuracy
+    return accuracy(**given)
+
+
+def bench_grpo(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = bench_parser("speed grpo", "New tokens a second of GRPO beside TRL's, where the rewards of all groups "
+                                        "differ and where half of them do.")
+    parser.add_argument("--against", choices=["trl"], help="the peer. [trl]")
+    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs, in turn. [3]")
+    parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")
+    parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates of a run. [300]")
+    given = vars(parser.parse(argv))
+    given.pop("against", None)
+    from llm.bench.speed import speed_grpo
+    return speed_grpo(**given)
+
+
+def bench_generate(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = bench_parser("speed generate", "New tokens a second of the sampler beside transformers' generate.")
+    parser.add_argument("--against", choices=["transformers"], help="the peer. [transformers]")
+    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs, in turn. [30]")
+    parser.add_argument("--batch", dest="batches", type=whole("batch"), nargs="+", metavar="B",
+                        help="answers at a time. [16 256]")
+    parser.add_argument("--new", type=whole("new"), nargs="+", metavar="T", help="tokens of an answer. [8 32]")
+    given = vars(parser.parse(argv))
+    given.pop("against", None)
+    from llm.bench.speed import speed_generate
+    return speed_generate(**given)
+
+
+COMMANDS = {"rlhf": rlhf, "chat": chat, "export": export, "picture": picture}
+BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline,
+           "accuracy": bench_accuracy}

@@ -1,0 +1,59 @@
+"""The learner's side: the log-probabilities of responses under a model, and the gradient of a loss of them."""
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from llm.config import LanguageConfig
+from llm.policy.score import score
+from llm.policy.transformer import Transformer
+from llm.rollout import Batch
+from spinup.core.masked import masked_mean, select
+
+SCORED = 1024           # responses that are scored together where no gradient is wanted
+
+Loss = tuple[Tensor, dict[str, Tensor]]                   # the number to minimise, and diagnostics
+
+
+def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor, loss: Callable[..., Loss],
+             *per_row: Tensor, by_rows: bool = False, **whole: Any) -> dict[str, Tensor]:
+    """Add the gradient of `loss` over rows `[n]` of a batch, micro-batch by micro-batch; diagnostics, averaged.
+
+    Args:
+        cfg: `micro_batch`, `temperature` and `checkpointing` are read.
+        loss: called with the log-probabilities `[m, T]` of some rows under the model, these rows' responses, their part
+            of each `per_row`, and `whole` as it is. It must divide by what the whole optimiser step counts, or the
+            parts would not add up.
+        by_rows: its diagnostics are means over rows, not over tokens.
+    Beside those of `loss`: loss, entropy, and the smallest and largest pi / pi_old, which are NaN where nobody knows
+    pi_old, as with a teacher.
+    """
+    r, found, ratios = batch.responses, defaultdict(float), []
+    tokens = r.mask[rows].sum().clamp(min=1)
+    for piece in rows.split(cfg.micro_batch or len(rows)):
+        part = r[piece]
+        logp, entropy = score(model, batch.prompts, part.of, part.ids, temperature=cfg.temperature,
+                              checkpointing=cfg.checkpointing)                               # [m, T]
+        value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
+        value.backward()
+
+        with torch.no_grad():
+            share = part.mask.sum() / tokens
+            for name, x in stats.items():
+                found[name] += x * (len(piece) / len(rows) if by_rows else share)
+            found["entropy"] += masked_mean(entropy, part.mask) * share
+            found["loss"] += value.detach()
+            ratios.append(torch.stack(select(logp - part.logp, part.mask).exp().aminmax()))
+    found["ratio_min"], found["ratio_max"] = torch.stack(ratios)[:, 0].amin(), torch.stack(ratios)[:, 1].amax()
+    return found
+
+
+@torch.no_grad()
+def reference_logp(reference: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
+    """Log-probabilities `[B, T]` of a batch's tokens under the reference policy."""
+    r, logp = batch.responses, []
+    for rows in torch.arange(len(r.ids), device=r.ids.device).split(cfg.micro_batch or SCORED):
+        logp.append(score(reference, batch.prompts, r.of[rows], r.ids[rows], temperature=cfg.temperature)[0])
+    return torch.cat(logp)

@@ -1,0 +1,141 @@
+"""Models to begin with: a fresh small one, or that of a run or of a Hugging Face checkpoint."""
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from llm.config import LanguageConfig
+from llm.policy.scalar import RewardModel, ScalarModel
+from llm.policy.tokenizer import CharTokenizer, Tokenizer
+from llm.policy.transformer import Shape, Transformer
+from spinup.errors import UserError
+from spinup.machine import find_device
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.folders import describe, find_run, read_run
+
+Model = TypeVar("Model", bound=nn.Module)
+CONTEXT = 512           # of small models made here: the longest prompt and response together
+
+
+@dataclass
+class Start:
+    """A policy to begin with. `made_in`: seconds of imitation in this call, 0 where it was there already."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    directory: Path | None = None
+    made_in: float = 0.0
+
+    def reference(self) -> Transformer:
+        """The reference policy: a frozen copy of the policy as it is now."""
+        return copy.deepcopy(self.model).requires_grad_(False)
+
+
+def fresh(cfg: LanguageConfig, task: Any) -> Start:
+    """A small model with random weights, for the characters of a task.
+
+    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, or `heads` does not divide
+    `width`.
+    """
+    if task.alphabet is None:
+        raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
+                        "give --model the folder of a checkpoint with a tokenizer")
+    if cfg.width % cfg.heads or cfg.width // cfg.heads % 2:
+        raise UserError(f"--heads {cfg.heads} must divide --width {cfg.width} into even parts; choose --heads 4 and a "
+                        "--width of 64 or 128")
+    tokenizer = CharTokenizer(task.alphabet)
+    shape = Shape(tokenizer.vocab_size, CONTEXT, cfg.layers, cfg.width, cfg.heads, cfg.heads, cfg.width // cfg.heads,
+                  3 * cfg.width)
+    torch.manual_seed(cfg.seed)
+    return Start(Transformer(shape), tokenizer)
+
+
+def load_model(folder: str | Path) -> Start:
+    """The policy in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
+    path = Path(folder)
+    config = path / "config.json"
+    if not list(path.glob("**/progress.csv")) and not (config.exists() and '"algorithm"' in config.read_text()):
+        from llm.policy.checkpoint import load_pretrained
+        return Start(*load_pretrained(folder), path)
+    path = find_run(path)
+    data = read_run(path)
+    if data.get("judges"):
+        raise UserError(f"{describe(path)} holds a reward model, which judges and does not write; give its folder as "
+                        "--reward")
+    model, tokenizer = blank(path, data)
+    return Start(fill(model, path), tokenizer, path)
+
+
+def judges(folder: str | Path) -> bool:
+    """Whether a folder holds a reward model's run."""
+    runs = [Path(folder), *Path(folder).glob("*_s*")]
+    return any((run / "progress.csv").exists() and read_run(run).get("judges", False) for run in runs)
+
+
+def load_reward_model(folder: str | Path) -> RewardModel:
+    """The reward model in the folder of a run. UserError where there is none."""
+    path = find_run(Path(folder))
+    data = read_run(path)
+    if not data.get("judges"):
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; make one with: spinup "
+                        "llm reward_model")
+    body, tokenizer = blank(path, data)
+    return RewardModel(fill(ScalarModel(body), path).to(find_device("auto", True)), tokenizer)
+
+
+def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
+    """A model of the shape that a run's `config.json` gives, nothing in it yet, and its tokenizer. UserError for a run
+    of agents.
+    """
+    if "shape" not in data:
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
+    shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
+    if "alphabet" in data:
+        return Transformer(shape), CharTokenizer(data["alphabet"])
+    from llm.policy.tokenizer import HFTokenizer
+    return Transformer(shape), HFTokenizer(data["tokenizer"])
+
+
+def fill(model: Model, path: Path) -> Model:
+    """The model with the weights of the checkpoint in `path`. UserError where that has another shape."""
+    try:
+        model.load_state_dict(load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
+    except (RuntimeError, KeyError) as error:
+        raise UserError(f"{describe(path)}/checkpoint.pt does not belong to the config.json beside it "
+                        f"({str(error).splitlines()[0]}); restore the folder or train again") from None
+    return model
+
+
+def on_device(start: Start, cfg: LanguageConfig) -> Start:
+    """The model on the device of the settings: bf16 on a GPU, fp32 elsewhere."""
+    device = find_device(cfg.device, gpu_helps=True)
+    start.model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    return start
+
+
+def vocabulary(tokenizer: Tokenizer) -> Any:
+    """The id of each token, by which tokenizers are compared."""
+    if isinstance(tokenizer, CharTokenizer):
+        return tokenizer.alphabet
+    return tokenizer.tokenizer.get_vocab(), tokenizer.end
+
+
+def value_body(policy: Transformer, tokenizer: Tokenizer, judge: RewardModel | None) -> Transformer:
+    """The model that a value function is a copy of: the reward model that judges the task, where it has the same
+    tokens as the policy; else the policy."""
+    if judge is not None and vocabulary(tokenizer) == vocabulary(judge.tokenizer):
+        return copy.deepcopy(judge.model.body).to(policy.device, policy.dtype)
+    return policy
+
+
+def check_judge(judge: RewardModel | None, tokenizer: Tokenizer, task: str) -> None:
+    """UserError where the reward model that judges a task cannot read what a policy with this tokenizer writes."""
+    known = judge.tokenizer if judge is not None else None
+    if isinstance(known, CharTokenizer) and isinstance(tokenizer, CharTokenizer):
+        strange = "".join(sorted(set(tokenizer.alphabet) - set(known.alphabet)))
+        if strange:
+            raise UserError(f"the reward model does not fit the task {task}, for it cannot read {strange!r}; make one "
+                            "for this task with: spinup llm reward_model")

@@ -1,0 +1,27 @@
+"""The policy or reward model that a run has left in its folder."""
+from pathlib import Path
+
+from llm.config import LanguageConfig
+from llm.policy.load import judges, load_model, load_reward_model
+from llm.policy.policy import LanguagePolicy
+from llm.policy.scalar import RewardModel
+from llm.tasks.make import speaking_task
+from llm.tasks.task import speech
+from spinup.runs.folders import read_run
+
+
+def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
+    """The policy in the folder of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
+
+    In the folder of a `reward_model`, the reward model: `load(folder)("abc>", "cba")`. UserError where there is
+    neither, or it is damaged.
+    """
+    if judges(directory):
+        return load_reward_model(directory)
+    start = load_model(directory)
+    tokens, temperature, speaking = 256, LanguageConfig.temperature, {}
+    if (start.directory / "checkpoint.pt").exists():
+        data = read_run(start.directory)
+        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
+        speaking = speech(speaking_task(data["config"]["task"]))
+    return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, **speaking)

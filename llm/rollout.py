@@ -1,0 +1,142 @@
+"""The rollout of a language model: responses of the policy to problems of a task, and their rewards.
+
+A response is an episode, its tokens are actions. The mask says which of them the policy chose: it is made here, where
+the tokens are made, and carried along.
+"""
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from llm.policy.generate import Prompts, Responses, Sampler, Tool
+from llm.policy.policy import Turns, check_context, for_tokens, texts_of
+from llm.policy.tokenizer import Tokenizer
+from llm.policy.transformer import Transformer
+from llm.tasks.episodes import opened, pieces
+from llm.tasks.task import Problem, Task
+
+
+@dataclass
+class Batch:
+    """Problems, the responses to each, and their rewards. Row p * samples + g is the g-th response to problem p."""
+
+    problems: list[Problem]
+    prompts: Prompts
+    responses: Responses
+    texts: list[str]
+    rewards: Tensor             # [B] fp32
+
+    def pick(self, rows: Tensor) -> "Batch":
+        """These rows, `[n]`, alone and in this order; each still knows the problem that it answers."""
+        return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
+                       rewards=self.rewards[rows])
+
+
+def untimed(phase: str) -> AbstractContextManager:
+    """A clock that does not run."""
+    return nullcontext()
+
+
+def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequence[Problem], *, samples: int = 1,
+           max_tokens: int, generator: torch.Generator | None, temperature: float = 1.0,
+           timed: Callable[[str], AbstractContextManager] = untimed) -> Batch:
+    """`samples` responses of the policy to each problem, and their rewards.
+
+    Args:
+        max_tokens: the longest response, the end token and the words of tools and episodes included.
+        generator: of the model's device. None takes the likeliest token each time.
+        timed: a clock for the phases "rollout" and "reward".
+    UserError where a prompt leaves no room for a response, or the user's code fails.
+    """
+    asked = [p for p in problems for _ in range(samples)]
+    with speakers(task, asked, tokenizer) as speaking:
+        with timed("rollout"):
+            prompts = prompts_of(problems, tokenizer, sampler.model, max_tokens)
+            responses = sampler(prompts, samples=samples, max_tokens=max_tokens, generator=generator,
+                                temperature=temperature, tool=speaking)
+            texts = texts_of(responses, tokenizer)
+        with timed("reward"):
+            if task.open is not None:                                     # turns that the end or the limit has ended
+                for turns in speaking:
+                    turns.finish()
+                responses.finished |= torch.tensor([turns.dialogue.done for turns in speaking]).to(sampler.model.device)
+            if task.open is not None and task.sums_turns:
+                rewards = [turns.dialogue.reward for turns in speaking]
+            else:
+                rewards = task.rewards(asked, texts)
+            rewards = torch.tensor(rewards, dtype=torch.float32, device=sampler.model.device)
+    return Batch(list(problems), prompts, responses, texts, rewards)
+
+
+@contextmanager
+def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iterator[Tool | list[Turns] | None]:
+    """The `tool` of `Sampler` for responses to these problems: the task's tool, or an episode for each response. Every
+    episode is closed at the end, also after an error or Ctrl-C."""
+    if task.open is None:
+        yield for_tokens(task.tool, tokenizer)
+        return
+    with opened(task, asked) as dialogues:
+        yield [Turns(dialogue, tokenizer) for dialogue in dialogues]
+
+
+def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, model: Transformer, max_tokens: int) -> Prompts:
+    """The prompts of problems, padded, on the model's device. UserError where one leaves no room for a response."""
+    rows = [tokenizer.prompt(p.prompt) for p in problems]
+    check_context(max(map(len, rows)), max_tokens, model)
+    return Prompts.of(rows, model.device)
+
+
+def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems: Sequence[Problem],
+                 texts: Sequence[str], max_tokens: int) -> Batch:
+    """Texts as responses to be imitated: the end token is one of them; the words of a tool or an episode are not.
+
+    As many texts to each problem, those of a problem together. Texts longer than `max_tokens` are cut. Rewards are 1,
+    log-probabilities NaN: nobody knows the teacher's.
+    """
+    samples, device, ids, own = len(texts) // len(problems), model.device, [], []
+    for i, text in enumerate(texts):                                      # each piece has tokens of its own
+        parts, over = pieces(task, text, problems[i // samples])
+        found = [(float(mine), token) for mine, words in parts for token in tokenizer.encode(words)]
+        mask, row = zip(*found, (float(not over), tokenizer.end), strict=True)
+        ids.append(row[:max_tokens])
+        own.append(mask[:max_tokens])
+    longest = max(map(len, ids))
+    mask = torch.tensor([[*m, *[0.0] * (longest - len(m))] for m in own], device=device)
+    padded = torch.tensor([[*i, *[tokenizer.end] * (longest - len(i))] for i in ids], device=device)
+    of = torch.arange(len(problems), device=device).repeat_interleave(samples)
+    lengths = torch.tensor([len(i) for i in ids], device=device)
+    ended = torch.tensor([i[-1] == tokenizer.end for i in ids], device=device)
+    responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, ended, of)
+    prompts = prompts_of(problems, tokenizer, model, max_tokens)
+    return Batch(list(problems), prompts, responses, list(texts), torch.ones_like(mask[:, 0]))
+
+
+def join(batches: Sequence[Batch]) -> Batch:
+    """One batch of several with as many samples to each problem."""
+    if len(batches) == 1:
+        return batches[0]
+    longest, before = max(b.prompts.ids.shape[1] for b in batches), 0
+    parts = []
+    for b in batches:
+        parts.append(replace(b.responses, of=b.responses.of + before))
+        before += len(b.problems)
+    prompts = Prompts(torch.cat([pad(b.prompts.ids, (0, longest - b.prompts.ids.shape[1])) for b in batches]),
+                      torch.cat([b.prompts.lengths for b in batches]))
+    responses = Responses(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Responses)))
+    return Batch([p for b in batches for p in b.problems], prompts, responses, [t for b in batches for t in b.texts],
+                 torch.cat([b.rewards for b in batches]))
+
+
+def solved(rewards: Tensor) -> float:
+    """Share of responses, `[n]`, that earned 1 or more."""
+    return float((rewards >= 1).double().mean())
+
+
+def contrast(rewards: Tensor, samples: int) -> Tensor:
+    """Whether the rewards of a group differ, `[P]`, of rewards `[P * samples]`. Without, a group has zero variance."""
+    groups = rewards.view(-1, samples)
+    return groups.amax(1) > groups.amin(1)

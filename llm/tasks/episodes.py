@@ -1,0 +1,132 @@
+"""Responses that the policy does not write alone: a tool goes on with the text, or an episode answers each turn.
+
+Which characters are whose is decided here, the same while a response is drawn and where a demonstration is read.
+"""
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from llm.faults import SHORT, call, finite
+from spinup.errors import UserError
+
+
+class Episode:
+    """One conversation about one problem: the environment of a task of several turns. Any class of this form will do.
+
+    The policy reads the prompt and writes a turn, up to the task's `end_of_turn`. `act` judges it. Unless that was the
+    last turn, `observe` gives the text that the policy reads next. The rewards of all turns add up to that of the
+    response.
+    """
+
+    def act(self, text: str) -> tuple[float, bool]:
+        """The reward of a turn, and whether the episode is over. `text` is any text at all, `end_of_turn` included
+        where the policy wrote it."""
+        raise NotImplementedError
+
+    def observe(self) -> str:
+        """The text that the policy reads before its next turn; not its own, so never trained on."""
+        return ""
+
+    def close(self) -> None:
+        """Called once, whatever happened: at the end, after an error, after Ctrl-C."""
+
+
+class Dialogue:
+    """An episode of a task, the rewards of its turns so far, and whether it is over. UserError where its code fails."""
+
+    def __init__(self, task: Any, problem: Any):
+        self.task, self.end_of_turn = task, task.end_of_turn
+        self.reward, self.done, self.ended = 0.0, False, False
+        here = f"for the prompt {SHORT.repr(problem.prompt)}"
+        self.episode = call(f"`open` of the task {task.name}", here, task.open, problem)
+
+    def take(self, turn: str) -> str:
+        """Let the episode judge a turn; the observation that follows, "" where it is over."""
+        name, here = f"`act` of the task {self.task.name}", f"for the turn {SHORT.repr(turn)}"
+        result = call(name, here, self.episode.act, turn)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise UserError(f"{name} must return (reward, done), and returned {SHORT.repr(result)} {here}")
+        self.reward += finite(result[0], name, here)
+        self.done = bool(result[1])
+        if self.done:
+            return ""
+        name = f"`observe` of the task {self.task.name}"
+        text = call(name, f"after the turn {SHORT.repr(turn)}", self.episode.observe)
+        if not isinstance(text, str):
+            raise UserError(f"{name} must return a text, and returned {SHORT.repr(text)}")
+        return text
+
+    def end(self, turn: str, ended: bool) -> None:
+        """The response is over in the middle of a turn: the policy `ended` it, or it was cut off. A turn that was cut
+        off before its first character is none; nor is what comes after the first call."""
+        if not self.done and not self.ended and (turn or ended):
+            self.take(turn)
+        self.ended = True
+
+    def close(self) -> None:
+        """Close the episode."""
+        call(f"`close` of the task {self.task.name}", "at the end of an episode", self.episode.close)
+
+
+@contextmanager
+def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
+    """An episode for each response to a problem; none where the task has none. All are closed at the end, also where
+    one of them fails."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Dialogue(task, p))) for p in problems] if task.open else []
+
+
+def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
+    """For each character of a response, whether the policy wrote it (True), or the task's tool or episode (False).
+
+    A tool is asked after every character of the policy's, as it is while a response is generated, so the mask cannot
+    disagree with it. A text may end in the middle of what the tool wrote: the limit on its length cut it there.
+    problem: the problem that is answered, for a task with episodes. ValueError: the text does not go on as they do.
+    """
+    if task.open:
+        return played(task, text, problem)[0]
+    own: list[bool] = []
+    while task.tool and len(own) < len(text):
+        own.append(True)
+        own += [False] * len(following(text, len(own), task.tool(text[:len(own)]) or "", "tool"))
+    return own or [True] * len(text)
+
+
+def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
+    """`replay` of a response to a task with episodes; the sum of its rewards; whether its episode was over before it.
+
+    ValueError: the text does not go on as the episode does.
+    """
+    own: list[bool] = []
+    with opened(task, [problem]) as (dialogue,):
+        begin = 0                                                         # of the present turn
+        while len(own) < len(text):
+            own.append(True)
+            if dialogue.end_of_turn in text[begin:len(own)]:
+                added = dialogue.take(text[begin:len(own)])
+                own += [False] * len(following(text, len(own), added, "episode"))
+                begin = len(own)
+            if dialogue.done and len(own) < len(text):
+                raise ValueError(f"after {text[:len(own)]!r} the episode is over, and the text has "
+                                 f"{text[len(own):]!r}")
+        over = dialogue.done
+        dialogue.end(text[begin:], ended=True)
+    return own, dialogue.reward, over
+
+
+def following(text: str, begin: int, added: str, who: str) -> str:
+    """The part of what was `added` that a text has from `begin` on. ValueError where it has something else there."""
+    found = text[begin:begin + len(added)]
+    if not added.startswith(found):
+        raise ValueError(f"after {text[:begin]!r} the {who} writes {added!r}, and the text has {found!r}")
+    return found
+
+
+def pieces(task: Any, text: str, problem: Any = None) -> tuple[list[tuple[bool, str]], bool]:
+    """A response cut where the policy hands over to the task's tool or episode and back: (whether the policy wrote it,
+    text); and whether its episode ended it, so that the policy need not."""
+    own, over = (replay(task, text), False) if task.open is None else played(task, text, problem)[::2]
+    return [(mine, "".join(c for _, c in piece)) for mine, piece in groupby(zip(own, text, strict=True),
+                                                                            itemgetter(0))], over

@@ -1,0 +1,26 @@
+"""Names of the built-in tasks, found in the sources of this folder: a new task is a new file, and no list is edited.
+
+Nothing is imported, neither torch nor a task, so that the command line can list them at once.
+"""
+import re
+from functools import cache
+from pathlib import Path
+
+LINE = re.compile(r'^class (?P<cls>\w+)|^    name = "(?P<name>[\w-]+)"', re.MULTILINE)
+
+
+@cache
+def task_names() -> dict[str, str]:
+    """Name of each built-in task, and its class as "llm.tasks.module.Class".
+
+    A task is a class with a constant `name = "..."` in its body.
+    """
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        cls = ""
+        for line in LINE.finditer(path.read_text("utf-8")):
+            if line["cls"]:
+                cls = line["cls"]
+            else:
+                found[line["name"]] = f"llm.tasks.{path.stem}.{cls}"
+    return found

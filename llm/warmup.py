@@ -1,0 +1,92 @@
+"""The initial policy of a method: a given one, or a small model that imitates a teacher for a while."""
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from llm.algos import sft
+from llm.config import LanguageConfig
+from llm.policy.load import Start, check_judge, fresh, load_model, on_device
+from llm.policy.policy import check_context
+from llm.tasks.make import is_own, make_task
+from llm.tasks.task import Task, longest_prompt
+from spinup.registry import find
+from spinup.runs.config import settings_of
+from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
+from spinup.runs.presets import choose_preset
+
+COPIED = 200            # updates of imitation, where the task's teacher is the preferred responses of a file
+# Settings that do not change what imitation makes.
+ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
+# Settings of the method that are not those of the imitation before it.
+NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
+
+
+def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
+    """The initial policy: `--model`, or a small model that has imitated up to `start_accuracy`, made once and kept.
+
+    What imitation makes is an ordinary run of `sft` in the same folder of experiments, named after a digest of its
+    settings: the next run that needs it finds it there. KeyboardInterrupt where imitation was stopped.
+    """
+    start = check(cfg, task) if resume is None else None      # errors of the run itself, before minutes are spent
+    if cfg.model:
+        return on_device(start or load_model(cfg.model), cfg)
+    if start:
+        free_directory("llm", task.name, cfg)
+    given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
+    if (task.judge and task.gold) or task.pairs:              # imitation needs no reward model: the policy is the same
+        given["reward"] = ""
+    stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if task.pairs is not None else {
+        "stop_accuracy": cfg.start_accuracy}                  # nobody will guess which response was preferred
+    settings = {**choose_preset(find("llm sft"), task.name)[1], **given, **stop, "temperature": 1.0}
+    wanted = sft.Config(**settings)
+    plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
+    name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
+    directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(Path(cfg.log_dir) / f".{directory.name}"):   # one makes it, others that need it wait
+        if not finished(directory):
+            wanted.exp_name = name
+            result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
+            if result.status != "finished":
+                raise KeyboardInterrupt
+            seconds = read_result(directory)["seconds"]
+    reached = read_result(directory)["held_out_accuracy"]
+    if not cfg.quiet:
+        print(f"start: {describe(directory)}, held-out accuracy {reached:.2f}"
+              + (f", made by imitation in {seconds:.0f} s" if seconds else ""), flush=True)
+    start = on_device(load_model(directory), cfg)
+    start.made_in = seconds
+    return start
+
+
+def identity(cfg: LanguageConfig, task: Task) -> Any:
+    """Fingerprint of a task, which decides whether an initial policy is reused: the task's options and the contents of
+    its file; or, where it or its reward is Python code, some of its problems, what its teacher answers, and what
+    that earns."""
+    if isinstance(cfg.task, str) and not callable(cfg.reward) and not is_own(cfg.task):
+        path = Path(cfg.task)
+        return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
+    rng = np.random.default_rng(0)
+    problems = task.problems(16, rng)
+    texts = [task.demonstration(p, rng) for p in problems]
+    earned = task.rewards(problems, texts) if callable(cfg.reward) or not cfg.reward else ()
+    name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
+    return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
+
+
+def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
+    """The policy that a run of these settings would begin with, unless it is given as `start`. Makes nothing. UserError
+    where the run could not begin."""
+    task = task or make_task(cfg.task, cfg.reward or None)
+    start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
+    prompt = longest_prompt(task, start.tokenizer)
+    check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
+    check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)
+    cfg.check_tokenizer(start.tokenizer)
+    check_judge(task.judge, start.tokenizer, task.name)
+    check_writable(Path(cfg.log_dir))
+    return start

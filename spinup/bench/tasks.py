@@ -1,0 +1,126 @@
+"""Tasks of the speed benchmark: the settings that both sides get, the ratios to be reached, and where the work differs.
+
+The peer's names of the settings are in `spinup.bench.peers`.
+"""
+from dataclasses import dataclass, field
+from typing import Any
+
+from spinup.errors import UserError, nearest
+
+ON_POLICY = {"gamma": 0.99, "lam": 0.95, "value_coef": 0.5, "max_grad_norm": 0.5, "anneal": True}
+MLP = {**ON_POLICY, "clip_ratio": 0.2, "clip_value": 0.2, "hidden": (64, 64)}
+DQN = {"num_envs": 1, "gamma": 0.99, "replay_size": 10_000, "double": False, "max_grad_norm": 10.0}
+CHEETAH = {"total_steps": 7000, "num_envs": 1, "learning_starts": 1000, "replay_size": 1_000_000, "batch_size": 256,
+           "update_every": 1, "update_ratio": 1.0, "gamma": 0.99, "tau": 0.005, "hidden": (256, 256),
+           "checkpoint_steps": 15_000}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One comparison: the settings of both sides, and the ratio to be reached."""
+
+    settings: dict[str, Any]            # fields of the algorithm's Config
+    goals: dict[int, float]             # by threads, eager; where there is none, none is missed
+    notes: tuple[str, ...]              # where the two do not do the same work
+    compiled: dict[int, float] = field(default_factory=dict)              # the same with the update step compiled, the
+                                                                          # seconds of compiling left out
+
+
+EVALUATED_ONCE = ("spinup scores a rollout in one batch after collecting it; stable-baselines3 evaluates value and "
+                  "log-probability at every step")
+FILES = ("spinup writes progress.csv, TensorBoard and checkpoints; stable-baselines3 TensorBoard, as many rows, and no "
+         "checkpoint")
+WHOLE = "spinup writes twenty checkpoints in a run"
+BEGINNING = ("what is timed is the beginning of the preset's run of {:,} steps, in which spinup writes twenty "
+             "checkpoints: one here, at the end")
+CHEETAH_BEGINS, PONG_BEGINS = BEGINNING.format(300_000), BEGINNING.format(10_000_000)
+VALUE = ("value_coef weighs half the squared error in spinup and all of it in stable-baselines3, and only spinup takes "
+         "the larger of clipped and unclipped value error: returns may differ, the work does not")
+REPLAY = (
+    "spinup writes progress.csv and TensorBoard two hundred times, and checkpoints, its replay among them; "
+    "stable-baselines3 TensorBoard, a row every four episodes, and no checkpoint: it keeps no replay on disk",
+    "spinup looks at the loss of each gradient step for NaN; stable-baselines3 reads it for its log",
+    "neither evaluates its policy while it trains")
+ONEDNN = ("where products are large, spinup computes them by oneDNN, which torch ships and does not use for them by "
+          "itself; stable-baselines3 takes torch's linear layer, by MKL. That is part of what is compared")
+ATARI = ("the same preprocessing (4 frames skipped, 84 x 84, 4 stacked, rewards clipped), spinup's by ale-py's own "
+         "vectorised environment, stable-baselines3's by its wrappers, one copy after the other",
+         "each process is confined to as many cores as threads: the emulator would take all of them",
+         "an environment step is one of the agent's: four frames")
+TASKS = {
+    ("ppo", "CartPole-v1"): Task(
+        {**MLP, "total_steps": 300_000, "num_envs": 4, "rollout_steps": 128, "minibatches": 4, "epochs": 4,
+         "lr": 2.5e-4, "entropy_coef": 0.01}, {1: 2.8}, (
+         EVALUATED_ONCE, FILES, WHOLE, VALUE,
+         "spinup steps its own vectorised copy of CartPole; stable-baselines3 Gymnasium's, one copy after the other"),
+        {1: 4.0}),
+    ("ppo", "HalfCheetah-v5"): Task(
+        {**MLP, "total_steps": 100_000, "num_envs": 1, "rollout_steps": 2048, "minibatches": 32, "epochs": 10,
+         "lr": 3e-4, "entropy_coef": 0.0, "normalise_obs": True, "normalise_reward": True}, {1: 2.5}, (
+         EVALUATED_ONCE, FILES, WHOLE, VALUE,
+         "spinup updates its normalisers once a rollout; stable-baselines3 (VecNormalize) at every step"), {1: 3.5}),
+    ("ppo", "PongNoFrameskip-v4"): Task(
+        {**ON_POLICY, "clip_ratio": 0.1, "clip_value": 0.1, "total_steps": 20_480, "num_envs": 8, "rollout_steps": 128,
+         "minibatches": 4, "epochs": 4, "lr": 2.5e-4, "entropy_coef": 0.01, "checkpoint_steps": 500_000},
+        {1: 1.6, 2: 1.6}, (EVALUATED_ONCE, FILES, PONG_BEGINS, VALUE, ONEDNN, *ATARI)),
+    ("dqn", "CartPole-v1"): Task(
+        {**DQN, "total_steps": 100_000, "learning_starts": 10_000, "batch_size": 128, "update_every": 10,
+         "update_ratio": 0.1, "target_every": 50, "lr": 2.5e-4, "epsilon": 0.05, "explore": 0.5, "hidden": (120, 84)},
+        {1: 2.0}, (*REPLAY, WHOLE, "spinup steps its own copy of CartPole; stable-baselines3 Gymnasium's")),
+    ("dqn", "PongNoFrameskip-v4"): Task(
+        {**DQN, "total_steps": 9000, "learning_starts": 1000, "batch_size": 32, "update_every": 4,
+         "update_ratio": 0.25, "target_every": 250, "lr": 1e-4, "epsilon": 0.01, "explore": 0.1,
+         "checkpoint_steps": 500_000}, {1: 1.6, 2: 1.6}, (
+         *REPLAY, PONG_BEGINS, ONEDNN, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each "
+         "observation twice, four frames each")),
+    ("td3", "HalfCheetah-v5"): Task(
+        {**CHEETAH, "lr": 1e-3, "explore_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2},
+        {1: 1.25, 2: 1.6}, (
+         *REPLAY, CHEETAH_BEGINS, ONEDNN,
+         "only stable-baselines3 computes the critic's gradient in the actor's step, where nobody uses it")),
+    ("sac", "HalfCheetah-v5"): Task(
+        {**CHEETAH, "lr": 3e-4, "alpha": 1.0, "learn_alpha": True, "target_entropy": -1.0},
+        {1: 1.25, 2: 1.6}, (
+         *REPLAY, CHEETAH_BEGINS, ONEDNN,
+         "only stable-baselines3 computes the critics' gradients in the actor's step, where nobody uses them")),
+}
+
+
+def find_task(algo: str, env: str, against: str = "sb3") -> Task:
+    """The task of an algorithm and an environment. UserError where there is none."""
+    if against != "sb3":
+        raise UserError(f"--against must be sb3, not {against!r}")
+    if (algo, env) not in TASKS:
+        names = [e for a, e in TASKS if a == algo]
+        raise UserError(f"there is no speed benchmark of {algo} on {env}.{nearest(env, names)} "
+                        f"There is: {', '.join(f'{a} --env {e}' for a, e in TASKS)}")
+    return TASKS[algo, env]
+
+
+def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, Any]:
+    """The settings with `total_steps`, rounded down to whole batches or updates. UserError for too few."""
+    s, wanted = settings, total_steps or settings["total_steps"]
+    if "learning_starts" in s:
+        batch, least = s["update_every"], s["learning_starts"] * 11 // 10
+        why = f"leaves too little after the {s['learning_starts']} before learning"
+    else:
+        batch = s["num_envs"] * s["rollout_steps"]
+        least, why = 2 * batch, f"is less than two batches of {batch} steps"
+    if wanted < least:
+        raise UserError(f"--total-steps {wanted} {why}; choose at least {least}")
+    return {**s, "total_steps": wanted // batch * batch}
+
+
+def counted_from(settings: dict[str, Any]) -> int:
+    """The step at which timing starts: 0, or with a replay that of the first row after `learning_starts`."""
+    if "learning_starts" not in settings:
+        return 0
+    from spinup.runs.training import Training
+    every = settings["update_every"]
+    row = max(1, round(settings["total_steps"] // every / Training.epochs)) * every
+    return (settings["learning_starts"] // row + 1) * row
+
+
+def is_atari(env: str) -> bool:
+    """Whether an id names an Atari game."""
+    return env.endswith("NoFrameskip-v4")

@@ -1,0 +1,57 @@
+"""Commands for games of two: a tournament, and a game against a policy."""
+from pathlib import Path
+
+from spinup.parser import Parser
+
+HELP = """\
+Compete, in games of two:
+  spinup arena DIR|FILE... --game connect_four    a tournament of trained, scripted and people's own players; ratings
+  spinup play DIR --game tictactoe                a person against a policy
+"""
+
+
+def arena(argv: list[str]) -> int:
+    from spinup.runs.flags import positive, whole
+    parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 % intervals as a table, a picture "
+                                    "and a page. Scripted players take part. The same line again goes on.")
+    parser.add_argument("entries", type=Path, nargs="*", default=[], metavar="DIR|FILE",
+                        help="runs, those against past selves with these; Python files with act(observation, mask)")
+    parser.add_argument("--game", default="", metavar="NAME",
+                        help="tictactoe, connect_four, or PettingZoo's, as classic/chess-v6. [that of the first DIR]")
+    parser.add_argument("--games", type=whole("games"), default=200, metavar="N",
+                        help="minimum games per player. [200]")
+    parser.add_argument("--batch", type=whole("batch"), default=10, metavar="N",
+                        help="games of a match, which one player begins. [10]")
+    parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
+                        help="past selves of a run that take part. [8]")
+    parser.add_argument("--seconds", type=positive("seconds"), default=1.0, metavar="S",
+                        help="time limit per move of a FILE's player. [1]")
+    parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
+                        help="memory limit of a FILE's player. [2048]")
+    parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of the games. [1]")
+    parser.add_argument("--out", type=Path, default=Path("arena"), metavar="DIR",
+                        help="folder of the results. [arena]")
+    args = parser.parse(argv)
+    from spinup.arena.command import arena as hold
+    from spinup.runs.public import load
+    return hold(args.entries, game=args.game, games_each=args.games, batch=args.batch, versions=args.versions,
+                seconds=args.seconds, memory_mb=args.memory, seed=args.seed, out=args.out, load=load)
+
+
+def play(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = Parser("spinup play", "A game against a policy, in the terminal.")
+    parser.add_argument("player", metavar="DIR", help="a run, or a scripted player: random, minimax, one-ply")
+    parser.add_argument("--game", default="", metavar="NAME", help="tictactoe or connect_four. [that of the run]")
+    parser.add_argument("--second", action="store_true", default=False, help="let the other begin the first game")
+    parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of its moves. [1]")
+    args = parser.parse(argv)
+    from spinup.arena.command import game_meant, opponent
+    from spinup.arena.games import find_game
+    from spinup.arena.play import against
+    from spinup.runs.public import load
+    game = game_meant([Path(args.player)], args.game)
+    return against(opponent(args.player, game, find_game(game)[1], load), game, begin=not args.second, seed=args.seed)
+
+
+COMMANDS = {"arena": arena, "play": play}

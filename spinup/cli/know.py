@@ -1,0 +1,90 @@
+"""Commands that say what there is: algorithms, environments, metrics, and what works on this machine."""
+import sys
+
+from llm.tasks.names import task_names
+from spinup import registry
+from spinup.errors import UserError, nearest
+from spinup.parser import Parser
+from spinup.registry import Algorithm
+
+HELP = """\
+Know:
+  spinup algos                                    what there is, what it serves, its presets
+  spinup envs [--grep WORD]                       environments that can be made here
+  spinup metrics [--grep WORD]                    what the columns of progress.csv mean
+  spinup doctor                                   what works on this machine
+"""
+
+
+def algos(argv: list[str]) -> int:
+    Parser("spinup algos", "Algorithms and their variants, what they serve, their presets.").parse(argv)
+    from rich.console import Console
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for family in registry.FAMILIES:
+        found = {**registry.algorithms(family), **registry.installed(family)}
+        for algorithm in found.values():
+            if not algorithm.variant:
+                print_algorithm(algorithm, console)
+    return 0
+
+
+def print_algorithm(algorithm: Algorithm, console: object) -> None:
+    """A few lines about an algorithm: names of its variants, what it serves, a table of its presets."""
+    from rich.table import Table
+    title = " | ".join([algorithm.name, *algorithm.variants])
+    console.print(f"[bold]{title}[/]  {algorithm.summary}", highlight=False, soft_wrap=True)
+    about = algorithm.about
+    serves = f"tasks: {', '.join(task_names())}; JSONL files"
+    if not algorithm.family:
+        actions, observations = (", ".join(about.get(key, ())) for key in ("actions", "observations"))
+        serves = f"actions: {actions}; observations: {observations}"
+    console.print(f"     {serves}", highlight=False, soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("     preset", "steps", "reached here", "best published"):
+        table.add_column(column, justify="right" if column == "steps" else "left")
+    for preset, data in algorithm.presets.items():
+        reached = data["reached"] or {}
+        table.add_row(f"     {preset}", f"{data['settings']['total_steps']:,}",
+                      ", ".join(f"{k} {v}" for k, v in reached.items() if k not in ("seeds", "file")),
+                      data["published"] or "")
+    console.print(table)
+
+
+def envs(argv: list[str]) -> int:
+    parser = Parser("spinup envs", "Environments that can be made here, first those marked *, which run in this "
+                                   "library's own vectorised copies.")
+    parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this, in any case")
+    word = parser.parse(argv).grep
+    from spinup.envs.make import OURS, registered
+    ids = sorted((i for i in registered() if word.lower() in i.lower()), key=lambda i: i not in OURS)
+    if not ids:
+        raise UserError(f"no environment has {word!r} in its id.{nearest(word, registered())} `spinup envs` lists "
+                        "them all")
+    print("\n".join(f"{i}{' *' if i in OURS else ''}" for i in ids))
+    return 0
+
+
+def metrics(argv: list[str]) -> int:
+    parser = Parser("spinup metrics", "What the columns of progress.csv mean, and the curves in TensorBoard.")
+    parser.add_argument("--grep", default="", metavar="WORD", help="only those that have this in name or meaning")
+    word = parser.parse(argv).grep
+    from spinup.view.metrics import meanings
+    known = meanings()
+    found = {name: text for name, text in known.items() if word.lower() in f"{name} {text}".lower()}
+    if not found:
+        raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, known)} `spinup metrics` "
+                        "lists them all")
+    print("\n".join(f"{name:22}{text}" for name, text in found.items()))
+    return 0
+
+
+def doctor(argv: list[str]) -> int:
+    Parser("spinup doctor", "What works on this machine.").parse(argv)
+    from spinup.view.doctor import doctor as examine
+    code = examine()
+    from llm.tasks.sandbox import limits
+    print(f"code that a language model writes is run with {limits()}")
+    return code
+
+
+COMMANDS = {"algos": algos, "envs": envs, "metrics": metrics, "doctor": doctor}

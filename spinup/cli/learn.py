@@ -1,0 +1,13 @@
+"""The command for exercises."""
+HELP = """\
+Learn:
+  spinup exercise [init|start|check|hint ...]     exercises whose checks name the mistake
+"""
+
+
+def exercise(argv: list[str]) -> int:
+    from spinup.exercises.command import exercise as run_exercise
+    return run_exercise(argv)
+
+
+COMMANDS = {"exercise": exercise}

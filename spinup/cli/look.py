@@ -1,0 +1,99 @@
+"""Commands that look at what a run has learned."""
+import sys
+from pathlib import Path
+from typing import Any
+
+from spinup import registry
+from spinup.errors import UserError
+from spinup.parser import Parser
+
+HELP = """\
+Look:
+  spinup plot DIR... [--x step|time]              learning curves with 95 % intervals, as PNG and SVG
+  spinup watch DIR [--episodes N] [--gif FILE]    see a trained policy act
+  spinup eval DIR [--episodes 100] [--json]       its return in fresh episodes
+"""
+
+
+def directories(paths: list[str]) -> list[Path]:
+    """The same as paths. UserError where one is no folder."""
+    for path in paths:
+        if not Path(path).is_dir():
+            raise UserError(f"there is no folder {path}; give one that holds runs, such as runs")
+    return [Path(p) for p in paths]
+
+
+def plot(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = Parser("spinup plot", "Learning curves, averaged over seeds, with 95 % intervals, as PNG and SVG.")
+    parser.add_argument("directories", nargs="+", metavar="DIR", help="runs, experiments, or folders of them")
+    parser.add_argument("--x", choices=["step", "time"], default="step", help="horizontal axis. [step]")
+    parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
+    parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
+                        help="what one curve averages. [experiment]")
+    parser.add_argument("--value", default="", help="column of progress.csv. [what tells how good each policy is]")
+    parser.add_argument("--beside", type=Path, default=None, metavar="CSV",
+                        help="published curves to draw dashed: env,algorithm,source,steps,value")
+    parser.add_argument("--out", type=Path, default=None, metavar="FILE",
+                        help="the picture; PNG and SVG are both written")
+    args = parser.parse(argv)
+    from rich.console import Console
+    from rich.table import Table
+
+    from spinup.runs.display import number
+    from spinup.view import plots
+    found = directories(args.directories)
+    pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
+                          beside=args.beside, out=args.out)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    rows = plots.summary(found, args.group, args.value)
+    for column in rows[0]:
+        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+    for row in rows:
+        table.add_row(*(v if isinstance(v, str) else number(v) for v in row.values()))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    print("\n".join(str(p) for p in pictures))
+    return 0
+
+
+def find_family(directory: str) -> tuple[Any, Path]:
+    """The family of the run in a folder, and the folder of that run."""
+    from spinup.runs.folders import find_run, read_run
+    folder = find_run(Path(directory))
+    return registry.family(registry.find(read_run(folder)["algorithm"], run=folder)), folder
+
+
+def episodes_parser(command: str, description: str, episodes: int) -> Parser:
+    """A parser with the flags that `watch` and `eval` share."""
+    from spinup.runs.flags import whole
+    parser = Parser(f"spinup {command}", description)
+    parser.add_argument("directory", metavar="DIR", help="the folder of a run")
+    parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help=f"how many. [{episodes}]")
+    parser.add_argument("--stochastic", action="store_true", default=False,
+                        help="draw actions as in training, instead of taking the likeliest")
+    parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of the episodes. [0]")
+    return parser
+
+
+def watch(argv: list[str]) -> int:
+    parser = episodes_parser("watch", "See a trained policy act, in a window or a GIF, or what a language model writes "
+                                      "and what it is worth.", 1)
+    parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
+                        help="write a GIF instead of opening a window")
+    args = parser.parse(argv)
+    family, folder = find_family(args.directory)
+    family.watch(folder, episodes=args.episodes, stochastic=args.stochastic, gif=args.gif, seed=args.seed)
+    return 0
+
+
+def evaluate(argv: list[str]) -> int:
+    parser = episodes_parser("eval", "The return of a trained policy in fresh episodes, of seeds not trained on.", 100)
+    parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    args = parser.parse(argv)
+    family, folder = find_family(args.directory)
+    print(family.evaluate(folder, episodes=args.episodes, stochastic=args.stochastic, seed=args.seed,
+                          as_json=args.json))
+    return 0
+
+
+COMMANDS = {"plot": plot, "watch": watch, "eval": evaluate}

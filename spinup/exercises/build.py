@@ -1,0 +1,81 @@
+"""Derives from the source of an exercise the student's file, the solution, the notebooks of both, and its description.
+
+The source is a Python file in cells (`# %%`). The lines between two marks are the solution. In the student's file,
+lines that begin with `# STUB:` take its place, or, where there are none, a reminder of what is left to do:
+
+    # BEGIN SOLUTION
+    # STUB: rewards = ...
+    rewards = rew.flip(0).cumsum(0).flip(0)
+    # END SOLUTION
+
+Nothing of this is kept in a file of the library: a command makes what it needs, from `exercises/src`, in milliseconds.
+"""
+import ast
+import json
+from typing import Any
+
+BEGIN, END, STUB, TODO = "# BEGIN SOLUTION", "# END SOLUTION", "# STUB:", "TODO"
+CELL, TEXT = "# %%", "# %% [markdown]"
+LEVELS = ("probe", "learning")          # decorators of checks that train; their docstrings are shown to students
+
+
+def student(text: str, id: str) -> str:
+    """The student's file of a source: the solution is replaced by its stub, or by a reminder that names the `id`."""
+    kept: list[str] = []
+    indent, stubbed = None, False
+    for line in text.splitlines():
+        if line.strip() == BEGIN:
+            indent, stubbed = line[:line.index(BEGIN)], False
+        elif line.strip() == END:
+            if not stubbed:
+                kept.append(f"{indent}raise NotImplementedError(\"{TODO} {id}\")")
+            indent = None
+        elif indent is None:
+            kept.append(line)
+        elif line.strip().startswith(STUB):
+            kept.append((line.replace(STUB + " ", "", 1) if STUB + " " in line else "").rstrip())
+            stubbed = True
+    return "\n".join(kept) + "\n"
+
+
+def solution(text: str) -> str:
+    """The solved file of a source: marks and stubs are left out."""
+    marks = (BEGIN, END, STUB)
+    return "\n".join(line for line in text.splitlines() if not line.strip().startswith(marks)) + "\n"
+
+
+def notebook(text: str) -> str:
+    """The Jupyter notebook, without outputs, of a Python file in cells; the same bytes each time."""
+    cells: list[dict[str, Any]] = []
+    for part in ("\n" + text).split("\n" + CELL)[1:]:
+        head, _, body = part.partition("\n")
+        lines = body.strip("\n").splitlines()
+        about = {"id": f"cell-{len(cells)}"}
+        if CELL + head == TEXT:
+            source = "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)
+            cells.append({**about, "cell_type": "markdown", "metadata": {}, "source": source})
+        else:
+            cells.append({**about, "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
+                          "source": "\n".join(lines)})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    made = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def about(checks: str) -> dict[str, Any]:
+    """The description of an exercise, read from the source of its checks without running it, which would need torch.
+
+    Returns `kind`, `minutes`, `difficulty` and `hints`, and of `probe` and `learning` the docstring of the first such
+    check, "" where there is none. StopIteration where no `exercise = Exercise(...)` stands at the top.
+    """
+    body = ast.parse(checks).body
+    made = next(node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+                and getattr(node.value.func, "id", "") == "Exercise")
+    found = {"kind": "implement", **{word.arg: ast.literal_eval(word.value) for word in made.keywords}}
+    slow = dict.fromkeys(LEVELS, "")
+    for node in body:
+        for decorator in getattr(node, "decorator_list", ()):
+            level = getattr(decorator, "attr", "")
+            if level in slow and not slow[level]:
+                slow[level] = " ".join((ast.get_docstring(node) or "").split())
+    return {**found, **slow}

@@ -1,0 +1,84 @@
+"""What is done with runs of agents in environments; `llm/family.py` has the same functions for language models."""
+import json
+from pathlib import Path
+
+from spinup import registry
+from spinup.envs import make
+from spinup.envs.atari import in_words, protocol
+from spinup.envs.spaces import space_from_json
+from spinup.envs.zoo import num_agents
+from spinup.errors import UserError
+from spinup.machine import find_device
+from spinup.registry import Algorithm
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.config import BaseConfig
+from spinup.runs.folders import check_writable, config_from_json, describe, read_run
+from spinup.runs.policy import Policy
+from spinup.view import statistics
+from spinup.view import watch as watching
+from spinup.view.evaluate import evaluate as play
+
+
+def load(directory: Path, device: str = "cpu") -> Policy:
+    """The policy that a run has learned, from its last checkpoint.
+
+    UserError, with the words of a RuntimeError, where there is no checkpoint, or it is damaged or does not belong to
+    its config.json.
+    """
+    data = read_run(directory)
+    algorithm = registry.find(data["algorithm"], run=directory)
+    state = load_checkpoint(directory / "checkpoint.pt")
+    cfg = config_from_json(algorithm, data["config"])
+    keys = ("observation_space", "action_space")
+    if missing := [key for key in keys if key not in data]:
+        raise UserError(f"{describe(directory)}/config.json lacks {missing[0]!r}; restore it or train again")
+    spaces = [space_from_json(data[key]) for key in keys]
+    policy = algorithm.load().make_policy(cfg, *spaces)
+    try:
+        if state["algorithm"] != data["algorithm"]:
+            raise RuntimeError(f"it is of {state['algorithm']}")
+        policy.load_state_dict(state["parts"]["policy"])
+    except (RuntimeError, KeyError) as error:
+        raise UserError(f"{describe(directory)}/checkpoint.pt does not belong to the config.json beside it "
+                        f"({str(error).splitlines()[0]}); restore the folder or train again") from None
+    return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)
+
+
+def load_with_env(directory: Path) -> tuple[Policy, str]:
+    """The policy of a run, and the id of its environment. UserError where that is a Python function, which only Python
+    has.
+    """
+    env = read_run(directory)["config"]["env"]
+    if not isinstance(env, str):
+        raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; from Python: "
+                        f"spinup.load({str(directory)!r}).act(obs)")
+    return load(directory), env
+
+
+def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:
+    """Show the policy of a run in a window, or in a GIF. UserError where it cannot be drawn."""
+    policy, env = load_with_env(directory)
+    watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
+
+
+def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool) -> str:
+    """The return of a run's policy in fresh episodes, in words or as JSON."""
+    policy, env = load_with_env(directory)
+    found = play(policy, env, episodes=episodes, deterministic=not stochastic, seed=seed)
+    if as_json:
+        rules = {"protocol": policy.env_settings} if protocol(env) else {}
+        return json.dumps({"directory": str(directory), "env": env, **rules, "deterministic": not stochastic,
+                           **found.as_dict()})
+    words = statistics.in_words(found.returns, 1)
+    said = (f"{describe(directory)}: return {found.mean:.1f} ({words}) in {episodes} fresh episodes of {env}, "
+            f"{'drawing' if stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
+    return f"{said}\nprotocol: {in_words(policy.env_settings)}" if protocol(env) else said
+
+
+def check(algorithm: Algorithm, config: BaseConfig) -> None:
+    """Make nothing; UserError for what would stop a run of these settings: environment, spaces, device, folder."""
+    env = make(config.env, num_agents(config.env), 0)
+    algorithm.load().make_policy(config, env.observation_space, env.action_space)
+    env.close()
+    find_device(config.device, gpu_helps=False)
+    check_writable(Path(config.log_dir))

@@ -1,0 +1,109 @@
+"""Flags of the command line, made from the settings of a Config: their types, ranges, comments and defaults."""
+import argparse
+import math
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin
+
+from spinup.parser import Parser
+from spinup.registry import Algorithm
+from spinup.runs.config import Positive, Range, comments, flag, parse, types_of
+from spinup.runs.presets import configure
+from spinup.runs.public import advised
+
+METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "reward": "FILE:NAME", "sticky_actions": "P",
+            "preset": "NAME", "config": "FILE"}
+
+
+def config_parser(algorithm: Algorithm) -> Parser:
+    """A parser with a flag for each setting of the algorithm's Config. UserError for an algorithm that is none."""
+    config, name = algorithm.load().Config, algorithm.name
+    parser = Parser(f"spinup {name}", f"{algorithm.summary} Settings count in this order, the later over the earlier: "
+                                      "default, preset, --config file, flags.")
+    groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}
+    groups["every run"].add_argument("--preset", metavar="NAME",
+                        help="auto (that of the environment or task), none, or a name from `spinup algos`. [auto]")
+    groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    help_of, types = comments(config), types_of(config)
+    for field, hint in types.items():
+        owner = next(c for c in config.__mro__ if field in vars(c).get("__annotations__", ()))
+        about = name if owner is config else vars(owner).get("ABOUT", "every run")
+        if about not in groups:
+            groups[about] = parser.add_argument_group(f"settings of {about}")
+        add_setting(groups[about], field, hint, help_of[field], algorithm.settings.get(field, getattr(config, field)))
+    for old, now in algorithm.about.get("renamed", {}).items():           # they work, and the help is silent about them
+        add_setting(groups[name], old, str if "values" in now else types[now["to"]], "", None)
+    return parser
+
+
+def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: str, default: Any) -> None:
+    """Add the flag of a setting; that of one of several stages is called such as ppo.kl_coef. Without a reason the flag
+    works, and the help is silent about it.
+    """
+    stage, dot, field = name.rpartition(".")
+    convert = partial(parse, name, hint)
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default))
+    default = "none" if default is None else default
+    limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
+    text = (f"{reason}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
+    text = text if reason else argparse.SUPPRESS
+    if bool in (hint, *get_args(hint)):
+        group.add_argument(flag(name), dest=name, type=convert, nargs="?", const=True, metavar="true|false", help=text)
+        group.add_argument(flag(f"{stage}{dot}no_{field}"), dest=name, action="store_false", help=argparse.SUPPRESS)
+    else:
+        group.add_argument(flag(name), dest=name, type=convert, help=text,
+                           metavar=METAVARS.get(field, field.upper().split("_")[-1]))
+
+
+def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
+    """The Config that the command line asks for, and the name of the preset in it. UserError for what does not fit."""
+    given = vars(config_parser(algorithm).parse(argv))
+    file, preset = given.pop("config", None), given.pop("preset", "auto")
+    return configure(algorithm, given, preset, file)
+
+
+def train(algorithm: Algorithm, argv: list[str]) -> int:
+    """Train with the settings that the command line asks for; the exit code. UserError for what does not fit."""
+    config, preset = from_flags(algorithm, argv)
+    if not config.quiet and os.environ.get("RANK", "0") == "0":           # of torchrun's processes one speaks
+        print(f"preset: {preset}")
+    with advised():
+        return exit_code(algorithm.load().train(config))
+
+
+def exit_code(result: Any) -> int:
+    """0 for a finished run, 130 for an interrupted one; `result` is None in a process that only helps."""
+    return 0 if result is None or result.status == "finished" else 130
+
+
+def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
+    """A parser of whole numbers from `at_least` on, for the flag of that name."""
+    return partial(parse, name, Annotated[int, Range(at_least)])
+
+
+def number(name: str) -> Callable[[str], float]:
+    """A parser of finite numbers, for the flag of that name."""
+    return partial(parse, name, Annotated[float, Range(-math.inf)])
+
+
+def positive(name: str) -> Callable[[str], float]:
+    """A parser of numbers above 0, for the flag of that name."""
+    return partial(parse, name, Positive)
+
+
+class Distinct(argparse.Action):
+    """Several values, each of them once."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
+                 option_string: str | None = None) -> None:
+        if twice := [v for v in values if values.count(v) > 1]:
+            parser.error(f"{option_string} has {twice[0]} more than once, which is one run; give each once")
+        setattr(namespace, self.dest, values)
+
+
+def add_seeds(parser: Parser, default: list[int] | None, said: str) -> None:
+    """Add the flag `--seeds`, whose default is `said`."""
+    parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", action=Distinct, default=default, metavar="S",
+                        help=f"seeds of the runs. {said}")

@@ -1,0 +1,79 @@
+"""The public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import ActionsError, UserError
+from spinup.registry import family, find, serving
+from spinup.runs.config import check_names, comments, settings_of
+from spinup.runs.folders import find_run, read_run
+from spinup.runs.presets import configure
+
+INTERNAL = ("on_row",)  # arguments that are no settings
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """Make an error about actions a UserError that names the algorithms that serve them: an algorithm's file does not
+    know the others.
+    """
+    try:
+        yield
+    except ActionsError as error:
+        fitting = serving(error.kind)
+        raise UserError(f"{error}" + (f"; for {error.kind} actions: {', '.join(fitting)}" if fitting else "")) from None
+
+
+@cache
+def trainer(name: str) -> Callable[..., Any]:
+    """The function `NAME(env or task, **settings)` that trains; its docstring is made from the Config.
+
+    name: as the registry finds it. UserError for an unknown one.
+    """
+    algorithm = find(name)
+    module = algorithm.load()
+    config, subject = module.Config, module.Config.SUBJECT
+
+    def train(source: Any = None, *, preset: str = "auto", config: str | Path | None = None,
+              resume: str | Path | None = None, **given: Any) -> Any:
+        given |= {} if source is None else {subject: source}
+        known = [*settings_of(module.Config), *algorithm.about.get("renamed", {}), *INTERNAL]
+        check_names(given, known, f"{algorithm.method} has no setting")
+        with advised():
+            return module.train(configure(algorithm, given, preset, config)[0], resume)
+
+    help_of, what = comments(config), []
+    defaults = {f.name: f.default for f in fields(config)} | algorithm.settings
+    if algorithm.variant:
+        stem = algorithm.module.rpartition(".")[2]
+        what = [f"{algorithm.variant}: {stem} with {algorithm.settings}"]
+    train.__name__ = train.__qualname__ = algorithm.method
+    train.__doc__ = "\n".join([
+        inspect.getdoc(module).splitlines()[0], "", *what, "Args:",
+        f"    {subject}, the first argument: {help_of[subject]}; without one, that of the file, or {defaults[subject]}",
+        f"    preset: auto (that of the {'environment' if subject == 'env' else subject}), none, or a name from "
+        "`spinup algos`",
+        "    config: a TOML file of settings",
+        "    resume: the folder of a run of the same settings to go on with",
+        "    on_row: a function that is called with each row of progress.csv, a dict",
+        *(f"    {name} = {defaults[name]!r}: {help_of[name]}" for name in settings_of(config) if name != subject), "",
+        "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
+        "Returns a Result with `policy`, `progress`, `directory`, `status`, and how good it is.",
+        f"UserError, before anything is written: a setting that is unknown or out of its range, a wrong {subject}, or",
+        "a run to resume that was begun with other settings. NonFiniteError: a number became infinite or NaN; the",
+        "checkpoint before that is kept."])
+    return train
+
+
+def load(directory: str | Path, device: str = "cpu") -> Any:
+    """The policy that a run has learned, from its last checkpoint: `load("runs/NAME/NAME_s1").act(obs)`.
+
+    Of a language model: `.respond(prompt)`. UserError where there is no checkpoint, or it is damaged or does not belong
+    to its config.json.
+    """
+    folder = find_run(Path(directory))
+    return family(find(read_run(folder)["algorithm"], run=folder)).load(folder, device)

@@ -1,0 +1,87 @@
+"""Runs that go on after their end, begin with another run's policy, and tell each row to a function."""
+import json
+
+import pytest
+import torch
+
+import spinup
+from spinup.errors import UserError
+from spinup.runs.log import read_progress
+
+SMALL = {"num_envs": 2, "rollout_steps": 32, "hidden": (8,), "threads": 1, "quiet": True, "tensorboard": False,
+         "preset": "none", "anneal": False}
+
+
+@pytest.fixture
+def train(tmp_path):
+    def train(algorithm="ppo", env="CartPole-v1", **given):
+        return getattr(spinup, algorithm)(env, **{**SMALL, "log_dir": str(tmp_path), **given})
+    return train
+
+
+def weights(result) -> torch.Tensor:
+    return torch.cat([x.flatten() for x in result.policy.module.state_dict().values()])
+
+
+# Without annealing, the steps of a longer run are those of a short one that went on. Turned red by: a checkpoint at the
+# end that lacks a part; a total of steps that stays as it was begun.
+def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
+    short, long = train(total_steps=640, exp_name="short"), train(total_steps=1280, exp_name="long")
+    longer = train(total_steps=1280, exp_name="short", resume=short.directory)
+    assert torch.equal(weights(longer), weights(long)) and longer.returns == long.returns
+    assert read_progress(longer.directory)["steps"][-1] == 1280
+    assert json.loads((longer.directory / "config.json").read_text())["config"]["total_steps"] == 1280
+    assert json.loads((longer.directory / "result.json").read_text())["status"] == "finished"
+
+
+# Turned red by: a run that is made shorter than it is; other settings that slip through beside the total.
+def test_a_run_cannot_be_made_shorter_or_other(train):
+    done = train(total_steps=640)
+    with pytest.raises(UserError, match="has 640 steps behind it already, more than --total-steps 320; choose more"):
+        train(total_steps=320, resume=done.directory)
+    with pytest.raises(UserError, match="is a run with lr 0.0003, not 0.1"):
+        train(total_steps=1280, lr=0.1, resume=done.directory)
+
+
+# Turned red by: the old result.json, finished, that stays while the run goes on.
+def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
+    done = train(total_steps=640)
+
+    def row(told):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(total_steps=1280, resume=done.directory, on_row=row)
+    assert json.loads((done.directory / "result.json").read_text())["status"] == "interrupted"
+
+
+# Turned red by: weights that are not loaded, or are drawn anew afterwards.
+@pytest.mark.parametrize(("algorithm", "env", "settings"), [
+    ("ppo", "CartPole-v1", {"num_envs": 2, "rollout_steps": 32, "total_steps": 64, "lr": 1e-9}),
+    ("es", "CartPole-v1", {"pairs": 4, "total_steps": 64, "lr": 1e-9}),
+    ("sac", "Pendulum-v1", {"learning_starts": 64, "batch_size": 8, "total_steps": 64})])
+def test_a_run_may_begin_with_the_policy_of_another(algorithm, env, settings, tmp_path):
+    def run(seed, init=""):
+        return getattr(spinup, algorithm)(env, preset="none", hidden=(8,), threads=1, quiet=True, tensorboard=False,
+                                          log_dir=str(tmp_path), seed=seed, init=str(init), **settings)
+
+    first, fresh = run(seed=3), run(seed=4)
+    began = run(seed=4, init=first.directory)
+    assert (weights(began) - weights(first)).abs().max() < 0.01 < (weights(fresh) - weights(first)).abs().max()
+
+
+def test_a_policy_of_another_network_is_refused_in_one_sentence(train):
+    first = train(total_steps=64)
+    with pytest.raises(UserError, match="--init .*: the policy of that run has another network .*; choose a run"):
+        train(total_steps=64, hidden=(16,), init=str(first.directory))
+
+
+# Turned red by: a row that is told before it is written, or that can be changed from outside.
+def test_each_row_is_told_to_a_function(train):
+    rows = []
+    result = train(total_steps=640, on_row=lambda row: rows.append(dict(row)) or row.clear())
+    assert [row["steps"] for row in rows] == result.progress["steps"] and len(rows) == 10
+    assert [row["loss"] for row in rows] == result.progress["loss"]
+    assert "on_row" not in json.loads((result.directory / "config.json").read_text())["config"]
+    with pytest.raises(UserError, match="on_row must be a function of a row"):
+        train(on_row="print")

@@ -1,0 +1,106 @@
+"""Algorithms from outside: by the name of their module, and by an entry point, in every command."""
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import spinup
+from spinup import registry
+from spinup.errors import UserError
+
+TESTS = Path(__file__).parent
+EXAMPLE = TESTS / "outside" / "my_a2c.py"
+TINY = ["--env", "CartPole-v1", "--num-envs", "2", "--hidden", "8", "--threads", "1", "--no-tensorboard"]
+
+
+@pytest.fixture
+def outside(monkeypatch):
+    """The folder of tests is where Python looks for modules, in processes of the command line too."""
+    monkeypatch.syspath_prepend(str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+    yield
+    registry.installed.cache_clear()
+
+
+# Turned red by: a command that knows the algorithms of this library only; a name that is cut at its first dot.
+def test_a_module_by_its_dotted_name_in_every_command(cli, outside, tmp_path):
+    run = Path("runs", "outside.my_a2c_CartPole-v1_1")
+    assert cli("outside.my_a2c", *TINY, "--total-steps", "512").code == 0
+    assert json.loads(next(run.glob("*/config.json")).read_text())["algorithm"] == "outside.my_a2c"
+    assert "is finished: 512 steps" in cli("resume", run).out
+    longer = cli("resume", run, "--total-steps", "1024")
+    assert longer.code == 0 and "going on at step 512" in longer.out
+    assert json.loads(next(run.glob("*/result.json")).read_text())["steps"] == 1024
+    assert json.loads(cli("eval", run, "--episodes", "2", "--json").out)["episodes"] == 2
+    assert cli("watch", run, "--gif", "a.gif").code == 0 and Path("a.gif").stat().st_size > 1000
+    assert cli("plot", run).code == 0 and (run / "plot.png").exists()
+    searched = cli("grid", "outside.my_a2c", *TINY, "--total-steps", "128", "--seed", "1", "2", "--workers", "2")
+    assert searched.code == 0 and re.search(r"grid +1,2 .* finished", searched.out)
+    assert spinup.load(run).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+
+
+# Turned red by: settings of a variant or a preset that are read from our own folder alone.
+def test_its_toml_file_has_variants_and_presets(cli, outside):
+    done = cli("outside.my_a2c:my_a2c_without_entropy", *TINY, "--total-steps", "128", "--exp-name", "x")
+    config = json.loads(Path("runs/x/x_s1/config.json").read_text())
+    assert done.out.startswith("preset: CartPole-v1\n")
+    assert config["algorithm"] == "outside.my_a2c:my_a2c_without_entropy" and config["config"]["entropy_coef"] == 0
+    refused = cli("outside.my_a2c:my_a2c_without", *TINY)
+    assert refused.code == 2 and "there is no" in refused.err
+
+
+@pytest.fixture
+def distribution(outside, tmp_path, monkeypatch):
+    """A distribution that has registered the module by an entry point."""
+    about = tmp_path / "site" / "somebody-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[spinup.algorithms]\nmy_a2c = outside.my_a2c\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    registry.installed.cache_clear()
+
+
+# Turned red by: entry points that are looked up in one place and not in another.
+def test_an_entry_point_makes_it_one_of_the_algorithms(cli, distribution, tmp_path):
+    result = spinup.my_a2c("CartPole-v1", total_steps=128, num_envs=2, hidden=(8,), threads=1, quiet=True,
+                           log_dir=str(tmp_path / "runs"))
+    assert result.status == "finished" and "my_a2c_CartPole-v1_1" in str(result.directory)
+    assert cli("my_a2c_without_entropy", *TINY, "--total-steps", "128").code == 0
+    assert cli("eval", result.directory, "--episodes", "1").code == 0
+    assert "my_a2c | my_a2c_without_entropy  Advantage actor-critic" in cli("algos").out
+    assert "Did you mean 'my_a2c'?" in cli("my_a2x").err
+
+
+# Turned red by: an import of the module that config.json names, wherever it is.
+def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / "x"
+    run = folder / "x_s1"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"algorithm": "runs.x.evil", "config": {"env": "CartPole-v1"}}))
+    harm = "open('harm', 'w')\nclass Config: ...\ndef train(): ...\n"
+    for place in (folder / "evil.py", tmp_path / "runs" / "evil.py"):
+        place.write_text(harm)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("runs.x.evil", "runs.evil"):
+        (run / "config.json").write_text(json.dumps({"algorithm": name, "config": {"env": "CartPole-v1"}}))
+        for command in ("resume", "watch", "eval"):
+            done = cli(command, run)
+            assert done.code == 2 and "is not imported from there" in done.err
+    assert not (tmp_path / "harm").exists()
+
+
+# Turned red by: a module without Config or train that is taken for an algorithm, or imported to find out.
+@pytest.mark.parametrize("name", ["antigravity", "json.tool", "no_such_package.algo", "ppo."])
+def test_another_module_is_no_algorithm(name):
+    with pytest.raises(UserError, match="there is no"):
+        registry.find(name)
+
+
+# Turned red by: a page that shows another file than the one that is tested.
+def test_the_documentation_shows_the_tested_example():
+    page = (TESTS.parent / "docs" / "using" / "your_algorithm.md").read_text(encoding="utf-8")
+    assert EXAMPLE.read_text(encoding="utf-8") in page
+    assert EXAMPLE.with_suffix(".toml").read_text(encoding="utf-8").strip() in page
+    assert len(EXAMPLE.read_text().splitlines()) <= 75
