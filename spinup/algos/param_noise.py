@@ -203,8 +203,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         env.reset()
-        run.keep(policy=policy, target=target, replay=replay, perturbed=perturbed, noise=noise,
-                 q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers)
+        run.keep(policy=policy, target=target, replay=replay, noise=noise,
+                 q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers,
+                 **{"shaken": perturbed})                     # the key that checkpoints have had
         for copy in range(N):
             perturb(perturbed, copy)
         actor = policy.actor()

@@ -128,10 +128,10 @@ class VectorEnv:
         self.obs = np.asarray(state["obs"]).copy()
         self.episode_return[:] = state["episode_return"]
         self.episode_length[:] = state["episode_length"]
-        self.episode_cost[:] = state["episode_cost"]
         self.finished = [(float(r), int(n)) for r, n in state["finished"]]
-        self.costs = [float(cost) for cost in state["costs"]]
-        self.reports_cost = bool(state["reports_cost"])
+        self.episode_cost[:] = state.get("episode_cost", 0)               # older checkpoints have no costs
+        self.costs = [float(cost) for cost in state.get("costs", [0.0] * len(self.finished))]
+        self.reports_cost = bool(state.get("reports_cost", False))
         self._load(state["copies"])
 
     def close(self) -> None:

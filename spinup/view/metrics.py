@@ -21,8 +21,6 @@ METRICS = {
     "length_mean": "mean length of these episodes, in steps",
     "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all while they are fewer",
     "test_return": "mean return of --test-episodes episodes without exploring, always the same ones, not trained on",
-    "cells": "grids: distinct cells that the agent stood on in an episode, on average over those of the row",
-    "watching": "NoisyTV: share of steps with the TV in sight",
     # Policies that are trained on what they did themselves.
     "kl": "how far the policy has moved since it collected its last batch, in nats (estimator k3, never negative)",
     "clip_fraction": "share of steps whose gradient the clip took away",
@@ -72,7 +70,8 @@ METRICS = {
 
 def meanings() -> dict[str, str]:
     """The meaning of each column, by name."""
-    found = dict(METRICS)
+    from spinup.envs.make import all_measures
+    found = METRICS | all_measures()
     for family in registry.FAMILIES:
         for algorithm in {**registry.algorithms(family), **registry.installed(family)}.values():
             found |= algorithm.about.get("metrics", {})
