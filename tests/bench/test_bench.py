@@ -9,7 +9,7 @@ import pytest
 import stable_baselines3
 import torch
 
-from spinup.bench import passes, peers
+from spinup.bench import passes, peers, process
 from spinup.bench import returns as returns_module
 from spinup.bench import speed as speed_module
 from spinup.bench.passes import networks_alone
@@ -22,6 +22,7 @@ from spinup.core.optim import FlatAdam
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
+from spinup.runs.presets import configure
 
 
 @pytest.mark.parametrize("algo, arguments, message", [
@@ -259,7 +260,8 @@ def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, 
     assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
 
 
-def test_speed_end_to_end(tmp_path, capsys):
+def test_speed_end_to_end(fork_python, tmp_path, capsys):
+    fork_python(speed_module)
     out = tmp_path / "speed.json"
     code = speed("ppo", "CartPole-v1", total_steps=2000, rounds=1, out=out)
     lines = capsys.readouterr().out.splitlines()
@@ -320,22 +322,35 @@ def test_time_to_says_when_a_seed_never_gets_there(monkeypatch, capsys):
     assert result["goal"] == 2.5 and not result["met"]
 
 
-def test_time_to_passes_on_what_the_command_line_says():
+def test_time_to_passes_on_what_the_command_line_says(fork_python):
+    fork_python(speed_module)
     with pytest.raises(UserError, match="there is no environment 'CartPool-v1'. Did you mean 'CartPole-v1'"):
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
-def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys):
+# On a part of the preset's steps: `test_suite.py` has all of them.
+def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(fork_python, tmp_path, monkeypatch,
+                                                                                   capsys):
+    def fewer_steps(*words: str) -> str:
+        return process.spinup(*words, *(["--total-steps", "16384"] if words[0] == "ppo" else []))
+
+    def configured(module, given):
+        return configure(module, {**given, "total_steps": 16_384})
+
+    fork_python(process)
+    monkeypatch.setattr(returns_module, "spinup", fewer_steps)
+    monkeypatch.setattr(returns_module, "configure", configured)
+
     def goes(goal: float) -> tuple[int, dict]:
         monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
         code = returns_module.returns("ppo", "CartPole-v1", seeds=[1, 2], log_dir=tmp_path, out=tmp_path / "raw.json")
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
-    code, result = goes(475)
+    code, result = goes(30)
     assert code == 0 and result["met"] and len(result["E100"]["seeds"]) == 2
     raw = json.loads((tmp_path / "raw.json").read_text())
     assert [r["seed"] for r in raw["runs"]] == [1, 2]
-    assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) >= 190 for r in raw["runs"])
+    assert all(len(r["evaluation_returns"]) == 100 and len(r["curve"]["steps"]) > 10 for r in raw["runs"])
     assert result["R100"]["mean"] == pytest.approx(sum(sum(r["training_returns"]) for r in raw["runs"]) / 200)
     progress = tmp_path / "bench_ppo_CartPole-v1" / "bench_ppo_CartPole-v1_s1" / "progress.csv"
     before = progress.stat().st_mtime_ns
@@ -344,8 +359,9 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     assert progress.stat().st_mtime_ns == before                          # finished runs are not repeated
 
 
-def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys):
+def test_returns_reads_what_a_replay_learned(fork_python, tmp_path, monkeypatch, capsys):
     """A run of SAC that is there is evaluated; far from learned, it misses what its preset promises."""
+    fork_python(process)
     from spinup.algos import sac
     name, small = "bench_sac_Pendulum-v1", {"total_steps": 250, "learning_starts": 200, "hidden": (8,)}
     sac.train(sac.Config(env="Pendulum-v1", **small, seed=3, threads=1, log_dir=str(tmp_path), exp_name=name,

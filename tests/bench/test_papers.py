@@ -8,6 +8,7 @@ import pytest
 
 import spinup
 from spinup.arena.players import scripted
+from spinup.bench import process
 from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, self_play
 from spinup.bench.papers.paper import Line, Paper, check_picture, in_turn, run, show
 from spinup.cli import PAPERS
@@ -107,7 +108,8 @@ def test_every_paper_can_be_measured():
         assert module.SEEDS and callable(module.measure)
 
 
-def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path):
+def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(fork_python, tmp_path):
+    fork_python(process)
     arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
     folder = run(*arguments, label="short")
     assert folder.name == "paper_es_short_CartPole-v1_s1"

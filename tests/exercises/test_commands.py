@@ -7,6 +7,7 @@ from spinup.exercises.source import CONTENT, entries
 from spinup.exercises.workspace import STATE
 
 FIRST, SECOND = entries()[:2]
+pytestmark = pytest.mark.usefixtures("forked_checks")
 
 
 @pytest.fixture

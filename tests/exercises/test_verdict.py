@@ -39,7 +39,7 @@ def with_return(line):
     (RIGHT + "import nothing_of_this_name\n", RIGHT.count("\n") + 1, "cannot be loaded .*nothing_of_this_name"),
     (with_return("raise NotImplementedError('TODO')"), LINE, "still to do"),
     ("\x00", 0, "not Python")])
-def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path):
+def test_each_gets_a_sentence_with_file_and_line(text, at, words, forked_checks, tmp_path):
     file = tmp_path / "3_1_gae.py"
     file.write_text(text)
     found = check(GAE, file)
@@ -64,7 +64,7 @@ def test_what_a_file_prints_is_shown(tmp_path):
 
 
 # Turned red by: lines counted through the whole notebook, magics that are not Python.
-def test_a_notebook_is_checked_and_its_cell_named(tmp_path):
+def test_a_notebook_is_checked_and_its_cell_named(forked_checks, tmp_path):
     file = tmp_path / "3_1_gae.ipynb"
     notebook = json.loads((CONTENT / "solutions" / "3_1_gae.ipynb").read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -135,7 +135,7 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
 
 
 # Turned red by: derivatives that are asked for where nothing catches what they raise.
-def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path):
+def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(forked_checks, tmp_path):
     file, clipped = tmp_path / "3_2_clipped_objective.py", Entry("3_2_clipped_objective")
     text = (CONTENT / "solutions" / file.name).read_text()
     file.write_text(text.replace("ratio.clamp(", "ratio.clamp_("))
