@@ -1,6 +1,8 @@
 """What every algorithm must do. A new one joins by an entry in LEARNS, and in ACTS if it scores what its actor did."""
 import math
+from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -20,6 +22,7 @@ from spinup.runs.config import BaseConfig, Range, comments
 from spinup.runs.policy import Policy
 from spinup.runs.presets import choose_preset, read_presets
 from spinup.runs.run import Result
+from spinup.runs.training import Training
 from spinup.view.evaluate import evaluate
 from spinup.view.metrics import METRICS
 
@@ -191,6 +194,15 @@ SERVED = [(name, task) for name, tasks in LEARNS.items() for task in tasks]
 each_served = pytest.mark.parametrize("name, task", SERVED)
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory) -> Callable[[str, str], Result]:
+    """What an algorithm learned of a task, trained once for all tests; with a falling learning rate, if it has one."""
+    @cache
+    def training(name: str, task: str) -> Result:
+        return train(name, tmp_path_factory.mktemp(name), task, **({"anneal": True} if name in ANNEALED else {}))
+    return training
+
+
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
     """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
     algorithm, task = import_module(f"spinup.algos.{name}"), task or next(iter(LEARNS[name]))
@@ -206,8 +218,8 @@ def state(policy: Policy) -> torch.Tensor:
 # Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
 # checkpoint without the normaliser; `act` without the start of Discrete.
 @each_served
-def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path):
-    result, env = train(name, tmp_path, task), TASKS[task]
+def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned):
+    result, env = learned(name, task), TASKS[task]
     if task == "game":                                                    # against itself it draws; others do worse
         assert evaluate(spinup.load(result.directory), env, episodes=100).mean > 0.95
         return
@@ -255,8 +267,8 @@ def test_the_seed_decides_everything(name, tmp_path):
 # (What es learns draws nothing: in training its weights were shaken.)
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [s for s in SERVED
                                                                 if s[1].startswith("box") and s[0] != "es"])
-def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
-    result, env = train(name, tmp_path, task, **({"anneal": True} if name in ANNEALED else {})), TASKS[task]
+def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, learned):
+    result, env = learned(name, task), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
     found = evaluate(policy, env, episodes=300, deterministic=False)
@@ -289,11 +301,12 @@ def test_every_column_is_explained(name, tmp_path):
 
 # Turned red by: test episodes that change what is learned, or differ from what the final policy gets.
 @each
-def test_test_episodes_only_look(name, tmp_path):
-    with_, without = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
-    assert torch.equal(state(with_.policy), state(without.policy)) and with_.returns == without.returns
+def test_test_episodes_only_look(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(Training, "epochs", 20)                           # each plays test episodes
+    tested, untested = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
+    assert torch.equal(state(tested.policy), state(untested.policy)) and tested.returns == untested.returns
     env = TASKS[next(iter(LEARNS[name]))]
-    assert with_.progress["test_return"][-1] == evaluate(with_.policy, env, episodes=3, seed=1).mean
+    assert tested.progress["test_return"][-1] == evaluate(tested.policy, env, episodes=3, seed=1).mean
 
 
 # Turned red by: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
@@ -317,8 +330,8 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
         return original(logp, *rest)
 
     monkeypatch.setattr(algorithm, loss, per_step)
-    still = {"anneal": False} if name in ANNEALED else {}
-    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **still, **once)
+    constant_lr = {"anneal": False} if name in ANNEALED else {}
+    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **constant_lr, **once)
     assert len(scored) == 6
     for k, batch in enumerate(scored):
         np.testing.assert_allclose(batch, sorted(drawn[32 * k:32 * (k + 1)]), rtol=0, atol=2e-5)
