@@ -1,14 +1,14 @@
-"""Runs `python -m spinup WORDS`, or `python SCRIPT`, as a shell would, in a process that the fixture `start` forked.
+"""Runs `python -m PROGRAM WORDS`, or `python PROGRAM WORDS`, as a shell would, in a process that `Forked` has forked.
 
-Globals given: `words`, the command line; `folder`, where it stands; `output`, the files of its stdout and stderr;
-`environment`, its environment variables; `prelude`, Python that is run first; `script`, a file, or "" for `spinup`.
+Globals given: `program`, the name of a module or the path of a script; `words`; `folder`, where it stands; `output`,
+the files of its stdout and stderr; `environment`, its environment variables; `prelude`, Python that is run first.
 """
 import os
 import runpy
 import sys
 
-words, folder, output, environment, prelude, script = (globals()[name] for name in (
-    "words", "folder", "output", "environment", "prelude", "script"))
+program, words, folder, output, environment, prelude = (globals()[name] for name in (
+    "program", "words", "folder", "output", "environment", "prelude"))
 
 os.environ.clear()
 os.environ.update(environment)
@@ -19,9 +19,9 @@ for descriptor, path in zip((1, 2), output, strict=True):
     os.close(file)
 sys.stdout = open(1, "w", closefd=False)                                  # noqa: SIM115  open for as long as it runs
 sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)                   # noqa: SIM115
-sys.argv = [script or "spinup", *words]
+sys.argv = [program, *words]
 exec(prelude)
-if script:
-    runpy.run_path(script, run_name="__main__")
+if program.endswith(".py"):
+    runpy.run_path(program, run_name="__main__")
 else:
-    runpy.run_module("spinup", run_name="__main__")
+    runpy.run_module(program, run_name="__main__")

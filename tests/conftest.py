@@ -7,10 +7,12 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import IO, NamedTuple
 
 import pytest
 
@@ -51,7 +53,7 @@ class Process:
         raise NotImplementedError
 
     def wait(self, timeout: float = 120) -> int:
-        """Wait for the end, and return the exit code. An exception after `timeout` seconds."""
+        """Wait for the end, and return the exit code. subprocess.TimeoutExpired after `timeout` seconds."""
         raise NotImplementedError
 
     def send_signal(self, number: int) -> None:
@@ -71,14 +73,15 @@ class Process:
 
 
 class Forked(Process):
-    """`spinup WORDS`, or a script, in a process forked from one that has the library imported: it starts in
-    milliseconds, not in three seconds. It is a process of its own in all else: killed, interrupted and ended for real.
+    """A module, `spinup` for example, or a script in a process forked from one that has the library imported: it starts
+    in milliseconds, not in three seconds. In all else it is a process of its own: killed, interrupted, ended for real.
     """
 
-    def __init__(self, folder: Path, words: list[str], prelude: str, script: str):
+    def __init__(self, folder: Path, program: str, words: list[str], prelude: str = "", cwd: Path | None = None,
+                 environment: Mapping[str, str] = os.environ):
         super().__init__(folder)
-        given = {"words": words, "folder": str(folder), "output": [str(file) for file in self.files],
-                 "environment": dict(os.environ), "prelude": prelude, "script": script}
+        given = {"program": program, "words": words, "folder": str(cwd or folder), "prelude": prelude,
+                 "output": [str(file) for file in self.files], "environment": dict(environment)}
         server = multiprocessing.get_context("forkserver")
         # By a path, since a forked process cannot import this file by its name.
         self.process = server.Process(target=runpy.run_path, args=(str(COMMAND),), kwargs={"init_globals": given})
@@ -88,10 +91,44 @@ class Forked(Process):
     def poll(self) -> int | None:
         return self.process.exitcode
 
-    def wait(self, timeout: float = 120) -> int:
+    def wait(self, timeout: float | None = 120) -> int:
         self.process.join(timeout)
-        assert self.process.exitcode is not None, f"it still ran after {timeout} seconds"
+        if self.process.exitcode is None:
+            raise subprocess.TimeoutExpired(self.files[0].name, timeout)
         return self.process.exitcode
+
+
+class ForkedPopen(Forked):
+    """What `subprocess.Popen([sys.executable, ..., "-m", MODULE, *WORDS])` starts, forked."""
+
+    def __init__(self, command: list[str], stdin: int | None = None, stdout: IO | int | None = None,
+                 stderr: IO | int | None = None, cwd: Path | None = None, env: Mapping[str, str] | None = None,
+                 process_group: int = 0):
+        module = command.index("-m") + 1
+        super().__init__(Path(tempfile.mkdtemp()), command[module], command[module + 1:], cwd=cwd or Path.cwd(),
+                         environment=os.environ if env is None else env)
+        self.streams, self.returncode = (stdout, stderr), None
+
+    def poll(self) -> int | None:
+        code = super().poll()
+        if code is not None and self.returncode is None:
+            self.returncode = code
+            for stream, file in zip(self.streams, self.files, strict=True):
+                if hasattr(stream, "write"):
+                    os.write(stream.fileno(), file.read_bytes())
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        super().wait(timeout)
+        return self.poll()
+
+
+def run_forked(command: list[str], capture_output: bool = True, text: bool = True, encoding: str = "utf-8",
+               **settings: object) -> subprocess.CompletedProcess:
+    """`subprocess.run` of such a command."""
+    process = ForkedPopen(command, **settings)
+    process.wait()
+    return subprocess.CompletedProcess(command, process.returncode, *(file.read_text() for file in process.files))
 
 
 class Started(Process):
@@ -166,15 +203,25 @@ def start(tmp_path) -> Iterator[Callable[..., Process]]:
     """
     processes = []
 
-    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "", script: str | Path = "") -> Process:
+    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "",
+              script: str | Path = "spinup") -> Process:
         typed = [str(word) for word in words]
         processes.append(Started(tmp_path, [*program, *typed]) if program else
-                         Forked(tmp_path, typed, prelude, str(script)))
+                         Forked(tmp_path, str(script), typed, prelude))
         return processes[-1]
 
     yield begin
     for process in processes:
         process.kill()
+
+
+@pytest.fixture
+def fork_python(monkeypatch) -> Callable[[ModuleType], None]:
+    """`fork_python(module)`: what the module starts as `python -m ...` is forked, and needs no seconds of imports."""
+    def replace(module: ModuleType) -> None:
+        forking = SimpleNamespace(**{**vars(subprocess), "Popen": ForkedPopen, "run": run_forked})
+        monkeypatch.setattr(module, "subprocess", forking)
+    return replace
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """What every algorithm must do. A new one joins by its files alone: the registry finds it; SUITE is in its test."""
 import ast
 import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -20,6 +22,7 @@ from spinup.runs.config import BaseConfig, Range, comments, settings_of, types_o
 from spinup.runs.policy import Policy
 from spinup.runs.presets import choose_preset
 from spinup.runs.run import Result
+from spinup.runs.training import Training
 from spinup.view.evaluate import evaluate
 from spinup.view.metrics import meanings
 
@@ -186,6 +189,15 @@ def first_task(name: str) -> str:
     return next(iter(SUITES[name]["tasks"]))
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory) -> Callable[[str, str], Result]:
+    """What an algorithm learned of a task, trained once for all tests; with a falling learning rate, if it has one."""
+    @cache
+    def training(name: str, task: str) -> Result:
+        return train(name, tmp_path_factory.mktemp(name), task, **({"anneal": True} if can_anneal(name) else {}))
+    return training
+
+
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
     """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
     algorithm, suite, task = ALGORITHMS[name].load(), SUITES[name], task or first_task(name)
@@ -208,8 +220,8 @@ def state(policy: Policy) -> torch.Tensor:
 # Turned red by: nearly anything. A random policy gets 2, 4, -9 and 4 of 8. The policy is the one loaded, so also by: a
 # checkpoint without the normaliser; `act` without the start of Discrete.
 @each_served
-def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, tmp_path):
-    result, env = train(name, tmp_path, task), TASKS[task]
+def test_it_learns_to_do_what_it_is_told_and_load_remembers(name, task, learned):
+    result, env = learned(name, task), TASKS[task]
     if task == "game":                                                    # against itself it draws; others do worse
         assert evaluate(spinup.load(result.directory), env, episodes=100).mean > 0.95
         return
@@ -256,8 +268,8 @@ def test_the_seed_decides_everything(name, tmp_path):
 # actions where drawn ones were asked for.
 @pytest.mark.parametrize("name, task", [("dqn", "discrete")] + [
     (name, task) for name, task in SERVED if task.startswith("box") and SUITES[name].get("draws", True)])
-def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, tmp_path):
-    result, env = train(name, tmp_path, task, **({"anneal": True} if can_anneal(name) else {})), TASKS[task]
+def test_the_loaded_policy_is_as_good_as_the_one_in_training(name, task, learned):
+    result, env = learned(name, task), TASKS[task]
     policy = spinup.load(result.directory)
     before = state(policy)
     found = evaluate(policy, env, episodes=300, deterministic=False)
@@ -290,11 +302,12 @@ def test_every_column_is_explained(name, tmp_path):
 
 # Turned red by: test episodes that change what is learned, or differ from what the final policy gets.
 @each
-def test_test_episodes_only_look(name, tmp_path):
-    with_, without = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
-    assert torch.equal(state(with_.policy), state(without.policy)) and with_.returns == without.returns
+def test_test_episodes_only_look(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(Training, "epochs", 20)                           # each plays test episodes
+    tested, untested = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
+    assert torch.equal(state(tested.policy), state(untested.policy)) and tested.returns == untested.returns
     env = TASKS[first_task(name)]
-    assert with_.progress["test_return"][-1] == evaluate(with_.policy, env, episodes=3, seed=1).mean
+    assert tested.progress["test_return"][-1] == evaluate(tested.policy, env, episodes=3, seed=1).mean
 
 
 # Turned red by: an actor that keeps old weights, an old normaliser or log_std; another shuffle of actions than of
@@ -319,8 +332,8 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
         return original(logp, *rest)
 
     monkeypatch.setattr(algorithm, loss, per_step)
-    still = {"anneal": False} if can_anneal(name) else {}
-    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **still, **once)
+    constant_lr = {"anneal": False} if can_anneal(name) else {}
+    train(name, tmp_path, task, num_envs=4, rollout_steps=8, total_steps=6 * 32, **constant_lr, **once)
     assert len(scored) == 6
     for k, batch in enumerate(scored):
         np.testing.assert_allclose(batch, sorted(drawn[32 * k:32 * (k + 1)]), rtol=0, atol=2e-5)

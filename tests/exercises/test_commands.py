@@ -8,6 +8,7 @@ from spinup.exercises.source import entries
 from spinup.exercises.workspace import STATE
 
 FIRST, SECOND = entries()[:2]
+pytestmark = pytest.mark.usefixtures("forked_checks")
 
 
 @pytest.fixture

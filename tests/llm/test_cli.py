@@ -22,6 +22,7 @@ from llm.tasks.taste import Taste
 from spinup.registry import algorithms
 from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
+from spinup.view import grid
 from spinup.view.statistics import bootstrap_interval
 
 RUN = Path("runs/x/x_s1")
@@ -501,7 +502,8 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
 
 
 # Turned red by: "llm dr_grpo" handed to the command line as one word.
-def test_a_grid_runs_every_seed_and_then_nothing(cli, files, beginner, tmp_path):
+def test_a_grid_runs_every_seed_and_then_nothing(fork_python, cli, files, beginner, tmp_path):
+    fork_python(grid)
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)
