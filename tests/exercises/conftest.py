@@ -19,3 +19,9 @@ def in_this_process(tmp_path, monkeypatch):
 
     monkeypatch.setattr(verdict, "answers_of", answers_of)
     monkeypatch.delitem(sys.modules, "student", raising=False)
+
+
+@pytest.fixture
+def forked_checks(fork_python) -> None:
+    """The process of a check is forked. `test_verdict.py` has checks in a new interpreter, as a student's."""
+    fork_python(verdict)
