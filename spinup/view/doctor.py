@@ -24,7 +24,7 @@ EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",)
           "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
           "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
-          "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
+          "envpool": ("envpool",), "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
 PROBE = """
 import gymnasium, mujoco, os
 mujoco.set_mju_user_warning(lambda message: None)

@@ -100,7 +100,7 @@ class Told(VectorEnv):
 # Turned red by: the value of a cut trial taken from the next one, or asked with an empty memory; an end for a cut.
 def test_a_trial_that_the_clock_cut_is_judged_with_its_memory(tmp_path, monkeypatch):
     calls, gae = [], rl2.gae
-    monkeypatch.setattr(rl2, "make", lambda *_, **__: Told())
+    monkeypatch.setattr(rl2, "make_env", lambda cfg: Told())
     monkeypatch.setattr(rl2, "gae", lambda *args, **kwargs: calls.append(args) or gae(*args, **kwargs))
     kept = []
     make_policy = rl2.make_policy

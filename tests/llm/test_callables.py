@@ -18,7 +18,7 @@ TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "ten
 
 
 @pytest.fixture
-def train(beginner, tmp_path, undrawn):
+def train(beginner, tmp_path):
     """Three updates: `train("grpo", loss=mine)`; the columns that do not hold time."""
     def train(method, **settings):
         many = {"pairs": 16, "batch": 4} if method in ("dpo", "ipo") else {"prompts": 8, "samples": 4, "minibatches": 2}

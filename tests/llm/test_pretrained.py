@@ -74,7 +74,7 @@ def test_what_a_tool_wrote_is_not_imitated(folder):
     assert isinstance(task, Calculator)
     text = "[12*47+38]=602;602"
     start, tokenizer = load_model(folder), HFTokenizer(folder)
-    run = Run("sft", Config(task="calculator", **{k: v for k, v in TINY.items() if k != "preset"}), task, start)
+    run = Run(Config(task="calculator", **{k: v for k, v in TINY.items() if k != "preset"}), task, start)
     batch = run.demonstrated([Problem("12*47+38>")], [text])
     ids, mask = batch.responses.ids[0].tolist(), batch.responses.mask[0].tolist()
     own = [i for i, mine in zip(ids, mask, strict=True) if mine]

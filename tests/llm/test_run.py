@@ -157,7 +157,7 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
 # `exp_name` in it.
 def test_a_start_is_made_once_and_found_again(monkeypatch):
     chosen = {"sft": {"total_steps": 3, "batch": 8}}                      # of a preset: the real one takes seconds
-    monkeypatch.setattr("spinup.runs.presets.choose_preset", lambda algorithm, *_: (
+    monkeypatch.setattr("llm.warmup.choose_preset", lambda algorithm, *_: (
         "none", chosen.get(algorithm.method, {})))
 
     def run(method="grpo", **settings) -> str:

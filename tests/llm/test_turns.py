@@ -199,7 +199,7 @@ def test_the_environments_words_have_no_gradient(model, monkeypatch):
 
 # Turned red by: a method that does not run on such a task; episodes that are left open; a reward that is not the sum.
 @pytest.mark.parametrize("method", ["grpo", "ppo", "reinforce_pp", "best_of_n"])
-def test_it_is_trained(method, folder, tmp_path, monkeypatch, undrawn):
+def test_it_is_trained(method, folder, tmp_path, monkeypatch):
     task, backward, seen = Guess(), Run.backward, []
 
     def spy(run, batch, rows, *args, **kwargs):
@@ -319,7 +319,7 @@ def test_an_environment_of_any_class(model):
 
 
 # What people do with it. Turned red by: a command that does not open the episodes of a task.
-def test_the_commands_open_episodes(folder, tmp_path, undrawn, capsys):
+def test_the_commands_open_episodes(folder, tmp_path, capsys):
     (tmp_path / "turns.py").write_text("from tests.llm.test_turns import Guess\n")
     task = f"{tmp_path / 'turns.py'}:Guess:guesses=3,max_tokens=10"
     result = llm.grpo(task, prompts=8, samples=4, model=folder, log_dir=str(tmp_path), **TINY)

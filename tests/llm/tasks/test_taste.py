@@ -146,7 +146,7 @@ def compared(judged, held_out=False, **settings):
     cfg = PreferenceConfig(**{"quiet": True, "threads": 1, "tensorboard": False, "layers": 1, "width": 16, "heads": 2,
                               "held_out": 8, "device": "cpu", "pairs": 600, **settings})
     start = fresh(replace(cfg, seed=0), judged)                           # the same policy whatever the seed
-    batch = find_pairs(Run("dpo", cfg, judged, start), cfg, held_out)
+    batch = find_pairs(Run(cfg, judged, start), cfg, held_out)
     texts = [batch.texts[i:i + 2] for i in range(0, len(batch.texts), 2)]
     asked = [batch.problems[i] for i in batch.responses.of[::2].tolist()]
     assert batch.responses.of[::2].tolist() == batch.responses.of[1::2].tolist()
