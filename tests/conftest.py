@@ -173,6 +173,13 @@ def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
 
 
 @pytest.fixture
+def few_rows(monkeypatch) -> None:
+    """A run has 40 rows instead of 200, also where `killed` starts it: then these are longer than a single update."""
+    from spinup.runs.training import Training
+    monkeypatch.setattr(Training, "epochs", 40)
+
+
+@pytest.fixture
 def full_runs(lean_runs, monkeypatch) -> None:
     """Runs in this process do what a user's do."""
     for usual in lean_runs:
@@ -271,10 +278,14 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
     anew: go on for the last time in a new interpreter, with another hash of each text, in place of a forked process.
     """
     from spinup.runs.checkpoint import load_checkpoint
+    from spinup.runs.training import Training
 
     def run(words: list[object], directory: Path, length: int, kills: int, seed: str, anew: bool = False) -> Done:
         where, chance = tmp_path / directory, random.Random(seed)
-        process, last = start(*words), 0
+        # Runs have as many rows there as in this process, where `few_rows` may have changed it.
+        prelude = f"from spinup.runs.training import Training; Training.epochs = {Training.epochs}\n"
+        interpreter = (sys.executable, "-c", prelude + "import runpy; runpy.run_module('spinup', run_name='__main__')")
+        process, last = start(*words, prelude=prelude), 0
         for i in range(kills):
             # Somewhere in its share of the first 70 %; then from no time to about a row's, to be at any line of the
             # loop.
@@ -284,7 +295,8 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
             time.sleep(chance.random() * 0.03)
             assert process.kill() == -signal.SIGKILL
             at = load_checkpoint(where / "checkpoint.pt")["steps"] if (where / "checkpoint.pt").exists() else None
-            process = start("resume", directory, program=INTERPRETER if anew and i == kills - 1 else ())
+            in_new = anew and i == kills - 1
+            process = start("resume", directory, prelude=prelude, program=interpreter if in_new else ())
             said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
             wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
             last = rows(where)

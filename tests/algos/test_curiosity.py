@@ -152,8 +152,8 @@ def test_with_no_weight_rewards_change_nothing(tmp_path):
 
 # Turned red by: the bonus' networks, or the scales of what they see and pay, not in the checkpoint.
 @pytest.mark.parametrize("kind", ["rnd", "inverse"])
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, killed, cli, curve, tmp_path):
-    words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 9600, "--num-envs", 4,
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(kind, few_rows, killed, cli, curve, tmp_path):
+    words = ["curiosity", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4,
              "--rollout-steps", 8, "--bonus", kind, "--checkpoint-steps", 416, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")

@@ -16,7 +16,7 @@ from spinup.view.evaluate import evaluate
 SUITE = {
     "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
         "minibatches": 2},
-    "tasks": {"discrete": {}, "multidiscrete": {}, "box": {}},
+    "tasks": {"discrete": {"total_steps": 8192}, "multidiscrete": {"total_steps": 8192}, "box": {}},
     "scores": "clipped_surrogate",
     "remembers": True}
 
@@ -143,9 +143,9 @@ def test_what_follows_in_the_middle_of_a_trial_is_scored_with_its_memory(tmp_pat
 
 
 # Turned red by: memory that is not part of a checkpoint.
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
-    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 9600, "--num-envs", 4, "--rollout-steps",
-             8, "--episodes", 2, "--checkpoint-steps", 800, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(few_rows, killed, cli, curve, tmp_path):
+    words = ["rl2", "--preset", "none", "--exp-name", "x", "--total-steps", 2560, "--num-envs", 4, "--rollout-steps",
+             8, "--episodes", 2, "--checkpoint-steps", 352, "--hidden-size", 8, "--epochs", 1, "--minibatches", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 2, "rl2")
@@ -154,8 +154,8 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp
 
 # Turned red by: rewards that the memory does not see. Without them no policy does better than 5 of 10.
 def test_it_learns_to_learn_which_arm_is_good(tmp_path):
-    cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=256, rollout_steps=10, epochs=1, minibatches=1,
-                     lam=0.9, lr=1e-2, hidden_size=32, total_steps=1_000_000, quiet=True, tensorboard=False, threads=1,
+    cfg = rl2.Config(env="Bandits-5x10-v0", episodes=10, num_envs=128, rollout_steps=10, epochs=1, minibatches=1,
+                     lam=0.9, lr=1e-2, hidden_size=32, total_steps=300_000, quiet=True, tensorboard=False, threads=1,
                      log_dir=tmp_path.as_posix())
     result = rl2.train(cfg)
     assert evaluate(result.policy, "Bandits-5x10-v0", episodes=2000).mean > 5.7

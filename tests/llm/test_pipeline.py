@@ -18,9 +18,9 @@ from spinup.runs.log import read_progress
 
 SHARED = {"task": "taste:letters=6,length=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "threads": 1,
           "tensorboard": False, "preset": "none", "checkpoint_steps": 7, "exp_name": "x"}
-OWN = {"sft": {"total_steps": 80, "batch": 8},
-       "reward_model": {"total_steps": 24, "pairs": 20, "calibration": 16, "batch": 8},
-       "ppo": {"total_steps": 24, "prompts": 8, "kl_coef": 0.1}}
+OWN = {"sft": {"total_steps": 40, "batch": 8},
+       "reward_model": {"total_steps": 16, "pairs": 20, "calibration": 16, "batch": 8},
+       "ppo": {"total_steps": 16, "prompts": 8, "kl_coef": 0.1}}
 SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 2, "pairs": 8, "calibration": 8},
          "ppo": {"total_steps": 2, "prompts": 4}}
 RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
@@ -43,7 +43,7 @@ def whole(tmp_path_factory) -> Path:
         patch.chdir(folder)
         result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert (result.status, result.measure, result.directory) == ("finished", "held_out_reward", RUNS["ppo"])
-    assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 24
+    assert result.quality == result.progress["held_out_reward"][-1] and result.progress["steps"][-1] == 16
     assert len(result.policy.respond("abc>", samples=3)) == 3
     return folder
 
