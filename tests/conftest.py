@@ -232,6 +232,14 @@ def fork_python(monkeypatch) -> Callable[[ModuleType], None]:
 
 
 @pytest.fixture
+def fork_workers(monkeypatch) -> None:
+    """Worker processes of `multiprocessing` are forked from the same server; others begin with a new interpreter."""
+    real = multiprocessing.get_context
+    monkeypatch.setattr(multiprocessing, "get_context",
+                        lambda method=None: real("forkserver" if method == "spawn" else method))
+
+
+@pytest.fixture
 def curve() -> Callable[[Path], list[list[str]]]:
     """The rows of a run's progress.csv as text, names first, without the columns that hold time."""
     def read(directory: Path) -> list[list[str]]:

@@ -116,7 +116,7 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp
 
 
 # Turned red by: a close that waits for a step to end, or leaves it running.
-def test_a_worker_that_does_not_end_is_killed(dice, monkeypatch):
+def test_a_worker_that_does_not_end_is_killed(fork_workers, dice, monkeypatch):
     monkeypatch.setattr(workers, "CLOSE_SECONDS", 0.2)
     env = make(partial(dice, "sleep"), 1, 0, 1)
     env.reset()
@@ -127,7 +127,7 @@ def test_a_worker_that_does_not_end_is_killed(dice, monkeypatch):
 
 # Turned red by: a worker's error that is lost, a run that waits for ever, others that run on.
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(dice, trouble):
+def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dice, trouble):
     kind, words = TROUBLES[trouble]
     env = make(partial(dice, trouble), 3, 0, 2)
     env.reset()
@@ -155,7 +155,7 @@ def test_what_workers_cannot_do_is_refused(asked, words):
 
 
 # Turned red by: the number of workers, or the seed, not handed on; an id sent without the package that registers it.
-def test_a_training_gets_the_workers_of_its_settings(dice):
+def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
     env = make_env(BaseConfig(env="dice_of_a_test:Dice-v0", num_envs=3, seed=5, env_workers=2))
     try:
         assert len(env.processes) == 2

@@ -30,7 +30,7 @@ def test_each_way_leads_nearer_to_the_best_policy(name, monkeypatch):
 
 
 # Turned red by: a run that is finished and made again; folders in another order than the jobs.
-def test_jobs_are_done_once(tmp_path):
+def test_jobs_are_done_once(fork_workers, tmp_path):
     tiny = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "total_steps": 2, "preset": "none"}
     jobs = [Job("sft", "reverse:length=2,symbols=10", seed, "tiny", tmp_path, tiny) for seed in (1, 2)]
     assert not finished(jobs[0].folder)
