@@ -163,7 +163,8 @@ def children(pid: int) -> list[int]:
 
 # Turned red by: a share that waits for who is no more; a traceback; a follower that outlives the first process.
 def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, rows, wait_for, cli, curve, tmp_path):
-    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 200_000, "--workers", 2, "--quiet"]
+    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 40_000, "--pairs", 4, "--workers", 2,
+             "--quiet"]
     directory = tmp_path / "runs/x/x_s1"
     process = start(*words)
     wait_for(lambda: rows(directory) > 12, process)
