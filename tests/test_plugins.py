@@ -2,6 +2,8 @@
 import json
 import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,18 @@ TINY = ["--env", "CartPole-v1", "--num-envs", "2", "--hidden", "8", "--threads",
 
 
 @pytest.fixture
-def outside(monkeypatch):
-    """The folder of tests is where Python looks for modules, in processes of the command line too."""
-    monkeypatch.syspath_prepend(str(TESTS))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+def outside(monkeypatch, tmp_path):
+    """The example lies where Python looks for modules, in processes of the command line too; not `tests` itself, whose
+    `llm` would be taken for the package.
+    """
+    folder = str(tmp_path / "modules")
+    shutil.copytree(EXAMPLE.parent, Path(folder, "outside"))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
     yield
     registry.installed.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "outside"]:
+        del sys.modules[name]
 
 
 # Turned red by: a command that knows the algorithms of this library only; a name that is cut at its first dot.
