@@ -87,7 +87,7 @@ low, high = bootstrap_interval(final)
 print("mean return of the final policies:", ", ".join(f"{x:.1f}" for x in final))
 print(f"over seeds: {np.mean(final):.1f}, 95 % interval {low:.1f} to {high:.1f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert all(15 < r.progress["return_mean_100"][0] < 60 and r.progress["return_mean_100"][-1] > 475 for r in trained)
 assert 30 < 100_000 / 50 / 60 < 35 and min(final) > 475
 
@@ -123,7 +123,7 @@ right.set(title="which push, at which angle", xlabel="angle of the pole (degrees
 show(figure, "Left: six frames in which the pole stays upright. Right: the push is to the left where the pole leans to "
      "the left, and to the right where it leans to the right.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert pushes[0] == 0 and pushes[-1] == 1 and sorted(pushes) == list(pushes)
 
 # %% [markdown]
@@ -155,6 +155,8 @@ from llm.algos import grpo
 from spinup.algos.ppo import clipped_surrogate
 
 assert grpo.clipped_surrogate is clipped_surrogate
+
+# %% tags=["hide-cell", "trained"]
 assert 0.2 < writer.progress["held_out_accuracy"][0] < 0.45 and writer.progress["held_out_accuracy"][-1] > 0.9
 
 # %% [markdown]

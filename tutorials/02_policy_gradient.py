@@ -281,7 +281,7 @@ whole = {name: [np.nanmean(run.progress["return_mean_100"]) for run in runs] for
 for name, values in whole.items():
     print(f"{name:13} mean over the training, each seed:", *(f"{x:.0f}" for x in values))
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 nought, usual, one = whole.values()
 assert min(*usual, *one) > max(nought)
 assert abs(np.mean(usual) - np.mean(one)) < (np.mean(usual) - np.mean(nought)) / 2

@@ -140,7 +140,7 @@ for axes, (task, by) in zip(both, found.items(), strict=True):
 show(figure, "For each detail a dot with its interval. Clearly to the left of 0 on CartPole: one epoch. Clearly to the"
      " right on Acrobot: no clip. The last four details are near 0 on both; most intervals contain 0.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 mean = {task: {name: middle for name, (middle, _, _) in by.items()} for task, by in found.items()}
 cart, acro = mean.values()
 size = {task: abs(scores(by["as it is"]).mean()) for task, by in runs.items()}
@@ -190,7 +190,7 @@ right.set(title="how far an update went", xlabel="environment steps", ylabel="KL
 show(figure, "Left: 8 epochs and 32 epochs with the clip rise alike; 32 epochs without it stay far below or collapse."
      " Right: their divergence is around a hundred times larger.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 def moved(results):
     return np.mean([np.mean(result.progress["kl"]) for result in results])
 

@@ -269,7 +269,7 @@ for (noise, name), found in starts.items():
     print(f"noise {noise}, {name:10}: mean Q over the second half {np.mean(later[noise, name]):.1f} ({low:.1f} to"
           f" {high:.1f}); promises {found[:, 0].mean():.1f} and gets {found[:, 1].mean():.1f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 promised = {case: found[:, 0].mean() for case, found in starts.items()}
 assert all(20.2 < promised[0, name] < 23.5 and promised[3, name] > 21.5 for name in ("DQN", "double DQN"))
 assert np.mean(later[3, "DQN"]) > np.mean(later[3, "double DQN"]) + 1 and np.mean(later[3, "DQN"]) > 21.5

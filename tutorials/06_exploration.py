@@ -135,7 +135,7 @@ axes.set(title="a chain of 40", xlabel="environment steps", ylabel="times at the
 show(figure, "How often the far end was reached so far, against steps: with noise on parameters the count rises on"
      " every seed, with noise on actions it stays at or near zero.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert min(reached["parameters"]) >= 3 and np.median(reached["actions"]) <= 2
 
 # %% [markdown]
@@ -264,6 +264,8 @@ for _ in range(60):
     where = moved / 4
     arrived, where[9, 1] = arrived + where[9, 1], 0
 assert arrived < 1e-4 and abs(where.sum() + arrived - 1) < 1e-9
+
+# %% tags=["hide-cell", "trained"]
 assert np.median([min(r.progress["entropy"]) for r in found["PPO alone"]]) < np.log(4) - 0.05
 last = {label: [v[6:10, 1:5].sum() for name, v in maps if name == label] for label in found}
 assert np.mean(at_end["PPO with RND"]) > np.mean(at_end["PPO alone"]) + 0.3
@@ -310,7 +312,7 @@ show(figure, "Two maps of the four rooms: visits fall from the upper left room a
      " left one; the bonus is the other way round.")
 print("mean bonus by rooms:", {name: f"{x:.1e}" for name, x in pay.items()})
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 ranks = [np.argsort(np.argsort(x)) for x in (visits[tuple(cells.T)], bonus)]
 assert np.corrcoef(*ranks)[0, 1] < -0.4 and pay["last"] > 5 * pay["first"]
 
@@ -369,7 +371,7 @@ show(figure, "Share of steps in the room with the screen: the forward model of p
      " lower, between .2 and .5 for the most part, and ICM too.")
 print("in the last quarter:", {name: [round(share, 2) for share in shares] for name, shares in ends.items()})
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 means = {kind: np.mean(ends[name]) for kind, name in NAMES.items()}
 assert means["pixels"] > 0.5 and means["rnd"] < means["pixels"] - 0.15 and means["inverse"] < means["pixels"] - 0.25
 assert np.median([np.ptp(run["share"][-len(run["share"]) // 2:]) for runs in watched.values() for run in runs]) > 0.1
@@ -388,7 +390,7 @@ noisy = [watch("rnd", seed, len(PICTURES)) for seed in SEEDS]
 noisy_ends = [late_share(run) for run in noisy]
 print(f"RND before a screen of noise: last quarter {', '.join(f'{x:.2f}' for x in noisy_ends)}")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert np.mean(noisy_ends) > means["rnd"] + 0.1
 
 # %% [markdown]

@@ -160,7 +160,7 @@ plays = [trial(net) for net in nets]
 sums = [reward.sum(1).mean().item() for _, _, reward in plays]
 print("RL²:", ", ".join(f"{x:.2f}" for x in sums), f"(greedy {known['greedy']:.2f}, best possible {LIMIT:.2f})")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 for result in trained:
     assert result.progress["return_mean"][0] < 5.4 and 6.3 < np.mean(result.progress["return_mean"][-20:]) < LIMIT + 0.1
 assert all(6.4 < x < LIMIT + 0.06 for x in sums) and np.mean(sums) > 6.5 and min(sums) > known["Thompson"] + 0.5
@@ -188,7 +188,7 @@ axes.legend(loc="upper left")
 show(figure, "Mean reward of each of ten pulls: as trained it rises from .5 to about .7; with the memory emptied "
      "after five pulls it falls back to .5 and rises again; emptied before every pull it stays at .5.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 whole, half, none = rewards.values()
 assert (abs(whole[:, 0] - 0.5) < 0.02).all() and (whole[:, 9] > 0.66).all() and (whole[:, 9] > whole[:, 0] + 0.15).all()
 assert (abs(half[:, 5] - 0.5) < 0.02).all() and (half[:, 9] > 0.62).all() and (abs(none - 0.5) < 0.03).all()
@@ -212,7 +212,7 @@ for seed, (_, act, reward) in zip(SIZE["seeds"], plays, strict=True):
     print(f"seed {seed}: stays after a win {stays[won].float().mean():.2f}; after a loss in pulls 1 and 2 {early:.2f},"
           f" in pulls 7 to 9 {late:.2f}")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 for _, act, reward in plays:
     stays, won = act[:, 1:] == act[:, :-1], reward[:, :-1] > 0
     assert stays[won].float().mean() > 0.97 and stays[:, :2][~won[:, :2]].float().mean() < 0.05
@@ -263,6 +263,8 @@ for name, of_trials in lost.items():
 # %% tags=["hide-cell"]
 given = {name: of_trials.sum(1).mean() for name, of_trials in lost.items()}
 assert all(abs(LIMIT - given[name] - known[name]) < 0.07 for name in ("UCB1", "greedy", "Thompson"))
+
+# %% tags=["hide-cell", "trained"]
 assert all(abs(LIMIT - given[f"RL², seed {s}"] - x) < 0.07 for s, x in zip(SIZE["seeds"], sums, strict=True))
 assert given["UCB1"] < 0.02 and 0.03 < given["greedy"] < 0.12 and given["Thompson"] > 0.6
 ours = [given[f"RL², seed {s}"] for s in SIZE["seeds"]]
@@ -325,7 +327,7 @@ longer |= {f"RL², seed {s}": trial(net, pulls=100)[2].sum(1).mean().item() for 
 for name, value in longer.items():
     print(f"{name:13} {value:.1f} of a hundred pulls pay")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 ours = [value for name, value in longer.items() if name.startswith("RL²")]
 assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78 and max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 

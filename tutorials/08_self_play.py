@@ -134,7 +134,7 @@ for name, of_seeds in against.items():
     for seed, (begun, second) in zip(SIZE["seeds"], of_seeds, strict=True):
         print(f"seed {seed} against {name:7}  won, drawn, lost: {begun} beginning, {second} second")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 chance = results(Player("random", random_moves), minimax)
 assert chance[:, 0].sum() == 0 and chance[:, 2].sum() > 350
 for seed in range(len(runs)):
@@ -220,7 +220,7 @@ axes.legend(loc="center right")
 show(figure, "Ratings of seven versions of each seed with intervals: they rise steeply from that of random moves and "
      "level off near that of minimax.")
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert difference < 0.5
 rating, width = strengths.rating, strengths.high - strengths.low
 for k in range(len(runs)):
@@ -269,7 +269,7 @@ for name, of_seeds in lost.items():
     print(f"{name:14} of a hundred lost to random moves and to minimax:",
           ", ".join(f"{a:.0f} and {b:.0f}" for a, b in of_seeds))
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 for with_, without, run in zip(*lost.values(), narrow, strict=True):
     assert without[1] > 10 and without[1] > with_[1] + 5 and without[0] >= with_[0]
     assert run.progress["rating"][-1] > max(other.progress["rating"][-1] for other in runs) + 30

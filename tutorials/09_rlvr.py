@@ -287,6 +287,8 @@ from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
 
 assert grpo_file.clipped_surrogate is clipped_surrogate and reinforce_file.policy_gradient is policy_gradient
+
+# %% tags=["hide-cell", "trained"]
 assert all(max(r.progress["clip_fraction"]) == 0 for r in learned["GRPO"] + learned["Dr. GRPO"])
 assert all(0.2 < start.quality < 0.5 for start in starts.values()) and find("llm dapo").settings["draws"] > 1
 for results in learned.values():
@@ -341,7 +343,7 @@ print(asked, *partial[0].policy.respond(asked, 6), " cut off:", *(f"{r.progress[
 # makes can show it. Reading answers does, and here `cut_off`, the share of answers that ran into the limit of their
 # length.
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert all(np.mean(r.progress["no_contrast"]) > 0.97 and r.quality < 0.05 for r in whole)
 for r in partial:
     assert r.progress["held_out_accuracy"][0] < 0.1 and r.quality > 0.6

@@ -76,7 +76,7 @@ true = np.array([true_reward(*both) for both in zip(each, answers, strict=True)]
 print(f"true reward after imitation: {true.mean():.2f}, deviation {true.std():.2f}")
 print("some answers:", *answers[:8])
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert -0.9 < true.mean() < 0.05 and 0.8 < true.std() < 1.6
 
 # %% [markdown]
@@ -98,6 +98,7 @@ print("the library's loss is this one:", torch.allclose(bradley_terry(won, lost)
 
 judges = {pairs: [llm.reward_model("taste", seed=seed, pairs=pairs, total_steps=60, batch=64, lr=2e-3, **FROM)
                   for seed in SIZE["seeds"]] for pairs in (50, 1000)}
+few, many = judges.values()
 
 times = range(1, 7)
 figure, (left, right) = panels(2)
@@ -124,8 +125,7 @@ for pairs, runs in judges.items():
 # from 1,000 comparisons it is better than the average one, on every seed: the comparisons have not taught them
 # otherwise.
 
-# %% tags=["hide-cell"]
-few, many = judges[50], judges[1000]
+# %% tags=["hide-cell", "trained"]
 assert 0.6 < np.mean([f.quality for f in few]) < 0.74 and 0.77 < np.mean([m.quality for m in many]) < 0.9
 assert all(m.quality > f.quality + 0.02 for f, m in zip(few, many, strict=True))
 assert all(true_reward(asked, "g" * (n + 1)) < true_reward(asked, "g" * n) - 0.5 for n in times)
@@ -151,6 +151,7 @@ def optimise(judges, price):
                     total_steps=60, **FROM) for seed, judge in zip(SIZE["seeds"], judges, strict=True)]
 
 runs = {"price 0.1": optimise(many, 0.1), "no price": optimise(many, 0.0)}
+priced, free = runs.values()
 
 COLUMNS = {"learned reward": "held_out_reward", "true reward": "held_out_gold"}
 figure, both = panels(2)
@@ -198,8 +199,7 @@ for name, results in runs.items():
 # repetitions as with the price. PPO has found an error that the comparisons did not show, because the start hardly
 # ever wrote such answers.
 
-# %% tags=["hide-cell"]
-priced, free = runs["price 0.1"], runs["no price"]
+# %% tags=["hide-cell", "trained"]
 for p, f in zip(priced, free, strict=True):
     assert min(p.quality, ends([p], "held_out_gold")[0]) > 0.6 and max(p.progress["kl_of_response"]) < 10
     assert f.quality > max(p.quality, 1) and max(f.progress["held_out_gold"][:12]) > 0.4
@@ -256,7 +256,7 @@ for name, numbers in {"best of 64, true reward": [x[3] for x in best], "best of 
 # become unlikelier, on every seed. The loss sees differences only, and the probability that both answers of a pair
 # lose goes to answers that were not compared.
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 gained = {"best of 64": [x[3] for x in best], "PPO": ends(priced, "held_out_gold"), "DPO": ends(dpo, "held_out_reward")}
 assert all(min(x) > true.mean() + 0.8 for x in gained.values()) and 4.5 < kl_of_best(256) < 4.6
 assert max(ends(dpo, "kl_of_response")) < 10 and abs(np.mean(gained["DPO"]) - np.mean(gained["PPO"])) < 0.9
@@ -288,7 +288,7 @@ print(f"lower in the end with the better judge: {sum(lower)} of {len(lower)} see
 # seeds of a small task do not refute that. They do show that accuracy on pairs of the start's answers says little of
 # how far from the start a judge can be trusted.
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-cell", "trained"]
 assert any(lower)
 high, higher = (np.mean([max(r.progress["held_out_gold"]) for r in results]) for results in (worse, free))
 assert high < higher

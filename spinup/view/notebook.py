@@ -38,7 +38,8 @@ def panels(number: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> tuple["Fi
 
 
 def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mean_100", x: str = "steps") -> None:
-    """For each label its runs, thin, and their mean, thick, as far as all of them reach.
+    """Draw for each label its runs, thin, and their mean, thick, as far as all of them reach. A run with nothing to
+    draw, because no episode has ended yet, is left out.
 
     Args:
         runs: what a training returned, or the same as a dict of columns.
@@ -54,8 +55,11 @@ def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mea
                     raise UserError(f"the run has no column {name!r}.{nearest(name, columns)}")
             xs, ys = np.array(columns[x], float), np.array(columns[y], float)
             told = np.isfinite(xs) & np.isfinite(ys)                      # not before the first episode has ended
-            lines.append((xs[told], ys[told]))
-            axes.plot(*lines[-1], **look, linewidth=1, alpha=0.35)
+            if told.any():
+                lines.append((xs[told], ys[told]))
+                axes.plot(*lines[-1], **look, linewidth=1, alpha=0.35)
+        if not lines:
+            continue
         grid = np.linspace(max(xs[0] for xs, _ in lines), min(xs[-1] for xs, _ in lines), 200)
         axes.plot(grid, np.mean([np.interp(grid, xs, ys) for xs, ys in lines], 0), **look, linewidth=2, label=label)
     axes.set_xlabel(x)
