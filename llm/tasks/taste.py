@@ -1,4 +1,5 @@
 """Preferences with a truth behind them: a reader whose taste is known here, and to be guessed from choices."""
+from bisect import bisect
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Annotated
@@ -39,7 +40,8 @@ class Taste(Task):
         self.max_tokens = 2 * self.length                                 # more than the teacher ever needs
         rng = np.random.default_rng(self.seed)
         self.pleasing = {self.alphabet[i] for i in rng.permutation(self.letters)[:self.letters // 2]}
-        self.habit = rng.dirichlet(np.full(self.letters, 3.0))            # how often the teacher uses each letter
+        habit = rng.dirichlet(np.full(self.letters, 3.0)).cumsum()        # how often the teacher uses each letter
+        self.habit = (habit / habit[-1]).tolist()                         # cumulative
         shown = [self.worth(p, self.demonstration(p, rng)) for p in self.problems(SAMPLES, rng)]
         self.mean, self.deviation = float(np.mean(shown)), float(np.std(shown))
 
@@ -54,7 +56,7 @@ class Taste(Task):
             new = [x for x in problem.prompt[:ASKED] if x not in text] if rng.random() < 0.3 else []
             again = rng.random() < REPEATS
             while True:
-                letter = new[0] if new else self.alphabet[rng.choice(self.letters, p=self.habit)]
+                letter = new[0] if new else self.alphabet[bisect(self.habit, rng.random())]
                 if again or letter not in text or len(set(text)) == self.letters:
                     break
             text += letter

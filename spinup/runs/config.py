@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -261,6 +262,7 @@ def types_of(config: type[RunConfig]) -> dict[str, Any]:
     return {name: hints[name] for name in settings_of(config)}
 
 
+@cache
 def comments(config: type[RunConfig]) -> dict[str, str]:
     """The comment of each setting, from the source."""
     found = {}

@@ -6,8 +6,6 @@ import json
 import os
 import pydoc
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -124,11 +122,12 @@ json.dump(found, open(sys.argv[1], "w"))
 
 # Turned red by: a number on a page that the code above it does not print.
 @pytest.mark.parametrize("page", PROGRAMS, ids=[p.stem for p in PROGRAMS])
-def test_code_on_a_page_prints_what_the_page_shows(page, tmp_path):
-    blocks, file = PROGRAM.findall(page.read_text()), tmp_path / "page.json"
+def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
+    blocks, file, script = PROGRAM.findall(page.read_text()), tmp_path / "page.json", tmp_path / "page.py"
     file.write_text(json.dumps(blocks))
-    done = subprocess.run([sys.executable, "-c", RUN, str(file)], cwd=DOCS.parent, capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert not done.returncode, done.stderr
+    script.write_text(RUN)
+    prelude = f"import os, torch; os.chdir({str(DOCS.parent)!r}); torch.set_num_threads(1)"
+    done = start(file, script=script, prelude=prelude).end()
+    assert done.code == 0, done.err
     for (code, shown), said in zip(blocks, json.loads(file.read_text()), strict=True):
         assert not shown or said.rstrip() == shown.rstrip(), code
