@@ -303,8 +303,8 @@ def test_every_column_is_explained(name, tmp_path):
 # Turned red by: test episodes that change what is learned, or differ from what the final policy gets.
 @each
 def test_test_episodes_only_look(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(Training, "epochs", 20)                           # each plays test episodes
-    tested, untested = (train(name, tmp_path, total_steps=2048, test_episodes=n) for n in (3, 0))
+    monkeypatch.setattr(Training, "epochs", 8)                            # each plays test episodes
+    tested, untested = (train(name, tmp_path, total_steps=1024, test_episodes=n) for n in (3, 0))
     assert torch.equal(state(tested.policy), state(untested.policy)) and tested.returns == untested.returns
     env = TASKS[first_task(name)]
     assert tested.progress["test_return"][-1] == evaluate(tested.policy, env, episodes=3, seed=1).mean

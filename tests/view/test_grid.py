@@ -120,7 +120,7 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path,
 
 
 def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkeypatch, capsys):
-    settings = {**SMALL, "seed": ["1", "2"], "total-steps": ["25_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
+    settings = {**SMALL, "seed": ["1", "2"], "total-steps": ["10_000"], "log-dir": [str(tmp_path)], "exp-name": ["x"]}
     again = partial(grid, "ppo", settings, workers=1, check=check)
     look_at = Grid.look_at
 
@@ -134,15 +134,15 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkey
     assert signal.getsignal(signal.SIGINT) is before
     first, second = (job.directory for job in plan("ppo", settings))
     saved = read_json(first / "result.json")
-    assert saved["status"] == "interrupted" and 0 < saved["steps"] < 24_960
+    assert saved["status"] == "interrupted" and 0 < saved["steps"] < 9_984
     assert (first / "checkpoint.pt").exists() and not second.exists()
     assert "the same command goes on with it" in capsys.readouterr().out
 
     monkeypatch.setattr(Grid, "look_at", look_at)
     settings["seed"] = ["1"]
     assert again() == 0
-    assert read_json(first / "result.json")["steps"] == 24_960
+    assert read_json(first / "result.json")["steps"] == 9_984
     steps = read_progress(first)["steps"]
-    assert steps == sorted(set(steps)) and steps[-1] == 24_960
+    assert steps == sorted(set(steps)) and steps[-1] == 9_984
     assert json.loads((first / "result.json").read_text())["status"] == "finished"
     assert "finished" in capsys.readouterr().out
