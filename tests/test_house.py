@@ -37,7 +37,8 @@ ARROWS = {
 LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; where lines are shorter
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-each_core_file = pytest.mark.parametrize("path", [p for p in FILES if "core" in p.parts], ids=lambda p: p.name)
+CORE = [p for p in FILES if p.is_relative_to(ROOT / "spinup" / "core")]
+each_core_file = pytest.mark.parametrize("path", CORE, ids=lambda p: p.name)
 
 
 def module_of(path: Path) -> str:

@@ -45,7 +45,7 @@ def one_game(player: Player, board: Board, person: int, console: Console, rng: n
 
 
 def choose(board: Board, console: Console) -> int | None:
-    """An open move, asked for until it is one; None: the person leaves."""
+    """A legal move, asked for until it is one; None: the person leaves."""
     open_ = (1 + np.flatnonzero(board.legal()[0])).tolist()
     while True:
         console.print("Your move: ", end="")

@@ -21,7 +21,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run
 
 FORFEIT = -1            # the move of a player that has none: it loses the game
-CLOSED = "chose a move that is not open"
+CLOSED = "chose an illegal move"
 
 
 class Moves(Protocol):
@@ -62,7 +62,7 @@ class Player:
 
 
 def random_moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Any open move, `[n]`; `legal` is `[n, moves]`."""
+    """Any legal move, `[n]`; `legal` is `[n, moves]`."""
     return (rng.random(legal.shape) * legal).argmax(1)
 
 

@@ -20,7 +20,7 @@ Match = Callable[[int, int, int, np.random.Generator], list[float]]
 def play(game: Game, first: Player, second: Player, rng: np.random.Generator) -> list[float]:
     """Play all games of `game` to their ends; what `first`, who begins, got in each: 1, 0.5 for a draw, or 0.
 
-    Who forfeits or chooses a move that is not open loses the game.
+    Who forfeits or chooses an illegal move loses the game.
     """
     game.reset()
     scores, running = np.zeros(game.num_games), np.ones(game.num_games, bool)
