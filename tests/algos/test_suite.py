@@ -340,10 +340,11 @@ def test_what_was_drawn_is_what_is_scored(name, task, tmp_path, monkeypatch):
     assert np.ptp(scored[-1]) > 0.1                                       # by then the actions are no more alike
 
 
+# In half of the preset's steps; seeds 0 to 2 reach 490 and more. Turned red by: a preset that learns more slowly.
 @pytest.mark.parametrize("name", CARTPOLE)
 def test_cartpole_with_its_preset(name, tmp_path):
-    result = getattr(spinup, name)("CartPole-v1", log_dir=tmp_path.as_posix(), quiet=True, tensorboard=False)
-    assert result.progress["steps"][-1] <= 200_000
+    result = getattr(spinup, name)("CartPole-v1", total_steps=50_000, log_dir=tmp_path.as_posix(), quiet=True,
+                                   tensorboard=False)
     assert evaluate(result.policy, "CartPole-v1", episodes=100).mean >= SUITES[name]["cartpole"]
 
 
