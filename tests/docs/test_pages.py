@@ -110,7 +110,7 @@ PROGRAM = re.compile(r"^```python\n(.*?)^```\n(?:\s*^```text\n(.*?)^```)?", re.M
 PROGRAMS = [p for p in sorted(DOCS.rglob("*.md")) if any(said for _, said in PROGRAM.findall(p.read_text()))]
 RUN = """
 import contextlib, io, json, sys
-space, found = {"__name__": "page"}, []
+space, found = {"__name__": "__main__"}, []
 for code, _ in json.load(open(sys.argv[1])):
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -131,3 +131,12 @@ def test_code_on_a_page_prints_what_the_page_shows(page, start, tmp_path):
     assert done.code == 0, done.err
     for (code, shown), said in zip(blocks, json.loads(file.read_text()), strict=True):
         assert not shown or said.rstrip() == shown.rstrip(), code
+
+
+# Turned red by: a program to be put into a file that needs the import of another one.
+def test_a_program_that_goes_into_a_file_runs_alone(capsys):
+    for page in PROGRAMS:
+        for code, said in PROGRAM.findall(page.read_text()):
+            if 'if __name__ == "__main__":' in code:
+                exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
+                assert capsys.readouterr().out == said

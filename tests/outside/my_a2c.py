@@ -26,10 +26,10 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    rollout_steps: Count = 16           # steps per copy between updates (5-64)
+    rollout_steps: Count = 8            # steps per copy between updates (5-64)
     gamma: Unit = 0.99                  # discount factor of the rewards
     lam: Unit = 0.95                    # lambda of generalized advantage estimation
-    lr: Positive = 3e-3                 # learning rate of Adam, constant
+    lr: Positive = 2e-3                 # learning rate of Adam, constant
     value_coef: NonNegative = 0.5       # weight of the value loss beside the policy's
     entropy_coef: NonNegative = 0.01    # weight of the entropy, against early certainty
     hidden: Widths = (64, 64)           # hidden layers of policy and value function
