@@ -9,6 +9,11 @@ from llm.faults import SHORT, call
 from spinup.errors import UserError
 from spinup.runs.folders import source_name
 
+# Columns that the run itself writes, whatever the loss.
+COLUMNS = {"epoch", "steps", "steps_per_second", "wall_seconds", "reward", "reward_std", "no_contrast", "length",
+           "cut_off", "loss", "entropy", "logp", "grad_norm", "learning_rate", "tokens", "tokens_per_second",
+           "ratio_min", "ratio_max", "kl_to_start", "kl_of_response", "rollout_seconds", "reward_seconds",
+           "update_seconds", "evaluation_seconds"}
 
 def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss `[...]` of that shape which a function of the user's gives, and its diagnostics: `loss`, or `(loss,
@@ -19,7 +24,22 @@ def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor) -> 
     if not isinstance(stats, dict):
         raise UserError(f"{name} must return a tensor, or a tensor and a dict of numbers, not {SHORT.repr(result)}")
     check_shape(name, each, shape)
-    return each, {key: torch.as_tensor(x).detach().float().mean() for key, x in stats.items()}
+    if not each.is_floating_point() or not each.requires_grad:
+        raise UserError(f"{name} must return a tensor of floats that has a gradient: make it of the log-probabilities "
+                        "that it is given, without detach()")
+    return each, {key: diagnostic(name, key, x) for key, x in stats.items()}
+
+
+def diagnostic(name: str, key: Any, x: Any) -> Tensor:
+    """The mean `[]` of a diagnostic. UserError where its key is no name, or that of a column of every run."""
+    if not isinstance(key, str) or not key.isidentifier():
+        raise UserError(f"{name} names a diagnostic {SHORT.repr(key)}; a name has letters, digits and _")
+    if key in COLUMNS or key.startswith("held_out_"):
+        raise UserError(f"{name} returns a diagnostic {key}, which is a column of every run; choose another name")
+    try:
+        return torch.as_tensor(x).detach().float().mean()
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{name} must return numbers as diagnostics; {key} is {SHORT.repr(x)}") from None
 
 
 def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:

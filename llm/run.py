@@ -25,8 +25,10 @@ from llm.rollout import Batch, demonstrated, sample, solved
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
+from spinup.errors import UserError
 from spinup.machine import cores
 from spinup.runs.display import short
+from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
@@ -35,6 +37,7 @@ from spinup.runs.training import Training
 METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
+INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # the folder of an initial model, as `find_start` names it
 EXACT = 1024            # tokens of the vocabulary up to which the KL to the initial policy is summed over all
 WIDE = 128              # from this width on, a second thread pays
 KL_ROWS = 128           # responses on which that KL is measured
@@ -57,6 +60,9 @@ class Run(Training):
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
+        if self.longer and INITIAL.fullmatch(self.directory.parent.name):
+            raise UserError(f"{describe(self.directory)} is an initial model that other runs read; it stays as it is. "
+                            "Train one of your own with `spinup llm sft`, and give it with --model DIR")
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.end)

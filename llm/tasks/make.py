@@ -48,7 +48,8 @@ def adapted(task: Any) -> Task:
     lacks one of `REQUIRED`."""
     kind = type(task)
     needed = [name for name in REQUIRED if name != "reward" or not getattr(task, "open", None)]
-    missing = [name for name in needed if not hasattr(task, name) or getattr(kind, name, 0) is getattr(Task, name, 1)]
+    missing = [name for name in needed if not hasattr(task, name) or
+               (hasattr(Task, name) and getattr(kind, name, None) is getattr(Task, name))]
     if missing:
         raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
     return task if isinstance(task, Task) else Wrapped(task)

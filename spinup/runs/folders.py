@@ -175,12 +175,18 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
             raise UserError(f"{describe(directory)} is a run with {name} {was}, not {given[name]}; {advice}")
 
 
-def check_longer(directory: Path, config: RunConfig) -> None:
-    """UserError where a run to be resumed with another `total_steps` has more steps behind it."""
-    begun, done = read_run(directory)["config"].get("total_steps"), read_result(directory).get("steps", 0)
-    if config.total_steps != begun and config.total_steps < done:
-        raise UserError(f"{describe(directory)} has {done:,} steps behind it already, more than --total-steps "
-                        f"{config.total_steps}; choose more")
+def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:
+    """UserError where a run to be resumed with another `total_steps` has more steps behind it, or would be shorter than
+    it was begun though it is finished.
+
+    state: its checkpoint, if there is one.
+    """
+    begun, done = read_run(directory)["config"].get("total_steps"), state["steps"] if state else 0
+    whole = read_result(directory).get("status") == "finished" and state and not state["stopped"]
+    least = max(done, begun) if whole and begun else done
+    if config.total_steps != begun and config.total_steps < least:
+        raise UserError(f"{describe(directory)} has {done:,} steps behind it already; --total-steps must be more than "
+                        f"{least}, not {config.total_steps}")
 
 
 def find_run(directory: Path) -> Path:

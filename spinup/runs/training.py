@@ -65,13 +65,14 @@ class Training(Hooks):
             self.directory = find_run(Path(resume))
             advice = "give the same settings again, or leave out resume"
             check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
-            check_longer(self.directory, config)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != self.algorithm:
                     where = describe(self.directory)
                     raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
                                     f"{self.algorithm}; type: spinup resume {where}")
+            check_longer(self.directory, config, self.state)
+            self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
@@ -89,8 +90,6 @@ class Training(Hooks):
                             "it") from None
         if not self.resumed:
             write_json(self.directory / "config.json", description)
-        else:
-            self._note_total_steps()
         position = self.state["files"] if self.state else None
         try:
             self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
@@ -112,7 +111,6 @@ class Training(Hooks):
     def _note_total_steps(self) -> None:
         """Write the total of steps into config.json where a resumed run has another one than it was begun with."""
         begun = folders.read_run(self.directory)
-        self.longer = begun["config"].get("total_steps") != self.config.total_steps
         if self.longer:
             begun["config"]["total_steps"] = self.config.total_steps
             write_json(self.directory / "config.json", begun)
@@ -170,6 +168,8 @@ class Training(Hooks):
             self.display.say(f"going on at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
+        if self.resumed:
+            self._note_total_steps()
         self.announce()
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
         if self.steps < self.end and not self.stopped:
@@ -242,8 +242,8 @@ class Training(Hooks):
         torch.set_rng_state(state["torch_rng"])
         if state["cuda_rng"] and self.device.type == "cuda":
             torch.cuda.set_rng_state_all(state["cuda_rng"])
-        for name, part_state in state["parts"].items():
-            self.parts[name].load_state_dict(part_state)
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
         self.load_subject(state["subject"])
 
     @property

@@ -100,6 +100,10 @@ def fails(*args):
      r"the advantage lambda must return a tensor of shape \[8, 4\], and returned one of \[32\]"),
     ("grpo", {"advantage": lambda rewards: rewards / 0}, "the advantage lambda must return finite numbers"),
     ("grpo", {"average": lambda loss, mask: loss}, r"the average lambda must return a tensor of shape \[\]"),
+    ("grpo", {"loss": lambda logp, *_: (logp, {"steps": 1.0})}, "a diagnostic steps, which is a column of every run"),
+    ("grpo", {"loss": lambda logp, *_: (logp, {"a,b": 1.0})}, "names a diagnostic 'a,b'; a name has letters"),
+    ("grpo", {"loss": lambda logp, *_: (logp, {"a": "b"})}, "must return numbers as diagnostics; a is 'b'"),
+    ("grpo", {"loss": lambda logp, *_: logp.detach()}, "must return a tensor of floats that has a gradient"),
     ("dpo", {"loss": lambda log_ratio, *_: log_ratio}, r"must return a tensor of shape \[4\], and returned one of")])
 def test_mistakes_are_named(method, own, words, train):
     with pytest.raises(UserError, match=words):

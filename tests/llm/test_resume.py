@@ -90,6 +90,9 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     again = cli(*words)
     assert again.code == 0 and "going on at step 30\n" in again.out
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
+    longer = cli("resume", directory, "--total-steps", "5000")            # it would change what other runs begin with
+    assert longer.code == 2 and "is an initial model that other runs read; it stays as it is" in longer.err
+    assert read_json(directory / "config.json")["config"]["total_steps"] != 5000
 
 
 # Turned red by: a generator made anew when loaded; `extremes` not loaded; a checkpoint that clears what a row gathered.

@@ -6,6 +6,7 @@ import torch
 
 import spinup
 from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.log import read_progress
 
 SMALL = {"num_envs": 2, "rollout_steps": 32, "hidden": (8,), "threads": 1, "quiet": True, "tensorboard": False,
@@ -37,10 +38,27 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
 # Turned red by: a run that is made shorter than it is; other settings that slip through beside the total.
 def test_a_run_cannot_be_made_shorter_or_other(train):
     done = train(total_steps=640)
-    with pytest.raises(UserError, match="has 640 steps behind it already, more than --total-steps 320; choose more"):
+    with pytest.raises(UserError, match="has 640 steps behind it already; .* more than 640, not 320"):
         train(total_steps=320, resume=done.directory)
     with pytest.raises(UserError, match="is a run with lr 0.0003, not 0.1"):
         train(total_steps=1280, lr=0.1, resume=done.directory)
+
+
+# A killed run has no result.json. Turned red by: a total that is compared with that alone; a config.json that is
+# changed though the run cannot go on.
+def test_a_killed_or_shortened_run_stays_as_it_is(train):
+    done = train(total_steps=700)                                         # in whole updates: 640
+    before = (done.directory / "config.json").read_bytes()
+    with pytest.raises(UserError, match="has 640 steps behind it already; .* more than 700, not 690"):
+        train(total_steps=690, resume=done.directory)
+    (done.directory / "result.json").unlink()
+    with pytest.raises(UserError, match="has 640 steps behind it already; .* more than 640, not 320"):
+        train(total_steps=320, resume=done.directory)
+    state = load_checkpoint(done.directory / "checkpoint.pt")
+    save_checkpoint(done.directory / "checkpoint.pt", state | {"parts": {}})
+    with pytest.raises(UserError, match="checkpoint.pt does not fit"):
+        train(total_steps=1280, resume=done.directory)
+    assert (done.directory / "config.json").read_bytes() == before
 
 
 # Turned red by: the old result.json, finished, that stays while the run goes on.

@@ -210,6 +210,22 @@ def test_what_is_no_task_is_refused():
         make_task("copy", 5)
 
 
+# Turned red by: a number that is taken for the mark of what is missing.
+def test_a_response_of_one_token_is_enough():
+    class One(Task):
+        name, alphabet, max_tokens = "one", "ab", 1
+
+        def problems(self, n, rng, held_out=False):
+            return [Problem("a")] * n
+
+        def reward(self, problem, response):
+            return float(response == "b")
+
+        def demonstration(self, problem, rng):
+            return "b"
+    assert make_task(One()).max_tokens == 1
+
+
 PAIRS = [{"prompt": f"{p}>", "chosen": p, "rejected": p[::-1]} for p in PROMPTS]
 
 
