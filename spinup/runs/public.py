@@ -1,5 +1,4 @@
 """The public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -53,7 +52,7 @@ def trainer(name: str) -> Callable[..., Any]:
         what = [f"{algorithm.variant}: {stem} with {algorithm.settings}"]
     train.__name__ = train.__qualname__ = algorithm.method
     train.__doc__ = "\n".join([
-        inspect.getdoc(module).splitlines()[0], "", *what, "Args:",
+        algorithm.summary, "", *what, "Args:",
         f"    {subject}, the first argument: {help_of[subject]}; without one, that of the file, or {defaults[subject]}",
         f"    preset: auto (that of the {'environment' if subject == 'env' else subject}), none, or a name from "
         "`spinup algos`",
