@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted([*algorithms("llm"), *OTHERS])
     part = name.startswith("_") or find_spec(f"llm.{name}")               # a file or folder: `import` finds it
-    if not part and (name in algorithms("llm") or name in installed("llm")):
+    if not part and name in {**algorithms("llm"), **installed("llm"), **installed("llm").faults}:
         from spinup.runs.public import trainer
         return trainer(f"llm {name}")
     raise AttributeError(f"module 'llm' has no attribute {name!r}")

@@ -43,11 +43,10 @@ def run(argv: list[str]) -> int:
     word, rest = argv[0], argv[1:]
     if word in COMMANDS:
         return COMMANDS[word](rest)
-    try:
-        algorithm = registry.find(f"llm {word}")
-    except UserError:
+    algorithm = registry.look_up(f"llm {word}")
+    if algorithm is None:
         near = nearest(word, [*registry.algorithms("llm"), *registry.installed("llm"), *COMMANDS])
-        raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them") from None
+        raise UserError(f"there is no method {word!r}.{near} `spinup llm` lists them")
     from spinup.runs.flags import train
     return train(algorithm, rest)
 
@@ -194,3 +193,4 @@ def bench_generate(argv: list[str]) -> int:
 COMMANDS = {"rlhf": rlhf, "chat": chat, "export": export, "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline,
            "accuracy": bench_accuracy}
+registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted([*algorithms(), "load"])
     part = name.startswith("_") or find_spec(f"spinup.{name}")            # a file or folder: `import` finds it
-    if not part and (name in algorithms() or name in installed()):
+    if not part and name in {**algorithms(), **installed(), **installed().faults}:
         from spinup.runs.public import trainer
         return trainer(name)
     raise AttributeError(f"module 'spinup' has no attribute {name!r}")

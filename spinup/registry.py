@@ -6,31 +6,10 @@ An algorithm is a Python file with a TOML file of the same name beside it. It is
 - by an entry point of the group `spinup.algorithms` or `llm.algorithms` of another distribution;
 - by the name of its module ("my_algo", "my_package.my_algo", "llm my_package.my_algo").
 
-The TOML file says what cannot be read from the code:
-
-    order = 20                          # place in lists
-    parent = "vpg"                      # the algorithm that it differs from, or a list: pure functions of it, and of
-                                        # its own parents, may be imported
-    actions = ["Discrete", "Box"]       # classes of action spaces that it serves (environments)
-    observations = ["vectors"]          # "vectors", "images" (environments)
-
-    rewards = true                      # it learns from rewards (language models)
-
-    [metrics]                           # columns of progress.csv that no other algorithm has
-    rating = "Elo rating of the learner"
-
-    [variants.double_dqn]               # a name for some settings: `spinup double_dqn`
-    double = true
-
-    [renamed.old_field]                 # a setting's former name; `values` translates its former values
-    to = "new_field"
-
-    [presets."CartPole-v1"]             # settings for an environment or a task; `reached` and `published` are none
-    total_steps = 100_000
+The TOML file says what cannot be read from the code: see `spinup/about.py`.
 """
 import importlib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -40,11 +19,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from spinup.about import read
 from spinup.errors import UserError, nearest
 
 # The first word of a command, "" for none -> the package with `algos`, and `family.py`, which says how its runs are
 # loaded, watched and evaluated.
 FAMILIES = {"": "spinup", "llm": "llm"}
+# The words that the command line takes for itself, by family; it adds them.
+COMMANDS: dict[str, set[str]] = {family: set() for family in FAMILIES}
 
 
 @dataclass(frozen=True)
@@ -67,12 +49,8 @@ class Algorithm:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the TOML file beside the module says; {} where there is none. UserError where it is no TOML."""
-        path = self.path.with_suffix(".toml")
-        try:
-            return tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UserError(f"{path} cannot be read ({error}); restore it or write it again") from None
+        """What the TOML file beside the module says; {} where there is none. UserError where it is wrong."""
+        return read(self.path.with_suffix(".toml"))
 
     @property
     def parents(self) -> list[str]:
@@ -104,13 +82,18 @@ class Algorithm:
 
     @property
     def summary(self) -> str:
-        """The first line of its module's docstring."""
-        with open(self.path, encoding="utf-8") as file:
-            return file.readline().strip().strip('"').strip()
+        """The first line of its module's docstring; "" where it does not begin with one."""
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            line = file.readline().strip()
+        return line.strip('"').strip() if line.startswith('"') else ""
 
     def load(self) -> ModuleType:
-        """Import its module."""
-        return importlib.import_module(self.module)
+        """Import its module; `spinup.runs.plugin.load` checks it too."""
+        try:
+            return importlib.import_module(self.module)
+        except Exception as error:
+            error.add_note(f"raised while {self.name} was imported, the module {self.module} in {self.path}")
+            raise
 
 
 @cache
@@ -134,29 +117,79 @@ def with_variants(algorithm: Algorithm) -> dict[str, Algorithm]:
         for variant in algorithm.variants}
 
 
+class Installed(dict[str, Algorithm]):
+    """The algorithms of other distributions by method.
+
+    Attributes:
+        faults: what is wrong with entry points, by their name: they are broken, or their name is taken.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.faults: dict[str, str] = {}
+
+
 @cache
-def installed(family: str = "") -> Mapping[str, Algorithm]:
-    """Those that other distributions have registered by an entry point, by method."""
-    found: dict[str, Algorithm] = {}
+def installed(family: str = "") -> Installed:
+    """Those that other distributions have registered by an entry point. Nothing of theirs is imported."""
+    found = Installed()
     for entry in entry_points(group=f"{FAMILIES[family]}.algorithms"):
-        algorithm = by_module(entry.value, f"{family} {entry.name}".strip(), family)
-        if algorithm is not None:
-            found |= with_variants(algorithm)
+        said = f"the entry point {entry.name} = {entry.value!r}"
+        name = f"{family} {entry.name}".strip()
+        try:
+            if not re.fullmatch(r"\w[\w-]*", entry.name):
+                raise UserError("its name must be one word of letters, digits, - and _")
+            algorithm = by_module(entry.value, name, family)
+            if algorithm is None:
+                raise UserError(why_none(entry.value))
+            ours = with_variants(algorithm)
+        except UserError as error:
+            found.faults[entry.name] = f"{said} is broken: {error}"
+            continue
+        for method in ours:
+            if method in algorithms(family) or method in COMMANDS[family]:
+                what = "an algorithm of this library" if method in algorithms(family) else "a command"
+                typed = f"{family} {entry.value}".strip() + ("" if method == entry.name else f":{method}")
+                found.faults[method] = f"{said} cannot be used as {method}, which is {what}; type: spinup {typed}"
+        found.update(ours)
     return found
+
+
+def why_none(module: str) -> str:
+    """Why there is no algorithm in what an entry point names."""
+    if ":" in module:
+        return f"it must name a module, {module.partition(':')[0]!r}, and nothing in it"
+    if source(module) is None:
+        return f"there is no module {module}"
+    return f"the file of {module} must have `class Config` and `def train`"
+
+
+def source(module: str) -> Path | None:
+    """The Python file of the module of that full name, or None. Packages above it are not imported: they may be broken,
+    or anybody's.
+    """
+    first, *rest = module.split(".")
+    try:
+        spec = find_spec(first)
+    except (ImportError, ValueError):
+        return None
+    if spec is None:
+        return None
+    folders = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in (folder / "__init__.py", Path(f"{folder}.py"))]
+    return next((file for file in (files if rest else [Path(spec.origin or "")])
+                 if file.suffix == ".py" and file.is_file()), None)
 
 
 def by_module(module: str, name: str, family: str) -> Algorithm | None:
     """The algorithm in the module of that full name, which is looked for and not imported; None without one."""
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):
+    path = source(module) if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module) else None
+    if path is None:
         return None
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        return None
-    text = Path(spec.origin).read_text(encoding="utf-8", errors="replace")
+    text = path.read_text(encoding="utf-8", errors="replace")
     if not all(re.search(rf"^{line}\b", text, re.MULTILINE) for line in ("class Config", "def train")):
         return None
-    return Algorithm(name, family, module, Path(spec.origin))
+    return Algorithm(name, family, module, path)
 
 
 def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
@@ -165,29 +198,46 @@ def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
-    """The algorithm of that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant".
+    """The algorithm of that name, as `look_up` finds it. UserError, with the nearest name, where there is none."""
+    algorithm = look_up(name, run)
+    if algorithm is not None:
+        return algorithm
+    family, _, method = name.rpartition(" ")
+    kind = "method" if family else "algorithm"
+    known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
+    raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")
+
+
+def look_up(name: str, run: Path | None = None) -> Algorithm | None:
+    """The algorithm of that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant"; or None.
 
     Args:
         run: the folder of the run whose `config.json` names it. A module in a folder of runs is never imported: such a
             folder may come from anybody.
-    UserError with the nearest name.
+    UserError for what is there and cannot be used, or is typed otherwise.
     """
     family, _, method = name.rpartition(" ")
-    if family in FAMILIES:
-        for known in (algorithms, installed):
-            if method in known(family):
-                return known(family)[method]
-        module, _, variant = method.partition(":")
-        if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
-            algorithm = by_module(module, f"{family} {module}".strip(), family)
-            if algorithm is not None and run is not None and inside(algorithm.path, run):
-                raise UserError(f"{run} names the algorithm {module}, whose file is in a folder of runs and is not "
-                                "imported from there; install it, or move it beside your own code")
-            if algorithm is not None and (not variant or variant in algorithm.variants):
-                return Algorithm(name, family, module, algorithm.path, variant)
-    kind = "method" if family else "algorithm"
-    known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
-    raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")
+    if family not in FAMILIES:
+        return None
+    for known in (algorithms(family), installed(family)):
+        if method in known:
+            return known[method]
+    if method in installed(family).faults:
+        raise UserError(installed(family).faults[method])
+    module, _, variant = method.partition(":")
+    algorithm = by_module(module, f"{family} {module}".strip(), family)
+    if algorithm is None:
+        meant = ".".join(Path(method.removesuffix(".py")).parts)
+        if method.endswith(".py") and by_module(meant, meant, family) is not None:
+            raise UserError(f"an algorithm is typed by the name of its module; in place of {method} type {meant}")
+        return None
+    if run is not None and inside(algorithm.path, run):
+        raise UserError(f"{run} names the algorithm {module}, whose file is in a folder of runs and is not "
+                        "imported from there; install it, or move it beside your own code")
+    if variant and variant not in algorithm.variants:
+        there = ", ".join(f"{module}:{known}" for known in algorithm.variants)
+        raise UserError(f"there is no variant {variant!r} of {module}; type {there or module}")
+    return Algorithm(name, family, module, algorithm.path, variant)
 
 
 def inside(path: Path, run: Path) -> bool:

@@ -20,7 +20,8 @@ BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
 # What the files of a part may import of ours. The ground: registry, errors, machine, parser.
 GROUND = {"errors", "machine", "parser", "registry"}
 ARROWS = {
-    "errors": set(), "machine": {"errors"}, "parser": {"errors"}, "registry": {"errors"},
+    "errors": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},
+    "registry": {"about", "errors"},
     "core": {"core"},
     "envs": {"core", "envs", "errors"},
     "runs": {"core", "envs", "runs", *GROUND},

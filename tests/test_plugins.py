@@ -112,3 +112,104 @@ def test_the_documentation_shows_the_tested_example():
     assert EXAMPLE.read_text(encoding="utf-8") in page
     assert EXAMPLE.with_suffix(".toml").read_text(encoding="utf-8").strip() in page
     assert len(EXAMPLE.read_text().splitlines()) <= 75
+
+
+@pytest.fixture
+def write(distribution, tmp_path):
+    """`write(toml, **texts)`: a TOML file beside the example, after texts of the example are replaced."""
+    def change(toml="", **texts):
+        path = tmp_path / "modules" / "outside" / "my_a2c.py"
+        code = path.read_text()
+        for old, new in texts.values():
+            assert old in code
+            code = code.replace(old, new)
+        path.write_text(code)
+        path.with_suffix(".toml").write_text(toml)
+        return path
+    return change
+
+
+# Turned red by: a family that is told by the words typed, and not by the Config.
+def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
+    done = cli("llm", "outside.my_a2c", "--total-steps", "256")
+    assert done.code == 2
+    assert "outside.my_a2c is no method for language models; type: spinup outside.my_a2c" in done.err
+    done = cli("outside.my_method", "--total-steps", "1")
+    assert done.code == 2
+    assert "outside.my_method is a method for language models; type: spinup llm outside.my_method" in done.err
+    assert not Path("runs").exists()
+
+
+# Turned red by: a search that imports the packages above a module; a fault of one entry point that ends a list of all.
+def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
+    package = tmp_path / "modules" / "mypk"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ValueError('broken on purpose')\n")
+    (package / "algo.py").write_text("class Config: ...\ndef train(): ...\n")
+    (package / "torn.py").write_text("class Config: ...\ndef train(): ...\n")
+    (package / "torn.toml").write_text("order = = 1")
+    (tmp_path / "site" / "somebody-1.0.dist-info" / "entry_points.txt").write_text(
+        "[spinup.algorithms]\nmy_a2c = outside.my_a2c\ngood = mypk.algo\nbad = mypk.algo:train\n"
+        "none = mypk.nothing\ntorn = mypk.torn\nppo = mypk.algo\nwatch = outside.my_a2c\nb a d = mypk.algo\n")
+    registry.installed.cache_clear()
+    listed = cli("algos")
+    assert listed.code == 0 and "my_a2c | my_a2c_without_entropy" in listed.out
+    for line in ("bad = 'mypk.algo:train' is broken: it must name a module, 'mypk.algo'", "no module mypk.nothing",
+                 "torn = 'mypk.torn' is broken", "cannot be used as ppo, which is an algorithm of this library; type: "
+                 "spinup mypk.algo", "cannot be used as watch, which is a command; type: spinup outside.my_a2c",
+                 "entry point b a d = 'mypk.algo' is broken: its name must be one word"):
+        assert line in listed.out, line
+    assert "there is no command" in cli("nonsense").err and "there is no algorithm" in cli("grid", "ppoo").err
+    assert not hasattr(spinup, "nonsense") and callable(spinup.my_a2c)
+    assert "must name a module" in cli("bad").err and "cannot be read" in cli("grid", "torn").err
+    with pytest.raises(ValueError, match="broken on purpose") as raised:
+        cli("good")
+    assert "the module mypk.algo" in raised.value.__notes__[0]
+    assert "mean 'b a d'" not in cli("b a d").err
+
+
+# Turned red by: contents of a TOML file that are used as they are.
+@pytest.mark.parametrize("toml, said", [
+    ("[variants.x]\nlrr = 1", "[variants.x] has what is no setting of Config, 'lrr'. Did you mean 'lr'?"),
+    ('[presets."CartPole-v1"]\nlrr = 1', '[presets."CartPole-v1"] has what is no setting of Config, \'lrr\''),
+    ("[variants.x]\nlr = -1", "in [variants.x], --lr must be above 0"),
+    ("variants = 3", "variants must be tables of settings"), ("[variants]\nx = 1", "variants must be tables"),
+    ("presets = 3", "presets must be tables"), ('[presets]\n"CartPole-v1" = 3', "presets must be tables"),
+    ("renamed = 1", "renamed must be tables"), ("[renamed.old]", "renamed must be tables with the new name"),
+    ('[renamed.old]\nto = "nothing"', "`to` of [renamed.old] is no setting of Config, 'nothing'"),
+    ('parent = "vpgg"', "parent = 'vpgg': there is no algorithm 'vpgg'. Did you mean 'vpg'?"),
+    ("metrics = 3", "metrics must be a table of texts"), ('actions = "Box"', "actions must be a list of some of"),
+    ('actions = ["Boxx"]', "actions must be a list of some of"), ("orders = 1", "no key 'orders'. Did you mean")])
+def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
+    path = write(toml)
+    done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
+    assert done.code == 2 and f"{path.with_suffix('.toml')}: " in done.err and said in done.err
+    assert not Path("runs").exists() and cli("algos").code == 0
+
+
+# Turned red by: a module that is used before it is looked at.
+@pytest.mark.parametrize("old, new, said", [
+    ("class Config(BaseConfig):", "class Config:", "Config must be a dataclass derived from spinup.runs.config.Base"),
+    ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
+    ("Count = 16 ", "Count ", "the setting rollout_steps of Config must have a default"),
+    (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
+    ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
+def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, said):
+    path = write(change=(old, new))
+    done = cli("outside.my_a2c", *TINY, "--total-steps", "128")
+    assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
+
+
+# Turned red by: columns that are read of installed algorithms alone.
+def test_metrics_of_a_module_are_shown(cli, write):
+    write('[metrics]\nmy_column = "known here alone"')
+    assert re.search(r"my_column +known here alone", cli("metrics", "outside.my_a2c").out)
+    assert "my_column" in cli("metrics").out
+    assert "ppo has no columns of its own" in cli("metrics", "ppo").err
+
+
+# Turned red by: an answer that does not say what to type.
+def test_a_name_that_is_nearly_right_is_answered(cli, outside):
+    for typed in ("outside.my_a2c.py", "outside/my_a2c.py"):
+        assert f"in place of {typed} type outside.my_a2c\n" in cli(typed).err
+    assert "type outside.my_a2c:my_a2c_without_entropy" in cli("outside.my_a2c:xx").err

@@ -13,6 +13,7 @@ from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
 
 GROUPS = (train, look, compete, learn, know, bench)
 COMMANDS = {name: command for group in GROUPS for name, command in group.COMMANDS.items()}
+registry.COMMANDS[""] |= {*COMMANDS, "llm", "help"}
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
@@ -59,14 +60,11 @@ def run(argv: list[str]) -> int:
         return llm_cli.run(rest)
     if command in COMMANDS:
         return COMMANDS[command](rest)
-    try:
-        algorithm = registry.find(command)
-    except UserError:
-        if "." in command.strip("."):
-            raise
+    algorithm = registry.find(command) if "." in command.strip(".") else registry.look_up(command)
+    if algorithm is None:
         if command in registry.algorithms("llm"):
-            raise UserError(f"{command} is a method for language models; type: spinup llm {command}") from None
+            raise UserError(f"{command} is a method for language models; type: spinup llm {command}")
         near = nearest(command, [*COMMANDS, *registry.algorithms(), *registry.installed(), "llm"])
-        raise UserError(f"there is no command or algorithm {command!r}.{near} `spinup --help` lists them") from None
+        raise UserError(f"there is no command or algorithm {command!r}.{near} `spinup --help` lists them")
     from spinup.runs.flags import train as train_from_flags
     return train_from_flags(algorithm, rest)

@@ -11,7 +11,7 @@ HELP = """\
 Know:
   spinup algos                                    what there is, what it serves, its presets
   spinup envs [--grep WORD]                       environments that can be made here
-  spinup metrics [--grep WORD]                    what the columns of progress.csv mean
+  spinup metrics [ALGORITHM] [--grep WORD]        what the columns of progress.csv mean
   spinup doctor                                   what works on this machine
 """
 
@@ -25,14 +25,18 @@ def algos(argv: list[str]) -> int:
         for algorithm in found.values():
             if not algorithm.variant:
                 print_algorithm(algorithm, console)
+    for family in registry.FAMILIES:
+        for fault in registry.installed(family).faults.values():
+            print(fault)
     return 0
 
 
 def print_algorithm(algorithm: Algorithm, console: object) -> None:
     """A few lines about an algorithm: names of its variants, what it serves, a table of its presets."""
+    from rich.markup import escape
     from rich.table import Table
     title = " | ".join([algorithm.name, *algorithm.variants])
-    console.print(f"[bold]{title}[/]  {algorithm.summary}", highlight=False, soft_wrap=True)
+    console.print(f"[bold]{title}[/]  {escape(algorithm.summary)}", highlight=False, soft_wrap=True)
     about = algorithm.about
     serves = f"tasks: {', '.join(task_names())}; JSONL files"
     if not algorithm.family:
@@ -43,8 +47,8 @@ def print_algorithm(algorithm: Algorithm, console: object) -> None:
     for column in ("     preset", "steps", "reached here", "best published"):
         table.add_column(column, justify="right" if column == "steps" else "left")
     for preset, data in algorithm.presets.items():
-        reached = data["reached"] or {}
-        table.add_row(f"     {preset}", f"{data['settings']['total_steps']:,}",
+        reached, steps = data["reached"] or {}, data["settings"].get("total_steps")
+        table.add_row(f"     {preset}", f"{steps:,}" if steps else "",
                       ", ".join(f"{k} {v}" for k, v in reached.items() if k not in ("seeds", "file")),
                       data["published"] or "")
     console.print(table)
@@ -67,9 +71,14 @@ def envs(argv: list[str]) -> int:
 def metrics(argv: list[str]) -> int:
     parser = Parser("spinup metrics", "What the columns of progress.csv mean, and the curves in TensorBoard.")
     parser.add_argument("--grep", default="", metavar="WORD", help="only those that have this in name or meaning")
-    word = parser.parse(argv).grep
+    parser.add_argument("algorithm", nargs="*", default=[], help="only those that this algorithm alone has, such as "
+                        "self_play, or a module of your own. [those of all algorithms that are installed]")
+    args = parser.parse(argv)
+    word, name = args.grep, " ".join(args.algorithm)
     from spinup.view.metrics import meanings
-    known = meanings()
+    known = registry.find(name).about.get("metrics", {}) if name else meanings()
+    if not known:
+        raise UserError(f"{name} has no columns of its own; `spinup metrics` lists those of all algorithms")
     found = {name: text for name, text in known.items() if word.lower() in f"{name} {text}".lower()}
     if not found:
         raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, known)} `spinup metrics` "

@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from spinup.parser import Parser
 from spinup.registry import Algorithm
+from spinup.runs import plugin
 from spinup.runs.config import Positive, Range, comments, flag, parse, types_of
 from spinup.runs.presets import configure
 from spinup.runs.public import advised
@@ -18,7 +19,7 @@ METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "rewa
 
 def config_parser(algorithm: Algorithm) -> Parser:
     """A parser with a flag for each setting of the algorithm's Config. UserError for an algorithm that is none."""
-    config, name = algorithm.load().Config, algorithm.name
+    config, name = plugin.load(algorithm).Config, algorithm.name
     parser = Parser(f"spinup {name}", f"{algorithm.summary} Settings count in this order, the later over the earlier: "
                                       "default, preset, --config file, flags.")
     groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}

@@ -14,6 +14,7 @@ import torch
 
 from spinup.errors import UserError
 from spinup.registry import Algorithm
+from spinup.runs import plugin
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
 from spinup.runs.files import read_json
 from spinup.runs.presets import up_to_date
@@ -142,7 +143,7 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
 
     UserError for a setting that this version does not have.
     """
-    config, settings = algorithm.load().Config, {}
+    config, settings = plugin.load(algorithm).Config, {}
     data = up_to_date(algorithm, data, say=False)
     check_names(data, settings_of(config), "config.json holds a setting that this version does not have,")
     for name, value in data.items():

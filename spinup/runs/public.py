@@ -1,5 +1,4 @@
 """The public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -9,6 +8,7 @@ from typing import Any
 
 from spinup.errors import ActionsError, UserError
 from spinup.registry import family, find, serving
+from spinup.runs import plugin
 from spinup.runs.config import check_names, comments, settings_of
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.presets import configure
@@ -35,7 +35,7 @@ def trainer(name: str) -> Callable[..., Any]:
     name: as the registry finds it. UserError for an unknown one.
     """
     algorithm = find(name)
-    module = algorithm.load()
+    module = plugin.load(algorithm)
     config, subject = module.Config, module.Config.SUBJECT
 
     def train(source: Any = None, *, preset: str = "auto", config: str | Path | None = None,
@@ -53,7 +53,7 @@ def trainer(name: str) -> Callable[..., Any]:
         what = [f"{algorithm.variant}: {stem} with {algorithm.settings}"]
     train.__name__ = train.__qualname__ = algorithm.method
     train.__doc__ = "\n".join([
-        inspect.getdoc(module).splitlines()[0], "", *what, "Args:",
+        algorithm.summary, "", *what, "Args:",
         f"    {subject}, the first argument: {help_of[subject]}; without one, that of the file, or {defaults[subject]}",
         f"    preset: auto (that of the {'environment' if subject == 'env' else subject}), none, or a name from "
         "`spinup algos`",

@@ -1,0 +1,78 @@
+"""The TOML file beside an algorithm's Python file. It says what cannot be read from the code; all of it is optional.
+
+    order = 20                          # place in lists
+    parent = "vpg"                      # the algorithm that it differs from, or a list: pure functions of it, and of
+                                        # its own parents, may be imported
+    actions = ["Discrete", "Box"]       # classes of action spaces that it serves (environments)
+    observations = ["vectors"]          # "vectors", "images" (environments)
+
+    rewards = true                      # it learns from rewards (language models)
+
+    [metrics]                           # columns of progress.csv that no other algorithm has
+    rating = "Elo rating of the learner"
+
+    [variants.double_dqn]               # a name for some settings: `spinup double_dqn`
+    double = true
+
+    [renamed.old_field]                 # a setting's former name; `values` translates its former values
+    to = "new_field"
+
+    [presets."CartPole-v1"]             # settings for an environment or a task; `reached` and `published` are none
+    total_steps = 100_000
+"""
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import UserError, nearest
+
+ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
+OBSERVATIONS = ("vectors", "images")
+
+
+def texts(value: Any) -> bool:
+    """Whether it is a list of texts."""
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def tables(value: Any) -> bool:
+    """Whether it is a table of tables."""
+    return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
+
+
+KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in words and as a test
+    "order": ("a whole number", lambda value: type(value) is int),
+    "parent": ("the name of an algorithm, or a list of names", lambda value: isinstance(value, str) or texts(value)),
+    "actions": (f"a list of some of {', '.join(ACTIONS)}", lambda value: texts(value) and {*value} <= {*ACTIONS}),
+    "observations": ("a list of some of vectors, images", lambda value: texts(value) and {*value} <= {*OBSERVATIONS}),
+    "rewards": ("true or false", lambda value: isinstance(value, bool)),
+    "metrics": ("a table of texts, such as rating = \"Elo rating\"",
+                lambda value: isinstance(value, dict) and texts([*value.values()])),
+    "variants": ("tables of settings, such as [variants.NAME]", tables),
+    "renamed": ("tables with the new name, such as [renamed.OLD] with to = \"NEW\"",
+                lambda value: tables(value) and all(
+                    isinstance(now.get("to"), str) and isinstance(now.get("values", {}), dict) and
+                    {*now} <= {"to", "values"} for now in value.values())),
+    "presets": ("tables of settings, such as [presets.\"CartPole-v1\"], in which `reached` is a table and `published` "
+                "a text",
+                lambda value: tables(value) and all(
+                    isinstance(preset.get("reached", {}), dict) and isinstance(preset.get("published", ""), str)
+                    for preset in value.values()))}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What the TOML file says; {} where there is none. UserError where it is no TOML, or has what does not belong
+    there; names and values of settings are compared with the Config when the algorithm is loaded.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); restore it or write it again") from None
+    for key, value in found.items():
+        if key not in KEYS:
+            raise UserError(f"{path}: there is no key {key!r}.{nearest(key, KEYS)} There is {', '.join(KEYS)}")
+        belongs, fits = KEYS[key]
+        if not fits(value):
+            raise UserError(f"{path}: {key} must be {belongs}, not {value!r}")
+    return found

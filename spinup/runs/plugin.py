@@ -1,0 +1,84 @@
+"""Checks of a module that is used as an algorithm, and of the TOML file beside it."""
+import inspect
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from spinup.errors import UserError
+from spinup.registry import Algorithm, find
+from spinup.runs.config import RunConfig, check_names, checked, types_of
+
+# Family -> the class that its Configs are derived from, and its functions with their arguments; [resume] is optional.
+BASES = {"": "spinup.runs.config.BaseConfig", "llm": "llm.config.LanguageConfig"}
+FUNCTIONS = {"": {"train": "cfg, resume=None", "make_policy": "cfg, observation_space, action_space"},
+             "llm": {"train": "cfg, resume=None"}}
+
+
+def load(algorithm: Algorithm) -> ModuleType:
+    """Import an algorithm's module, and check it. UserError where this or its TOML file lacks what the library needs."""
+    module = algorithm.load()
+    check(algorithm, module)
+    return module
+
+
+@cache
+def check(algorithm: Algorithm, module: ModuleType) -> None:
+    """UserError, before anything is made, where an algorithm's module or TOML file is not as the library needs it."""
+    config, path = getattr(module, "Config", None), algorithm.path
+    if not (inspect.isclass(config) and issubclass(config, RunConfig)):
+        raise UserError(f"{path}: Config must be a dataclass derived from {BASES[algorithm.family]}")
+    check_family(algorithm, config)
+    if "__dataclass_fields__" not in vars(config):
+        raise UserError(f"{path}: Config must be a dataclass; write @dataclass(kw_only=True) above it")
+    hints = types_of(config)
+    for name in hints:
+        if not hasattr(config, name):
+            raise UserError(f"{path}: the setting {name} of Config must have a default, as in {name}: Count = 16")
+    for name, arguments in FUNCTIONS[algorithm.family].items():
+        if not takes(getattr(module, name, None), arguments):
+            raise UserError(f"{path}: there must be a function {name}({arguments})")
+    check_toml(algorithm, hints)
+
+
+def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:
+    """UserError, with the command that fits, if the Config is of another family."""
+    family = config.FAMILY
+    if family != algorithm.family:
+        name = algorithm.module + (f":{algorithm.variant}" if algorithm.variant else "")
+        is_none = "no method for language models" if algorithm.family else "a method for language models"
+        raise UserError(f"{algorithm.method} is {is_none}; type: {' '.join(f'spinup {family} {name}'.split())}")
+
+
+def takes(function: Any, arguments: str) -> bool:
+    """Whether it is a function that can be called with these arguments, an optional one by its name too."""
+    names = [argument.partition("=")[0] for argument in arguments.split(", ")]
+    needed = [argument for argument in arguments.split(", ") if "=" not in argument]
+    try:
+        signature = inspect.signature(function)
+        signature.bind(*needed)
+        signature.bind(*names)
+        signature.bind(*needed, **dict.fromkeys(names[len(needed):]))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def check_toml(algorithm: Algorithm, hints: dict[str, Any]) -> None:
+    """UserError where the TOML file names a parent or setting that does not exist, or has a value out of its range."""
+    path = algorithm.path.with_suffix(".toml")
+    tables = {f"variants.{name}": settings for name, settings in algorithm.variants.items()}
+    tables |= {f'presets."{name}"': preset["settings"] for name, preset in algorithm.presets.items()}
+    for table, settings in tables.items():
+        check_names(settings, [*hints], f"{path}: [{table}] has what is no setting of Config,")
+        for name, value in settings.items():
+            try:
+                checked(name, hints[name], value)
+            except UserError as error:
+                raise UserError(f"{path}: in [{table}], {error}") from None
+    for old, now in algorithm.about.get("renamed", {}).items():
+        check_names({now["to"]: None}, [*hints], f"{path}: `to` of [renamed.{old}] is no setting of Config,")
+    for parent in algorithm.parents:
+        try:
+            find(parent)
+        except UserError as error:
+            raise UserError(f"{path}: parent = {parent!r}: {error}") from None
