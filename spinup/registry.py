@@ -131,7 +131,9 @@ class Installed(dict[str, Algorithm]):
 
 @cache
 def installed(family: str = "") -> Installed:
-    """Those that other distributions have registered by an entry point. Nothing of theirs is imported."""
+    """Algorithms that other distributions register by an entry point. Nothing of theirs is imported, and what would be
+    a UserError is one of its `faults`.
+    """
     found = Installed()
     for entry in entry_points(group=f"{FAMILIES[family]}.algorithms"):
         said = f"the entry point {entry.name} = {entry.value!r}"

@@ -191,7 +191,7 @@ def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
 @pytest.mark.parametrize("old, new, said", [
     ("class Config(BaseConfig):", "class Config:", "Config must be a dataclass derived from spinup.runs.config.Base"),
     ("@dataclass(kw_only=True)\n", "", "Config must be a dataclass; write @dataclass(kw_only=True)"),
-    ("Count = 16 ", "Count ", "the setting rollout_steps of Config must have a default"),
+    ("Count = 8 ", "Count ", "the setting rollout_steps of Config must have a default"),
     (", resume: str | Path | None = None)", ")", "there must be a function train(cfg, resume=None)"),
     ("def make_policy", "def make", "there must be a function make_policy(cfg, observation_space, action_space)")])
 def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, said):

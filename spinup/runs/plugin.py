@@ -15,7 +15,7 @@ FUNCTIONS = {"": {"train": "cfg, resume=None", "make_policy": "cfg, observation_
 
 
 def load(algorithm: Algorithm) -> ModuleType:
-    """Import an algorithm's module, and check it. UserError where this or its TOML file lacks what the library needs."""
+    """Import an algorithm's module. UserError if the module or its TOML file lacks what the library needs."""
     module = algorithm.load()
     check(algorithm, module)
     return module
