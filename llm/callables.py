@@ -16,8 +16,8 @@ COLUMNS = {"epoch", "steps", "steps_per_second", "wall_seconds", "reward", "rewa
            "update_seconds", "evaluation_seconds"}
 
 def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss `[...]` of that shape which a function of the user's gives, and its diagnostics: `loss`, or `(loss,
-    dict)`. UserError where the function fails, or its result has another form."""
+    """The user's loss `[...]`, of the given shape, and its diagnostics. `function` returns `loss` or `(loss, dict)`.
+    UserError where it fails or returns anything else."""
     name = f"the loss {source_name(function)}"
     result = call(name, "", function, *args)
     each, stats = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
@@ -55,7 +55,7 @@ def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tens
 
 def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: Tensor,
                 denominator: Tensor | float) -> Tensor:
-    """The number `[]` that a function of the user's makes of a loss `[B, T]` and its mask, over the denominator.
+    """The result `[]` of the user's function for a loss `[B, T]` and its mask, divided by `denominator`.
 
     It must sum over the rows that it is given, which are a micro-batch. UserError where it fails, or gives no number.
     """
@@ -66,7 +66,7 @@ def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: T
 
 
 def check_shape(name: str, found: Any, shape: torch.Size) -> None:
-    """UserError where a result is no tensor of the shape that is wanted."""
+    """Raise UserError unless a result is a tensor of the expected shape."""
     if not isinstance(found, Tensor):
         raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned {SHORT.repr(found)}")
     if found.shape != shape:

@@ -14,7 +14,7 @@ STAGES = ("sft", "reward_model", "ppo")                                   # of `
 
 
 def help_text() -> str:
-    """What `spinup llm --help` prints."""
+    """The text of `spinup llm --help`."""
     methods = textwrap.fill(", ".join(registry.algorithms("llm")), 110, initial_indent=50 * " ",
                             subsequent_indent=50 * " ")
     return f"""\
@@ -93,7 +93,7 @@ def stages_parser() -> Parser:
     from llm.pipeline import SHAPE, TASK
     from spinup.runs.config import comments, settings_of, types_of
     from spinup.runs.flags import add_setting
-    parser = Parser("spinup llm rlhf", "Imitate, learn from comparisons what is preferred, and learn from that reward: "
+    parser = Parser("spinup llm rlhf", "Imitation, a reward model from comparisons, then PPO on its reward: "
                                        "three runs, one after another. The same command with the same --exp-name skips "
                                        "what is finished, and goes on.")
     configs = {stage: registry.find(f"llm {stage}").load().Config for stage in STAGES}
@@ -131,15 +131,15 @@ def rlhf(argv: list[str]) -> int:
 
 
 def bench_parser(name: str, description: str) -> Parser:
-    """A flag that is not typed is as the benchmark's own function has it."""
+    """A benchmark's parser. Omitted flags keep the function's defaults."""
     parser = Parser(f"spinup bench {name}", description)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
     return parser
 
 
 def bench_roofline(argv: list[str]) -> int:
-    parser = bench_parser("roofline", "How near sampling and training come to the memory's bandwidth and the device's "
-                                      "peak.")
+    parser = bench_parser("roofline", "Sampling as a share of memory bandwidth; training as a share of peak FLOP/s "
+                                      "(MFU).")
     parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
     parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
     given = vars(parser.parse(argv))
@@ -164,8 +164,8 @@ def bench_accuracy(argv: list[str]) -> int:
 
 def bench_grpo(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = bench_parser("speed grpo", "New tokens a second of GRPO beside TRL's, where the rewards of all groups "
-                                        "differ and where half of them do.")
+    parser = bench_parser("speed grpo", "New tokens a second of GRPO beside TRL's, with reward variance in all groups "
+                                        "and in half of them.")
     parser.add_argument("--against", choices=["trl"], help="the peer. [trl]")
     parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs, in turn. [3]")
     parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")

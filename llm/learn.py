@@ -27,8 +27,8 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
             of each `per_row`, and `whole` as it is. It must divide by what the whole optimiser step counts, or the
             parts would not add up.
         by_rows: its diagnostics are means over rows, not over tokens.
-    Beside those of `loss`: loss, entropy, and the smallest and largest pi / pi_old, which are NaN where nobody knows
-    pi_old, as with a teacher.
+    Also returns loss, entropy, and the smallest and largest pi / pi_old, which are NaN where pi_old is unknown, as
+    with a teacher.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)

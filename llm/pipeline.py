@@ -49,7 +49,7 @@ class Stage:
 
 def rlhf(task: Any = None, *, sft: dict[str, Any] | None = None, reward_model: dict[str, Any] | None = None,
          ppo: dict[str, Any] | None = None, **shared: Any) -> Result:
-    """Imitate, learn from comparisons what is preferred, and learn from that reward: three runs, one after another.
+    """Imitation, a reward model from comparisons, then PPO on its reward: three runs, one after another.
 
     Args:
         task: as each of them takes it; taste, if no other is given.

@@ -94,8 +94,8 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
                  texts: Sequence[str], max_tokens: int) -> Batch:
     """Texts as responses to be imitated: the end token is one of them; the words of a tool or an episode are not.
 
-    As many texts to each problem, those of a problem together. Texts longer than `max_tokens` are cut. Rewards are 1,
-    log-probabilities NaN: nobody knows the teacher's.
+    Every problem has equally many texts, in adjacent rows. Texts longer than `max_tokens` are cut. Rewards are 1;
+    log-probabilities are NaN, because the teacher's are unknown.
     """
     samples, device, ids, own = len(texts) // len(problems), model.device, [], []
     for i, text in enumerate(texts):                                      # each piece has tokens of its own
@@ -137,6 +137,6 @@ def solved(rewards: Tensor) -> float:
 
 
 def contrast(rewards: Tensor, samples: int) -> Tensor:
-    """Whether the rewards of a group differ, `[P]`, of rewards `[P * samples]`. Without, a group has zero variance."""
+    """Whether each group's rewards have non-zero variance, `[P]`, given rewards `[P * samples]`."""
     groups = rewards.view(-1, samples)
     return groups.amax(1) > groups.amin(1)

@@ -1,4 +1,4 @@
-"""A training of a language model: its responses are its rows, its task and generators are in its checkpoint."""
+"""A training run of a language model: how it samples, evaluates, fills rows and saves its state."""
 import math
 import re
 import time
@@ -38,7 +38,7 @@ METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # the folder of an initial model, as `find_start` names it
-EXACT = 1024            # tokens of the vocabulary up to which the KL to the initial policy is summed over all
+EXACT = 1024            # largest vocabulary for which the KL to the initial policy sums over all tokens
 WIDE = 128              # from this width on, a second thread pays
 KL_ROWS = 128           # responses on which that KL is measured
 EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row

@@ -98,7 +98,7 @@ class Algorithm:
 
 @cache
 def algorithms(family: str = "") -> Mapping[str, Algorithm]:
-    """Those of the family's folder by method, in the order of their TOML files; variants after their own file's."""
+    """Algorithms of the family's folder by method, in the `order` of their TOML files; variants follow their file."""
     folder = Path(find_spec(f"{FAMILIES[family]}.algos").submodule_search_locations[0])
     first = f"{family} " if family else ""
     files = [Algorithm(f"{first}{p.stem}", family, f"{FAMILIES[family]}.algos.{p.stem}", p.with_suffix(".py"))
@@ -184,7 +184,7 @@ def source(module: str) -> Path | None:
 
 
 def by_module(module: str, name: str, family: str) -> Algorithm | None:
-    """The algorithm in the module of that full name, which is looked for and not imported; None without one."""
+    """The algorithm in the module with this full name, found without importing it; None without one."""
     path = source(module) if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module) else None
     if path is None:
         return None
@@ -243,7 +243,7 @@ def look_up(name: str, run: Path | None = None) -> Algorithm | None:
 
 
 def inside(path: Path, run: Path) -> bool:
-    """Whether a file is in the folder of an experiment, or in one below the present folder that holds experiments."""
+    """Whether a file is in the run's experiment folder, or in that folder's parent if it is below the current one."""
     experiment = run.resolve().parent
     runs, here = experiment.parent, Path.cwd()
     held = [experiment, *([runs] if here in runs.parents else [])]

@@ -1,6 +1,6 @@
 """Responses that the policy does not write alone: a tool goes on with the text, or an episode answers each turn.
 
-Which characters are whose is decided here, the same while a response is drawn and where a demonstration is read.
+This module decides who wrote each character, in sampled responses and in demonstrations alike.
 """
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -59,8 +59,8 @@ class Dialogue:
         return text
 
     def end(self, turn: str, ended: bool) -> None:
-        """The response is over in the middle of a turn: the policy `ended` it, or it was cut off. A turn that was cut
-        off before its first character is none; nor is what comes after the first call."""
+        """Finish a response that stops within a turn: the policy `ended` it, or the limit cut it off. An empty turn
+        that was cut off is ignored, and so is every later call."""
         if not self.done and not self.ended and (turn or ended):
             self.take(turn)
         self.ended = True
@@ -81,8 +81,8 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
 def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
     """For each character of a response, whether the policy wrote it (True), or the task's tool or episode (False).
 
-    A tool is asked after every character of the policy's, as it is while a response is generated, so the mask cannot
-    disagree with it. A text may end in the middle of what the tool wrote: the limit on its length cut it there.
+    The tool is called after each character that the policy wrote, as in generation, so the mask is the same as there.
+    A text may end within the tool's output, where the length limit cut it.
     problem: the problem that is answered, for a task with episodes. ValueError: the text does not go on as they do.
     """
     if task.open:
@@ -95,7 +95,7 @@ def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
-    """`replay` of a response to a task with episodes; the sum of its rewards; whether its episode was over before it.
+    """For a task with episodes: the mask of `replay`, the sum of rewards, and whether the episode ended the response.
 
     ValueError: the text does not go on as the episode does.
     """

@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def help_text() -> str:
-    """What `spinup --help` prints."""
+    """The text of `spinup --help`."""
     names = ", ".join(name for name, algorithm in registry.algorithms().items() if not algorithm.variant)
     groups = "\n".join(group.HELP.replace("{algorithms}", names) for group in GROUPS)
     return (f"usage: spinup COMMAND ...\n\n{groups}\n`spinup COMMAND --help` explains a command. A run's files go to "

@@ -8,7 +8,7 @@ HELP = """\
 Measure:
   spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language models beside trl and transformers
-  spinup bench roofline                           language models beside what this GPU or CPU allows
+  spinup bench roofline                           language-model speed against this machine's limits
   spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a task of language
   spinup bench paper NAME                         a paper's own experiment, small: its table beside ours
 """
@@ -38,7 +38,7 @@ def algorithm(what: str, argv: list[str]) -> int:
     from spinup.runs.flags import add_seeds, number, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps a second of an algorithm, learning, beside a peer's.",
-        "time-to": "Seconds of training until the last 20 episodes have a return.",
+        "time-to": "Seconds of training until the last 20 episodes average a given return.",
         "returns": "What a preset reaches, seed by seed. Finished runs that are there already are not repeated."}[what])
     parser.add_argument("algorithm", help="such as ppo")
     if what == "speed":

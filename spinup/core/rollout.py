@@ -1,6 +1,6 @@
 """The rollout of on-policy methods: T steps in each of N environments, and what each step led to.
 
-Row i is the life of copy i. Environments restart within the step: where step t ended an episode,
+Row i holds the steps of copy i. Environments reset within the step: where step t ended an episode,
 `obs[i, t + 1]` is the *first* observation of the next one, s'_0, and the observation that the step
 really led to, s_3 below, is kept apart in `final_obs`:
 
@@ -17,8 +17,8 @@ An advantage estimator (Schulman et al. 2016, arXiv:1506.02438, eq. 16) needs V(
     it terminated           nothing follows, and the entry is ignored
     the row ends            V(obs[:, T]): the next rollout goes on from there
 
-The classic mistake takes V(s'_0) at a truncation: the value of a fresh start, which the old episode
-never reached. `next_values` is the one place where this is decided.
+The classic mistake bootstraps from V(s'_0) at a truncation: s'_0 is the initial state of the next
+episode. Only `next_values` decides which value is used.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Rollout:
 
     def next_values(self, values: Tensor, value_of: Callable[..., Tensor],
                     memory: Tensor | None = None) -> Tensor:
-        """Value of what each step led to, `[N, T]`, for `values` `[N, T]` of what it began in.
+        """Values of the next observations, `[N, T]`, given `values` `[N, T]` of the observations.
 
         value_of: from observations `[B, *shape]`, as in `obs`, to their values `[B]`; of a policy
         with a memory from (observations, memory `[B, H]` after the step that led to them).

@@ -147,7 +147,7 @@ def _start(workers: int) -> tuple[list[BaseProcess], list[Connection]]:
 
 
 def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
-    """End the processes, which a closed pipe tells to."""
+    """Close the pipes, which ends the processes; kill those that stay alive."""
     for pipe in pipes:
         pipe.close()
     for process in processes:

@@ -1,4 +1,4 @@
-"""A training on environments: their episodes are its rows, and their state is in its checkpoint."""
+"""A training run on environments: how it fills rows from episodes and saves the environments' state."""
 import math
 from collections import deque
 from pathlib import Path
@@ -56,9 +56,9 @@ class Run(Training):
         self.replay: Replay | None = None
 
     def place(self, policy: nn.Module) -> nn.Module:
-        """The policy on the run's device; with `--init`, with the weights that the other run's policy has.
+        """Move the policy to the run's device; with `--init`, load the weights of the other run's policy.
 
-        UserError where these do not fit.
+        UserError where the weights do not fit.
         """
         return initial(policy.to(self.device), self.config.init if not self.resumed else "")
 
@@ -68,8 +68,8 @@ class Run(Training):
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
     def updates_due(self, ratio: float) -> int:
-        """Gradient steps to make in the update under way, for `ratio` of them per environment step, whatever the size
-        of an update: over a run their sum is int(ratio x steps)."""
+        """Gradient steps to make in the current update, at `ratio` per environment step. Over a run they sum to
+        int(ratio x steps), whatever the size of an update."""
         return int((self.steps + self.steps_each) * ratio) - int(self.steps * ratio)
 
     def result(self, module: nn.Module) -> Result:
@@ -104,7 +104,7 @@ class Run(Training):
                 **self.env.measures(), **self._test()}
 
     def _test(self) -> dict[str, float]:
-        """What the policy as it stands gets without exploring; always the same episodes, which are not trained on."""
+        """The mean return of the current policy without exploration, always in the same separate test episodes."""
         if not self.config.test_episodes:
             return {}
         returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,

@@ -29,7 +29,7 @@ CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says oth
 
 
 class Training(Hooks):
-    """One training, as a context: entry makes the folder, exit restores all that was changed in the process.
+    """A training run as a context manager: entry makes the folder, exit restores the state of the process.
 
     `Run` adds what concerns environments, and `llm.run.Run` what concerns tasks of language: the methods of `Hooks`.
 
@@ -149,8 +149,8 @@ class Training(Hooks):
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         """The numbers of the updates still to do, of `total`; between them rows and checkpoints are written.
 
-        Each update stands for `steps_each` steps. Where only the update itself shows how many there are, as with whole
-        episodes, it sets `steps_each` anew before its end, and the loop ends once `total` are done.
+        Each update counts as `steps_each` steps. Where the number is only known afterwards, as with whole episodes, the
+        update sets `steps_each` before it ends, and the loop stops once `total` steps are done.
         Ctrl-C, or `stop`, ends the loop after the update under way, saved.
         """
         self.steps_each, self.end = steps_each, total * steps_each
@@ -195,7 +195,7 @@ class Training(Hooks):
         return sum(part.steps for part in self.parts.values() if isinstance(part, FlatAdam))
 
     def stop(self) -> None:
-        """End the run, finished, after the update under way: what it was for is reached."""
+        """End the run after the current update, with status "finished": its goal is reached."""
         self.stopped = True
 
     @property
@@ -213,7 +213,7 @@ class Training(Hooks):
         self.logged = {k: float(v) for k, v in values.items()}
 
     def check_finite(self, **tensors: Tensor) -> None:
-        """NonFiniteError for the first tensor, in the order given (that of the data's flow), that is not all finite."""
+        """Raise NonFiniteError for the first tensor that is not all finite. Pass tensors in the order of data flow."""
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
                 what, after = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
