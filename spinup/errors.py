@@ -32,6 +32,7 @@ def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = N
 
     means: what a name stands for, where that is to be told in its place.
     """
-    by_lower = {n.lower(): (means or {}).get(n, n) for n in names if n != name}
+    meant = {n: (means or {}).get(n, n) for n in names}
+    by_lower = {n.lower(): word for n, word in meant.items() if word != name}
     match = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[match[0]]!r}?" if match else ""

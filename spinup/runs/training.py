@@ -278,7 +278,8 @@ class Training(Hooks):
         self.log_file.write(row)
         self.display.row(row, self.end)
         if self.config.on_row is not None:
-            self.config.on_row(dict(row))
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                self.config.on_row(dict(row))                             # what it draws changes no training
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {

@@ -94,6 +94,12 @@ def test_a_policy_of_another_network_is_refused_in_one_sentence(train):
         train(total_steps=64, hidden=(16,), init=str(first.directory))
 
 
+# Turned red by: a generator that the user's function and the training share.
+def test_numbers_that_the_function_draws_change_nothing(train):
+    plain, drawing = (train(total_steps=320, on_row=function) for function in (None, lambda row: torch.rand(7)))
+    assert torch.equal(weights(plain), weights(drawing))
+
+
 # Turned red by: a row that is told before it is written, or that can be changed from outside.
 def test_each_row_is_told_to_a_function(train):
     rows = []
