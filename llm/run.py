@@ -35,6 +35,10 @@ from spinup.runs.training import Training
 METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
+BY_LOSS = {"logp", "kl", "clip_fraction"}     # of METRICS, what a loss may tell, the user's too
+TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
+         "kl_to_start", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
+         "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
 EXACT = 1024            # tokens of the vocabulary up to which the KL to the initial policy is summed over all
 WIDE = 128              # from this width on, a second thread pays
 KL_ROWS = 128           # responses on which that KL is measured
@@ -96,7 +100,7 @@ class Run(Training):
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
 
-    def add(self, **values: float | Tensor) -> None:
+    def add(self, /, **values: float | Tensor) -> None:
         """Numbers of one update, to be averaged over the updates of a row."""
         for name, value in values.items():
             self.sums[name] += float(value)
