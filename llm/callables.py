@@ -82,7 +82,10 @@ def check_learnable(name: str, found: Any, shape: torch.Size) -> None:
 
 
 def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[Tensor, ...]) -> None:
-    """UserError where a result is not finite although the arguments are: then it is not the policy that diverged."""
+    """UserError where a result `[...]` is not finite although the arguments are: then no policy has diverged.
+
+    counted: the mask `[...]` of the steps that are looked at; None looks at all.
+    """
     def finite(x: Tensor) -> bool:
         return bool(torch.isfinite(select(x, counted)).all())
     if not finite(found) and all(map(finite, args)):

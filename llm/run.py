@@ -22,6 +22,7 @@ from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
+from llm.tasks.check import problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
@@ -71,14 +72,14 @@ class Run(Training):
         self.own: tuple[str, ...] = ()
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
-        self.held_out = task.problems(config.held_out, np.random.default_rng(EVALUATION), True)      # found only once
+        self.held_out = problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True)  # found only once
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
 
     # What an algorithm calls.
 
     def problems(self, n: int) -> list[Problem]:
         """`n` problems to train on."""
-        return self.task.problems(n, self.rng)
+        return problems_of(self.task, n, self.rng)
 
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
                generator: torch.Generator | None = None) -> Batch:
