@@ -1,56 +1,49 @@
-"""The user's own functions in place of a method's: a loss, an advantage, an average. Each result is checked."""
+"""The user's own functions in place of a method's: a loss, an advantage, an average.
+
+They are given copies, so that a batch stays what it was drawn as, and each result is checked.
+"""
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from llm.faults import SHORT, call
+from llm.run import TAKEN
+from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import source_name
 
-# Columns that the run itself writes, whatever the loss.
-COLUMNS = {"epoch", "steps", "steps_per_second", "wall_seconds", "reward", "reward_std", "no_contrast", "length",
-           "cut_off", "loss", "entropy", "logp", "grad_norm", "learning_rate", "tokens", "tokens_per_second",
-           "ratio_min", "ratio_max", "kl_to_start", "kl_of_response", "rollout_seconds", "reward_seconds",
-           "update_seconds", "evaluation_seconds"}
 
-def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
+             counted: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """The user's loss `[...]`, of the given shape, and its diagnostics. `function` returns `loss` or `(loss, dict)`.
-    UserError where it fails or returns anything else."""
+    UserError where it fails or returns anything else.
+
+    counted: the mask of the steps that count; elsewhere the loss may be anything.
+    """
     name = f"the loss {source_name(function)}"
-    result = call(name, "", function, *args)
+    result = ask(name, function, *args)
     each, stats = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if not isinstance(stats, dict):
         raise UserError(f"{name} must return a tensor, or a tensor and a dict of numbers, not {SHORT.repr(result)}")
-    check_shape(name, each, shape)
-    if not each.is_floating_point() or not each.requires_grad:
-        raise UserError(f"{name} must return a tensor of floats that has a gradient: make it of the log-probabilities "
-                        "that it is given, without detach()")
+    check_learnable(name, each, shape)
+    check_finite(name, each, counted, args)
     return each, {key: diagnostic(name, key, x) for key, x in stats.items()}
-
-
-def diagnostic(name: str, key: Any, x: Any) -> Tensor:
-    """The mean `[]` of a diagnostic. UserError where its key is no name, or that of a column of every run."""
-    if not isinstance(key, str) or not key.isidentifier():
-        raise UserError(f"{name} names a diagnostic {SHORT.repr(key)}; a name has letters, digits and _")
-    if key in COLUMNS or key.startswith("held_out_"):
-        raise UserError(f"{name} returns a diagnostic {key}, which is a column of every run; choose another name")
-    try:
-        return torch.as_tensor(x).detach().float().mean()
-    except (TypeError, ValueError, RuntimeError):
-        raise UserError(f"{name} must return numbers as diagnostics; {key} is {SHORT.repr(x)}") from None
 
 
 def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
     """The advantages `[P, G]` which a function of the user's gives to rewards `[P, G]`. UserError where it fails, or
     its result has another form or is not finite."""
     name = f"the advantage {source_name(function)}"
-    adv = call(name, "", function, rewards)
+    adv = ask(name, function, rewards)
     check_shape(name, adv, rewards.shape)
+    if adv.is_complex():
+        raise UserError(f"{name} must return a real tensor, and returned one of {adv.dtype}")
     if not torch.isfinite(adv).all():
         raise UserError(f"{name} must return finite numbers, and returned {SHORT.repr(adv.tolist())}")
-    return adv
+    return adv.to(rewards)
 
 
 def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: Tensor,
@@ -60,9 +53,15 @@ def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: T
     It must sum over the rows that it is given, which are a micro-batch. UserError where it fails, or gives no number.
     """
     name = f"the average {source_name(function)}"
-    total = call(name, "", function, loss, mask)
-    check_shape(name, total, torch.Size())
+    total = ask(name, function, loss, mask)
+    check_learnable(name, total, torch.Size())
+    check_finite(name, total, None, (select(loss, mask),))
     return total / denominator
+
+
+def ask(name: str, function: Callable[..., Any], *args: Tensor) -> Any:
+    """What a function of the user's makes of copies of these tensors. UserError where it fails."""
+    return call(name, "", function, *(x.clone() for x in args))
 
 
 def check_shape(name: str, found: Any, shape: torch.Size) -> None:
@@ -71,3 +70,38 @@ def check_shape(name: str, found: Any, shape: torch.Size) -> None:
         raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned {SHORT.repr(found)}")
     if found.shape != shape:
         raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned one of {list(found.shape)}")
+
+
+def check_learnable(name: str, found: Any, shape: torch.Size) -> None:
+    """UserError where a result is no tensor of that shape, or one that nothing can be learned from."""
+    check_shape(name, found, shape)
+    if not found.is_floating_point() or not found.requires_grad:
+        fault = "without a gradient" if found.is_floating_point() else f"of {found.dtype}"
+        raise UserError(f"{name} must return a differentiable real tensor, and returned one {fault}; compute it from "
+                        "its first argument, without detach()")
+
+
+def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[Tensor, ...]) -> None:
+    """UserError where a result `[...]` is not finite although the arguments are: then no policy has diverged.
+
+    counted: the mask `[...]` of the steps that are looked at; None looks at all.
+    """
+    def finite(x: Tensor) -> bool:
+        return bool(torch.isfinite(select(x, counted)).all())
+    if not finite(found) and all(map(finite, args)):
+        raise UserError(f"{name} must return finite numbers, and returned NaN or infinity although its arguments are "
+                        "finite; look there for a division by 0, a logarithm or a large exponent")
+
+
+def diagnostic(name: str, key: Any, value: Any) -> Tensor:
+    """A diagnostic `[]` of the user's. UserError where its name is none or is taken, or it is no number."""
+    if not isinstance(key, str) or not key.isidentifier():
+        raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; its name must be a word such as my_kl, "
+                        "of letters, digits and _")
+    if key in TAKEN:
+        raise UserError(f"{name} returns a diagnostic named {key}, which is a column of the run; choose another name")
+    number = value.numel() == 1 and not value.is_complex() if isinstance(value, Tensor) else isinstance(value, Real)
+    if not number:
+        raise UserError(f"{name} returns {SHORT.repr(value)} as its diagnostic {key}; return a number or a tensor of "
+                        "one number")
+    return torch.as_tensor(value).detach().float().mean()

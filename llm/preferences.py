@@ -17,6 +17,7 @@ from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import score
 from llm.rollout import Batch, join
 from llm.run import Result, Run
+from llm.tasks.check import problems_of
 from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
@@ -60,7 +61,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
             raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} hardly any earned different "
                             "rewards, so that nothing can be preferred; begin with another --model, or raise "
                             "--temperature")
-        problems = run.task.problems(min(AT_ONCE, wanted), rng, held_out)
+        problems = problems_of(run.task, min(AT_ONCE, wanted), rng, held_out)
         batch = run.sample(problems, 2, generator=generator)
         found.append(batch.pick(compare(batch.rewards, 2, 0.0 if held_out else cfg.noise, rng).flatten()))
         drawn += len(problems)

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 
 from llm.policy.generate import Prompts, Responses, Sampler, Tool
 from llm.policy.policy import Turns, check_context, for_tokens, texts_of
-from llm.policy.tokenizer import Tokenizer
+from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from llm.tasks.episodes import opened, pieces
 from llm.tasks.task import Problem, Task
@@ -98,9 +98,11 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     log-probabilities are NaN, because the teacher's are unknown.
     """
     samples, device, ids, own = len(texts) // len(problems), model.device, [], []
+    added = f"`{'observe' if task.open else 'tool'}` of the task {task.name}"
     for i, text in enumerate(texts):                                      # each piece has tokens of its own
         parts, over = pieces(task, text, problems[i // samples])
-        found = [(float(mine), token) for mine, words in parts for token in tokenizer.encode(words)]
+        found = [(float(mine), token) for mine, words in parts
+                 for token in (tokenizer.encode(words) if mine else encode_words(tokenizer, words, added))]
         mask, row = zip(*found, (float(not over), tokenizer.end), strict=True)
         ids.append(row[:max_tokens])
         own.append(mask[:max_tokens])

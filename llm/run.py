@@ -22,6 +22,7 @@ from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.score import exact_kl, score
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
+from llm.tasks.check import problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
@@ -37,6 +38,10 @@ from spinup.runs.training import Training
 METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
+BY_LOSS = {"logp", "kl", "clip_fraction"}     # of METRICS, what a loss may tell, the user's too
+TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
+         "kl_to_start", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
+         "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # the folder of an initial model, as `find_start` names it
 EXACT = 1024            # largest vocabulary for which the KL to the initial policy sums over all tokens
 WIDE = 128              # from this width on, a second thread pays
@@ -73,14 +78,14 @@ class Run(Training):
         self.own: tuple[str, ...] = ()
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
-        self.held_out = task.problems(config.held_out, np.random.default_rng(EVALUATION), True)      # found only once
+        self.held_out = problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True)  # found only once
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
 
     # What an algorithm calls.
 
     def problems(self, n: int) -> list[Problem]:
         """`n` problems to train on."""
-        return self.task.problems(n, self.rng)
+        return problems_of(self.task, n, self.rng)
 
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
                generator: torch.Generator | None = None) -> Batch:
@@ -102,7 +107,7 @@ class Run(Training):
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
 
-    def add(self, **values: float | Tensor) -> None:
+    def add(self, /, **values: float | Tensor) -> None:
         """Numbers of one update, to be averaged over the updates of a row."""
         for name, value in values.items():
             self.sums[name] += float(value)

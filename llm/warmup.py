@@ -11,6 +11,7 @@ from llm.algos import sft
 from llm.config import LanguageConfig
 from llm.policy.load import Start, check_judge, fresh, load_model, on_device
 from llm.policy.policy import check_context
+from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, longest_prompt
 from spinup.registry import find
@@ -71,8 +72,8 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
         path = Path(cfg.task)
         return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
     rng = np.random.default_rng(0)
-    problems = task.problems(16, rng)
-    texts = [task.demonstration(p, rng) for p in problems]
+    problems = problems_of(task, 16, rng)
+    texts = [demonstration_of(task, p, rng) for p in problems]
     earned = task.rewards(problems, texts) if callable(cfg.reward) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
     return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]

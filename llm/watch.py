@@ -19,6 +19,7 @@ from llm.preferences import PATIENCE, compare
 from llm.restore import load
 from llm.rollout import sample
 from llm.run import EVALUATION
+from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, speech
 from spinup.core.masked import select
@@ -75,7 +76,7 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
         return [given[i][1:] for i in rng.permutation(len(given))[:n]]
     policy, found = writer(start_of(folder, data), data, task), []
     for _ in range(PATIENCE):
-        asked = task.problems(n, rng, True)
+        asked = problems_of(task, n, rng, True)
         texts, rewards = answers(policy, task, asked, 2, False, generator)
         found += [(asked[i // 2], texts[i], texts[j]) for i, j in compare(rewards.flatten(), 2, 0.0, rng).tolist()]
         if len(found) >= n:
@@ -128,7 +129,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
     policy, gold = writer(folder, data, task), task.gold
-    problems = task.problems(prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
+    problems = problems_of(task, prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
     texts, rewards = answers(policy, task, problems, samples, False, torch.Generator().manual_seed(seed))
     for i, problem in enumerate(problems):
         known = f"   answer {problem.answer!r}" if problem.answer else ""
@@ -152,7 +153,7 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
         policy, generator = writer(folder, data, task), torch.Generator().manual_seed(seed)
-        asked = task.problems(problems, np.random.default_rng(EVALUATION + 1 + seed), True)
+        asked = problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True)
         texts, sampled, greedy = [], [], []
         for i in range(0, len(asked), CHUNK):
             some = asked[i:i + CHUNK]

@@ -23,7 +23,7 @@ In Python, `advantage`, `loss` and `average` may be functions of your own:
 
     advantage(rewards [P, G]) -> [P, G]
     loss(logp [B, T], logp_old [B, T], adv [B, 1], mask [B, T]) -> [B, T],
-        or ([B, T], {"column": number})
+        or ([B, T], {"column": number}), where column is a name that the run does not have
     average(loss [B, T], mask [B, T]) -> the sum over these rows, which are a micro-batch. It is
         divided by the number of all responses of the optimiser step, groups with zero variance
         included.
@@ -141,7 +141,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
              denominator: float) -> Loss:
         if callable(cfg.loss):
-            each, stats = own_loss(cfg.loss, logp.shape, logp, part.logp, adv, part.mask)
+            each, stats = own_loss(cfg.loss, logp.shape, logp, part.logp, adv, part.mask,
+                                   counted=part.mask)
         else:
             each, stats = LOSSES[cfg.loss](logp, part.logp, adv, part.mask, cfg)  # [B, T]
         if cfg.kl_coef:

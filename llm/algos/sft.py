@@ -22,6 +22,7 @@ from llm.policy.generate import Responses
 from llm.policy.load import check_judge, fresh, load_model, on_device
 from llm.rollout import solved
 from llm.run import Result, Run
+from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
 from spinup.core.fast.adam import FlatAdam
@@ -54,8 +55,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=1e-8)
-    problems = task.problems(cfg.demonstrations, run.rng)
-    fixed = [(p, task.demonstration(p, run.rng)) for p in problems]
+    problems = problems_of(task, cfg.demonstrations, run.rng)
+    fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, torch.ones_like(logp), part.mask)
@@ -68,7 +69,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if fixed:
                 pairs = [fixed[i] for i in run.rng.integers(len(fixed), size=cfg.batch)]
             else:
-                pairs = [(p, task.demonstration(p, run.rng)) for p in run.problems(cfg.batch)]
+                pairs = [(p, demonstration_of(task, p, run.rng))
+                         for p in run.problems(cfg.batch)]
             batch = run.demonstrated(*zip(*pairs, strict=True))
 
             # Update.

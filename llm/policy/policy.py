@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from llm.policy.generate import Prompts, Responses, Sampler, Tool
-from llm.policy.tokenizer import Tokenizer
+from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 
@@ -68,7 +68,8 @@ class Turns:
     """The episode of one response, for tokens: a `Tool` of its own, which is told each turn and adds the observation.
 
     Args:
-        dialogue: an `llm.tasks.episodes.Dialogue`, or anything with its `take`, `end`, `done` and `end_of_turn`.
+        dialogue: an `llm.tasks.episodes.Dialogue`, or anything with its `take`, `end`, `done`, `end_of_turn` and
+            `name`.
     """
 
     def __init__(self, dialogue: Any, tokenizer: Tokenizer):
@@ -83,7 +84,7 @@ class Turns:
             return None
         if dialogue.end_of_turn not in self.turn:
             return None
-        added = self.tokenizer.encode(dialogue.take(self.turn))
+        added = encode_words(self.tokenizer, dialogue.take(self.turn), dialogue.name)
         self.begin, self.turn = len(tokens) + len(added), ""
         return [end] if dialogue.done else added
 
@@ -106,7 +107,7 @@ def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -
     """A task's tool, for tokens."""
     def tool(tokens: list[int]) -> list[int] | None:
         added = call(tokenizer.decode(tokens))
-        return tokenizer.encode(added) if added else None
+        return encode_words(tokenizer, added, "the tool of the task") if added else None
     return tool if call else None
 
 

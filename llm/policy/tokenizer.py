@@ -36,6 +36,14 @@ class Tokenizer(Protocol):
         """Write what `load_tokenizer` reads."""
 
 
+def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
+    """The ids of a text which the user's code `name` has returned; UserError, which names it, where there are none."""
+    try:
+        return tokenizer.encode(text)
+    except UserError as error:
+        raise UserError(f"{name} returned {text!r}, where {error}") from None
+
+
 class CharTokenizer:
     """A token a character: id 0 is the end, 1 to n are the characters in the order of the alphabet."""
 

@@ -8,8 +8,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from llm.faults import SHORT, call, finite
 from spinup.errors import UserError
+
+
+class Disagreement(UserError, ValueError):
+    """A text goes on in another way than the tool or the episode that it is replayed with."""
 
 
 class Episode:
@@ -34,13 +40,21 @@ class Episode:
 
 
 class Dialogue:
-    """An episode of a task, the rewards of its turns so far, and whether it is over. UserError where its code fails."""
+    """An episode of a task, the rewards of its turns so far, and whether it is over. UserError where its code fails.
+
+    name: what gives its observations, for messages.
+    """
 
     def __init__(self, task: Any, problem: Any):
         self.task, self.end_of_turn = task, task.end_of_turn
         self.reward, self.done, self.ended = 0.0, False, False
         here = f"for the prompt {SHORT.repr(problem.prompt)}"
-        self.episode = call(f"`open` of the task {task.name}", here, task.open, problem)
+        self.name, name = f"`observe` of the task {task.name}", f"`open` of the task {task.name}"
+        self.episode = call(name, here, task.open, problem)
+        for method in ("act", "observe", "close"):
+            if not callable(getattr(self.episode, method, None)):
+                raise UserError(f"{name} must return an episode, and returned {SHORT.repr(self.episode)}, which has no "
+                                f"method {method}, {here}; derive its class from llm.tasks.episodes.Episode")
 
     def take(self, turn: str) -> str:
         """Let the episode judge a turn; the observation that follows, "" where it is over."""
@@ -49,13 +63,15 @@ class Dialogue:
         if not isinstance(result, tuple) or len(result) != 2:
             raise UserError(f"{name} must return (reward, done), and returned {SHORT.repr(result)} {here}")
         self.reward += finite(result[0], name, here)
+        if not isinstance(result[1], bool | np.bool_):
+            raise UserError(f"{name} must return (reward, done), where done is True or False, and returned "
+                            f"{SHORT.repr(result[1])} for done {here}")
         self.done = bool(result[1])
         if self.done:
             return ""
-        name = f"`observe` of the task {self.task.name}"
-        text = call(name, f"after the turn {SHORT.repr(turn)}", self.episode.observe)
+        text = call(self.name, f"after the turn {SHORT.repr(turn)}", self.episode.observe)
         if not isinstance(text, str):
-            raise UserError(f"{name} must return a text, and returned {SHORT.repr(text)}")
+            raise UserError(f"{self.name} must return a text, and returned {SHORT.repr(text)}")
         return text
 
     def end(self, turn: str, ended: bool) -> None:
@@ -73,9 +89,17 @@ class Dialogue:
 @contextmanager
 def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
     """An episode for each response to a problem; none where the task has none. All are closed at the end, also where
-    one of them fails."""
+    one of them fails. UserError where two of them are the same object."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(Dialogue(task, p))) for p in problems] if task.open else []
+        dialogues, begun = [], set()
+        for problem in problems if task.open else []:
+            dialogue = Dialogue(task, problem)
+            if id(dialogue.episode) in begun:
+                raise UserError(f"`open` of the task {task.name} must return a new episode for each response, and "
+                                "returned the same object twice; make one in each call")
+            begun.add(id(dialogue.episode))
+            dialogues.append(stack.enter_context(closing(dialogue)))
+        yield dialogues
 
 
 def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
@@ -83,21 +107,22 @@ def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
 
     The tool is called after each character that the policy wrote, as in generation, so the mask is the same as there.
     A text may end within the tool's output, where the length limit cut it.
-    problem: the problem that is answered, for a task with episodes. ValueError: the text does not go on as they do.
+    problem: the problem that is answered, for a task with episodes. Disagreement: the text does not go on as they do.
     """
     if task.open:
         return played(task, text, problem)[0]
     own: list[bool] = []
+    who = f"tool of the task {task.name}"
     while task.tool and len(own) < len(text):
         own.append(True)
-        own += [False] * len(following(text, len(own), task.tool(text[:len(own)]) or "", "tool"))
+        own += [False] * len(following(text, len(own), task.tool(text[:len(own)]) or "", who))
     return own or [True] * len(text)
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
     """For a task with episodes: the mask of `replay`, the sum of rewards, and whether the episode ended the response.
 
-    ValueError: the text does not go on as the episode does.
+    Disagreement: the text does not go on as the episode does.
     """
     own: list[bool] = []
     with opened(task, [problem]) as (dialogue,):
@@ -106,21 +131,22 @@ def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]
             own.append(True)
             if dialogue.end_of_turn in text[begin:len(own)]:
                 added = dialogue.take(text[begin:len(own)])
-                own += [False] * len(following(text, len(own), added, "episode"))
+                own += [False] * len(following(text, len(own), added, f"episode of the task {task.name}"))
                 begin = len(own)
             if dialogue.done and len(own) < len(text):
-                raise ValueError(f"after {text[:len(own)]!r} the episode is over, and the text has "
-                                 f"{text[len(own):]!r}")
+                raise Disagreement(f"after {text[:len(own)]!r} the episode of the task {task.name} is over, and the "
+                                   f"text has {text[len(own):]!r}; a demonstration must end there")
         over = dialogue.done
         dialogue.end(text[begin:], ended=True)
     return own, dialogue.reward, over
 
 
 def following(text: str, begin: int, added: str, who: str) -> str:
-    """The part of what was `added` that a text has from `begin` on. ValueError where it has something else there."""
+    """The part of what was `added` that a text has from `begin` on. Disagreement where it has something else there."""
     found = text[begin:begin + len(added)]
     if not added.startswith(found):
-        raise ValueError(f"after {text[:begin]!r} the {who} writes {added!r}, and the text has {found!r}")
+        raise Disagreement(f"after {text[:begin]!r} the {who} writes {added!r}, and the text has {found!r}; a "
+                           "demonstration must hold what it writes")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
+from llm.tasks.check import check_task
 from llm.tasks.names import task_names
 from llm.tasks.options import option
 from llm.tasks.pairs import PairTask, holds_pairs
@@ -35,7 +36,7 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
     """
     reward, own = as_judge(reward), False                                 # own: the task has the reward already
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
-        task, own = (PairTask if holds_pairs(text) else UserTask)(text, reward), True
+        task, own = adapted((PairTask if holds_pairs(text) else UserTask)(text, reward)), True
     else:
         task = adapted(make_named(text) if isinstance(text, str) else text)
     if isinstance(reward, RewardModel):
@@ -45,14 +46,18 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 
 def adapted(task: Any) -> Task:
     """A task as it is, or an object of the same form with the defaults of a `Task` for the rest. UserError where it
-    lacks one of `REQUIRED`."""
+    lacks one of `REQUIRED`, or has another form."""
     kind = type(task)
+    if isinstance(task, type):
+        raise UserError(f"a task must be an object, not the class {task.__name__}; write {task.__name__}()")
     needed = [name for name in REQUIRED if name != "reward" or not getattr(task, "open", None)]
-    missing = [name for name in needed if not hasattr(task, name) or
-               (hasattr(Task, name) and getattr(kind, name, None) is getattr(Task, name))]
+    missing = [name for name in needed if not hasattr(task, name)         # or has that of `Task`, which does nothing
+               or (hasattr(Task, name) and getattr(getattr(task, name), "__func__", None) is getattr(Task, name))]
     if missing:
         raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
-    return task if isinstance(task, Task) else Wrapped(task)
+    task = task if isinstance(task, Task) else Wrapped(task)
+    check_task(task, kind.__name__)
+    return task
 
 
 def as_judge(reward: str | Reward | None) -> Reward | None:

@@ -7,6 +7,7 @@ from zlib import crc32
 import numpy as np
 
 from llm.policy.tokenizer import Tokenizer
+from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
 
 HELD_OUT = 10           # one prompt in this many is never trained on
@@ -80,8 +81,8 @@ class Task:
     def reward(self, problem: Problem, response: str) -> float:
         """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon.
 
-        Where the task has `open`, the response is played again in a new episode. ValueError where that goes on in
-        another way.
+        Where the task has `open`, the response is played again in a new episode. Disagreement, a UserError, where that
+        goes on in another way.
         """
         if self.open is None:
             raise NotImplementedError
@@ -125,7 +126,7 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
     listed = [*task.train, *task.held_out]
-    return max(len(tokenizer.prompt(p.prompt)) for p in listed or task.problems(8, np.random.default_rng(0)))
+    return max(len(tokenizer.prompt(p.prompt)) for p in listed or problems_of(task, 8, np.random.default_rng(0)))
 
 
 def speech(task: Task | None) -> dict[str, Any]:

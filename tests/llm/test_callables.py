@@ -1,10 +1,13 @@
 """A loss, an advantage or an average of the user's own in place of a method's."""
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
 import llm
+from llm import callables
 from llm.algos import dpo, grpo
+from llm.run import BY_LOSS, METRICS, TAKEN
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.masked import select
 from spinup.errors import UserError
@@ -100,14 +103,85 @@ def fails(*args):
      r"the advantage lambda must return a tensor of shape \[8, 4\], and returned one of \[32\]"),
     ("grpo", {"advantage": lambda rewards: rewards / 0}, "the advantage lambda must return finite numbers"),
     ("grpo", {"average": lambda loss, mask: loss}, r"the average lambda must return a tensor of shape \[\]"),
-    ("grpo", {"loss": lambda logp, *_: (logp, {"steps": 1.0})}, "a diagnostic steps, which is a column of every run"),
-    ("grpo", {"loss": lambda logp, *_: (logp, {"a,b": 1.0})}, "names a diagnostic 'a,b'; a name has letters"),
-    ("grpo", {"loss": lambda logp, *_: (logp, {"a": "b"})}, "must return numbers as diagnostics; a is 'b'"),
-    ("grpo", {"loss": lambda logp, *_: logp.detach()}, "must return a tensor of floats that has a gradient"),
     ("dpo", {"loss": lambda log_ratio, *_: log_ratio}, r"must return a tensor of shape \[4\], and returned one of")])
 def test_mistakes_are_named(method, own, words, train):
     with pytest.raises(UserError, match=words):
         train(method, **own)
+
+
+LOGP = torch.full((8, 3), -1.0, requires_grad=True)
+MASK = torch.tensor([1.0, 1.0, 0.0]).expand(8, 3)
+
+
+def own_loss(function):
+    return callables.own_loss(function, LOGP.shape, LOGP, LOGP.detach(), torch.ones(8, 1), MASK, counted=MASK)
+
+
+# Turned red by: a diagnostic that replaces a column of the run or is averaged with it; a name that is no column's.
+@pytest.mark.parametrize("key", [*sorted(TAKEN), "", "a,b", "x\ny", 5])
+def test_a_diagnostic_has_a_name_of_its_own(key):
+    words = f"{key}, which is a column of the run; choose another" if key in TAKEN else ".*must be a word such as my_kl"
+    with pytest.raises(UserError, match=f"^the loss lambda returns a diagnostic named {words}"):
+        own_loss(lambda logp, *_: (-logp, {key: 123.0}))
+
+
+# Turned red by: a column of the run that a diagnostic may still have; one that a loss of ours has, refused.
+def test_the_columns_of_a_run_are_taken(train):
+    columns = {*train("grpo", loss=lambda *args: (clip(*args)[0], {"self": 1.0, "n": np.float32(2)})), "tokens"}
+    assert {"self", "n"} == {name for name in columns - TAKEN if name not in BY_LOSS}
+    assert {*METRICS} - TAKEN == BY_LOSS
+
+
+# Turned red by: a value of a diagnostic that fails in torch.
+@pytest.mark.parametrize("value", ["much", None, torch.ones(2), torch.ones((), dtype=torch.complex64)])
+def test_a_diagnostic_is_a_number(value):
+    with pytest.raises(UserError, match="as its diagnostic mine; return a number or a tensor of one number"):
+        own_loss(lambda logp, *_: (-logp, {"mine": value}))
+
+
+# Turned red by: a traceback of torch's for a loss without a gradient or of whole or complex numbers; the advice to
+# change --lr for a NaN that the user's loss has made; a NaN outside of the mask that is refused.
+@pytest.mark.parametrize(("function", "words"), [
+    (lambda logp, *_: (-logp).detach(), "the loss lambda must return a differentiable real tensor, .* without a grad"),
+    (lambda logp, *_: torch.zeros_like(logp), "a differentiable real tensor, .*without a gradient; compute"),
+    (lambda logp, *_: logp.long(), "must return a differentiable real tensor, and returned one of torch.int64"),
+    (lambda logp, *_: logp + 0j, "must return a differentiable real tensor, and returned one of torch.complex64"),
+    (lambda logp, *_: logp.log(), "the loss lambda must return finite numbers, .* although its arguments are finite")])
+def test_a_loss_must_be_learnable(function, words):
+    with pytest.raises(UserError, match=words):
+        own_loss(function)
+    assert own_loss(lambda logp, old, adv, mask: logp / mask)[0].isinf()[:, 2].all()
+
+
+# Turned red by: a NaN of the policy's own that is laid at the user's door.
+def test_a_policy_that_diverged_is_not_the_losses_fault():
+    lost = torch.full((8, 3), torch.nan, requires_grad=True)
+    assert callables.own_loss(lambda logp: -logp, lost.shape, lost, counted=MASK)[0].isnan().all()
+
+
+# Turned red by: an average or an advantage that only torch finds out about.
+def test_an_average_must_be_learnable_and_an_advantage_real():
+    with pytest.raises(UserError, match="the average lambda must return a differentiable real tensor"):
+        callables.own_average(lambda loss, mask: loss.detach().sum(), LOGP, MASK, 1.0)
+    with pytest.raises(UserError, match="the average lambda must return finite numbers"):
+        callables.own_average(lambda loss, mask: loss.sum() / 0, LOGP, MASK, 1.0)
+    with pytest.raises(UserError, match="the advantage lambda must return a real tensor"):
+        callables.own_advantage(lambda rewards: rewards + 0j, torch.ones(2, 2))
+    assert callables.own_advantage(lambda rewards: rewards > 0, torch.ones(2, 2)).dtype == torch.float32
+
+
+# Turned red by: a function of the user's that writes into the batch.
+def test_what_a_function_is_given_is_its_own():
+    def scribble(*args):
+        for x in args:
+            x.mul_(0)
+        return args[0].sum() if len(args) == 2 else args[0]
+    rewards, mask = torch.ones(2, 2), MASK.clone()
+    logp = LOGP * 1
+    callables.own_loss(scribble, logp.shape, logp, LOGP.detach(), torch.ones(8, 1), mask)
+    callables.own_average(scribble, logp, mask, 1.0)
+    callables.own_advantage(scribble, rewards)
+    assert rewards.all() and mask.equal(MASK) and logp.all()
 
 
 # Turned red by: a name that is not checked, or a function of the user's that is refused.

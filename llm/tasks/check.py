@@ -1,0 +1,55 @@
+"""What a task gives, checked in one place: its attributes when it is made, problems and demonstrations as they come."""
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llm.faults import SHORT
+from spinup.errors import UserError
+from spinup.runs.folders import LONGEST
+
+
+def check_task(task: Any, kind: str) -> None:
+    """UserError where an attribute of a task, of the user's class `kind`, has not the form of `llm.tasks.Task`."""
+    def check(name: str, right: bool, wanted: str) -> None:
+        if not right:
+            raise UserError(f"a task of type {kind} has the {name} {SHORT.repr(getattr(task, name))}; give it {wanted}")
+
+    alphabet, end = task.alphabet, task.end_of_turn
+    check("name", isinstance(task.name, str) and is_folder(task.name), "the plain name of a folder, such as guess")
+    check("alphabet", alphabet is None or (isinstance(alphabet, str) and alphabet != ""),
+          "a text of all its characters, or None for ordinary text")
+    check("max_tokens", isinstance(task.max_tokens, Integral) and not isinstance(task.max_tokens, bool)
+          and task.max_tokens >= 1, "a whole number of at least 1")
+    if task.open is not None:
+        check("open", callable(task.open), "a method open(problem) that begins an episode")
+        check("end_of_turn", isinstance(end, str) and end != "" and set(end) <= set(alphabet or end),
+              "characters of its alphabet, or no turn can end" if alphabet else "a text, such as a new line")
+
+
+def is_folder(name: str) -> bool:
+    """Whether a folder beside others can have that name."""
+    return Path(name).name == name not in ("", ".", "..") and name.isprintable() and len(name.encode()) <= LONGEST
+
+
+def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Any]:
+    """`n` problems of a task. UserError where its `problems` gives others or another number of them."""
+    found, name = task.problems(n, rng, held_out), f"`problems` of the task {task.name}"
+    if not isinstance(found, list | tuple) or len(found) != n:
+        given = len(found) if isinstance(found, list | tuple) else SHORT.repr(found)
+        raise UserError(f"{name} must return a list of the {n} problems that it is asked for, and returned {given}")
+    for problem in found:
+        if not isinstance(getattr(problem, "prompt", None), str):
+            raise UserError(f"{name} must return objects such as llm.tasks.Problem(prompt), where prompt is a text, "
+                            f"and returned {SHORT.repr(problem)}")
+    return list(found)
+
+
+def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
+    """The teacher's response to a problem. UserError where it is no text."""
+    text = task.demonstration(problem, rng)
+    if not isinstance(text, str):
+        raise UserError(f"`demonstration` of the task {task.name} must return a text, and returned {SHORT.repr(text)} "
+                        f"for the prompt {SHORT.repr(problem.prompt)}")
+    return text

@@ -1,0 +1,167 @@
+"""What is wrong with a task of the user's is said in one sentence, when it is made or at the first problem."""
+import numpy as np
+import pytest
+import torch
+
+import llm
+from llm.config import LanguageConfig
+from llm.policy.generate import Sampler
+from llm.policy.load import fresh
+from llm.rollout import demonstrated, sample
+from llm.tasks import Problem, Task, make_task
+from llm.tasks.check import demonstration_of, problems_of
+from llm.tasks.episodes import Episode
+from spinup.errors import UserError
+
+
+class Echo(Episode):
+    """Answers each turn with b, for ever."""
+
+    def act(self, text):
+        return 0.0, False
+
+    def observe(self):
+        return "b"
+
+
+ONE = Echo()
+
+
+class Mine(Task):
+    """`a>` is answered by turns that end with ?."""
+
+    name, alphabet, max_tokens, end_of_turn = "mine", "ab?>", 6, "?"
+
+    def problems(self, n, rng, held_out=False):
+        return [Problem("b>" if held_out else "a>")] * n
+
+    def demonstration(self, problem, rng):
+        return "a?b"
+
+    def open(self, problem):
+        return Echo()
+
+
+def mine(**changed):
+    """A task in which some attributes are others."""
+    task = Mine()
+    vars(task).update(changed)
+    return task
+
+
+def drawn(task):
+    """Responses to two problems, of a model that was made for the task as it should be."""
+    start = fresh(LanguageConfig(layers=1, width=16, heads=2), Mine())
+    with torch.no_grad():
+        start.model.embed.weight.mul_(0.1)
+    return sample(Sampler(start.model, start.tokenizer.end), task, start.tokenizer, [Problem("a>")] * 40,
+                  max_tokens=6, generator=torch.Generator().manual_seed(0))
+
+
+# Turned red by: a task with one token a response that is taken for one without a limit, whatever its class.
+def test_one_token_is_enough():
+    class Short(Mine):
+        max_tokens = 1
+
+    class Plain:
+        name, alphabet, max_tokens, open = "plain", "ab", 1, None
+        problems = demonstration = reward = lambda *args: None
+    assert make_task(Short()).max_tokens == make_task(Plain()).max_tokens == 1
+
+
+# Turned red by: folders outside of runs; a traceback, hours later, of what was wrong from the beginning.
+@pytest.mark.parametrize(("changed", "words"), [
+    *(({"name": name}, "a task of type Mine has the name .*; give it the plain name of a folder, such as guess")
+      for name in ("a/../../esc/b", "..", "", "a\nb", "x" * 300, None, "/etc")),
+    *(({"max_tokens": n}, f"has the max_tokens {n}; give it a whole number of at least 1") for n in (0, -1, 2.5, None)),
+    ({"alphabet": ""}, "has the alphabet ''; give it a text of all its characters, or None"),
+    ({"alphabet": ["a"]}, "has the alphabet .*; give it a text of all its characters"),
+    ({"open": 5}, r"has the open 5; give it a method open\(problem\)"),
+    *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, or no turn can end")
+      for end in (None, "", "!", "?!")),
+    ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line")])
+def test_the_attributes_of_a_task_are_checked(changed, words):
+    with pytest.raises(UserError, match=words):
+        make_task(mine(**changed))
+
+
+# Turned red by: a check of what the task does not use, or of a name that is a folder's.
+def test_what_is_right_is_a_task():
+    task = mine(name="Mine 2.0-b", max_tokens=np.int64(4), end_of_turn="?>")
+    assert make_task(task) is task
+    make_task(mine(open=None, end_of_turn="\n", reward=lambda problem, response: 1.0))
+    make_task(mine(alphabet=None, end_of_turn="\n\n"))
+
+
+# What people do with it. Turned red by: a class that is taken for a task.
+def test_a_class_is_no_task():
+    with pytest.raises(UserError, match=r"a task must be an object, not the class Mine; write Mine\(\)"):
+        llm.grpo(Mine)
+
+
+# Turned red by: other problems than were asked for, which fail as attributes, as shapes or not at all.
+@pytest.mark.parametrize(("given", "words"), [
+    (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, and returned 'a>'"),
+    ([Problem(5)] * 2, r"where prompt is a text, and returned Problem\(prompt=5"),
+    ([], "`problems` of the task mine must return a list of the 2 problems that it is asked for, and returned 0"),
+    ([Problem("a>")], "must return a list of the 2 problems .* returned 1"),
+    (None, "must return a list of the 2 problems .* returned None")])
+def test_problems_are_checked(given, words):
+    with pytest.raises(UserError, match=words):
+        problems_of(mine(problems=lambda *args: given), 2, np.random.default_rng(0))
+    assert problems_of(Mine(), 2, np.random.default_rng(0), True) == [Problem("b>")] * 2
+
+
+# Turned red by: a call of a task's own problems, or of its teacher, that is not checked.
+@pytest.mark.parametrize(("changed", "words"), [
+    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of the 2"),
+    ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
+    ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', and the text has 'a'")])
+def test_a_training_says_so(changed, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        llm.sft(mine(**changed), layers=1, width=16, heads=2, held_out=2, total_steps=1, quiet=True, threads=1,
+                tensorboard=False, log_dir=str(tmp_path))
+
+
+# Turned red by: a teacher that is imitated although it writes no text.
+def test_a_demonstration_is_a_text():
+    with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, and returned 5 for the"):
+        demonstration_of(mine(demonstration=lambda *args: 5), Problem("a>"), None)
+
+
+# Turned red by: nothing in place of an episode; the same one for two responses, which would mix their turns; a text or
+# an array that counts as done.
+@pytest.mark.parametrize(("begin", "words"), [
+    (lambda problem: None, "`open` of the task mine must return an episode, and returned None, which has no method"),
+    (lambda problem: ONE, "`open` of the task mine must return a new episode for each response"),
+    *((lambda problem, done=done: acting(done), f"`act` of the task mine must return .*and returned {shown} for done")
+      for done, shown in (("no", "'no'"), (None, "None"), (1, "1"), (np.array([False]), r"array\(\[False\]\)"))),
+    (lambda problem: observing("é"), "`observe` of the task mine returned 'é', where 'é' is not in the alphabet 'ab")])
+def test_episodes_are_checked(begin, words):
+    with pytest.raises(UserError, match=words):
+        drawn(mine(open=begin))
+
+
+def acting(done):
+    episode = Echo()
+    episode.act = lambda text: (0.0, done)
+    return episode
+
+
+def observing(text):
+    episode = Echo()
+    episode.observe = lambda: text
+    return episode
+
+
+# Turned red by: a bool of numpy's that is refused.
+def test_a_bool_of_numpys_is_one():
+    assert drawn(mine(open=lambda problem: acting(np.True_))).rewards.tolist() == [0.0] * 40
+
+
+# Turned red by: a foreign character of the environment's that is laid at the teacher's door.
+def test_the_environments_words_are_named_in_a_demonstration():
+    start = fresh(LanguageConfig(layers=1, width=16, heads=2), Mine())
+    with pytest.raises(UserError, match="`observe` of the task mine returned 'é', where 'é' is not in the alphabet"):
+        demonstrated(mine(open=lambda problem: observing("é")), start.tokenizer, start.model, [Problem("a>")], ["a?éa"],
+                     6)
