@@ -41,7 +41,7 @@ class LanguageConfig(RunConfig):
 
     def response_tokens(self, task: Any) -> int:
         """The longest response to a task (anything with `max_tokens`), the end token included."""
-        return self.max_tokens or task.max_tokens
+        return self.max_tokens or int(task.max_tokens)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """UserError where a setting does not fit the model's tokenizer."""

@@ -1,4 +1,6 @@
 """What a task gives, checked in one place: its attributes when it is made, problems and demonstrations as they come."""
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -33,9 +35,21 @@ def is_folder(name: str) -> bool:
     return Path(name).name == name not in ("", ".", "..") and name.isprintable() and len(name.encode()) <= LONGEST
 
 
+@contextmanager
+def whose(name: str) -> Iterator[None]:
+    """An error in a function of the task's keeps its traceback, below which stands the function's name."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"{name} raised this error")
+        raise
+
+
 def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Any]:
     """`n` problems of a task. UserError where its `problems` gives others or another number of them."""
-    found, name = task.problems(n, rng, held_out), f"`problems` of the task {task.name}"
+    name = f"`problems` of the task {task.name}"
+    with whose(name):
+        found = task.problems(n, rng, held_out)
     if not isinstance(found, list | tuple) or len(found) != n:
         given = len(found) if isinstance(found, list | tuple) else SHORT.repr(found)
         raise UserError(f"{name} must return a list of the {n} problems that it is asked for, and returned {given}")
@@ -48,8 +62,10 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
 
 def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
     """The teacher's response to a problem. UserError where it is no text."""
-    text = task.demonstration(problem, rng)
+    name = f"`demonstration` of the task {task.name}"
+    with whose(name):
+        text = task.demonstration(problem, rng)
     if not isinstance(text, str):
-        raise UserError(f"`demonstration` of the task {task.name} must return a text, and returned {SHORT.repr(text)} "
-                        f"for the prompt {SHORT.repr(problem.prompt)}")
+        raise UserError(f"{name} must return a text, and returned {SHORT.repr(text)} for the prompt "
+                        f"{SHORT.repr(problem.prompt)}")
     return text

@@ -173,7 +173,9 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
     for name, was in begun["config"].items():
         both_python = isinstance(was, dict) and isinstance(given.get(name), dict)
         if name in given and name not in but and given[name] != was and not both_python:
-            raise UserError(f"{describe(directory)} is a run with {name} {was}, not {given[name]}; {advice}")
+            was, now = (f"the Python function {x['callable']}" if isinstance(x, dict) else x
+                        for x in (was, given[name]))
+            raise UserError(f"{describe(directory)} is a run with {name} {was}, not {now}; {advice}")
 
 
 def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:

@@ -1,4 +1,6 @@
 """A loss, an advantage or an average of the user's own in place of a method's."""
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.nn.functional import logsigmoid
 import llm
 from llm import callables
 from llm.algos import dpo, grpo
-from llm.run import BY_LOSS, METRICS, TAKEN
+from llm.run import BY_LOSS, METRICS, TAKEN, Run
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.masked import select
 from spinup.errors import UserError
@@ -182,6 +184,41 @@ def test_what_a_function_is_given_is_its_own():
     callables.own_average(scribble, logp, mask, 1.0)
     callables.own_advantage(scribble, rewards)
     assert rewards.all() and mask.equal(MASK) and logp.all()
+
+
+# What people do with it. Turned red by: a run with functions of the user's that cannot be gone on with; a command line
+# that fails where only Python has the function; diagnostics, or their columns, that the checkpoint lacks.
+@pytest.mark.parametrize("rows", [3, 2])
+def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Run, "epochs", rows)       # after the fourth update a row ends, or does not
+    done = []
+
+    def watched(*args):
+        if len(done) == 3 * 4:                                            # of 2 minibatches in 2 pieces each
+            signal.raise_signal(signal.SIGINT)
+        done.append(1)
+        each, stats = clip(*args)
+        return each, stats | {"advantage": args[2].abs().mean()}
+
+    def train(**settings):
+        many = {"prompts": 4, "samples": 4, "minibatches": 2, "micro_batch": 4, "exp_name": "x", "total_steps": 6,
+                "loss": watched}
+        return llm.grpo("reverse:length=2,symbols=10", model=beginner, advantage=lambda r: r - r.mean(),
+                        average=by_sequence, reward=lambda prompt, response: len(set(response)) / 2,
+                        **TINY | many | settings)
+    first = train()
+    assert (first.status, len(done)) == ("interrupted", 16)
+    command = cli("resume", first.directory)
+    assert command.code == 2 and "Traceback" not in command.err
+    assert "llm.grpo(reward=lambda, advantage=lambda, loss=watched, average=by_sequence, resume='runs/x/x_s1')" in (
+        command.err)
+    with pytest.raises(UserError, match="is a run with loss the Python function watched, not clip; give the same"):
+        train(loss="clip", resume=first.directory)
+    assert train(resume=first.directory).status == "finished"
+    assert train(log_dir="whole").status == "finished" and len(done) == 16 + 8 + 24
+    assert curve(tmp_path / "runs/x/x_s1") == curve(tmp_path / "whole/x/x_s1")
+    assert "advantage" in curve(first.directory)[0]
 
 
 # Turned red by: a name that is not checked, or a function of the user's that is refused.

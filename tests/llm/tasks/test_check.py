@@ -123,6 +123,21 @@ def test_a_training_says_so(changed, words, tmp_path):
                 tensorboard=False, log_dir=str(tmp_path))
 
 
+# Turned red by: an error of the user's own that loses its traceback, or that nobody says whose it is.
+@pytest.mark.parametrize("method", ["problems", "demonstration"])
+def test_an_error_in_a_task_is_named(method, tmp_path):
+    def fails(*args, **kwargs):
+        raise ZeroDivisionError("mine")
+    with pytest.raises(ZeroDivisionError, match="^mine") as caught:
+        llm.sft(mine(**{method: fails}), quiet=True, log_dir=str(tmp_path), held_out=2, threads=1, layers=1, width=16)
+    assert caught.value.__notes__ == [f"`{method}` of the task mine raised this error"]
+
+
+# Turned red by: a number of numpy's that config.json cannot hold.
+def test_a_limit_of_numpys_is_a_number():
+    assert type(LanguageConfig().response_tokens(mine(max_tokens=np.int64(4)))) is int
+
+
 # Turned red by: a teacher that is imitated although it writes no text.
 def test_a_demonstration_is_a_text():
     with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, and returned 5 for the"):
