@@ -357,7 +357,7 @@ def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypat
             ppo(**tiny | other, resume=first.directory)
     assert ppo(**tiny | {"quiet": False, "threads": 2}, resume=first.directory).status == "finished"
     own = ppo(**tiny | {"env": lambda: gymnasium.make("User-v0")})
-    with pytest.raises(UserError, match="is a run with env {'callable'.*, not User-v0"):
+    with pytest.raises(UserError, match="is a run with env the Python function lambda, not User-v0"):
         ppo(**tiny, resume=own.directory)
     with pytest.raises(UserError, match="is a run of ppo; give the same settings again"):
         vpg(**tiny, resume=first.directory)
