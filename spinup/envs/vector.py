@@ -71,13 +71,19 @@ class VectorEnv:
         self.episode_cost[:] = 0
         self.finished.clear()
         self.costs.clear()
-        self.obs = self._reset()
+        try:
+            self.obs = self._reset()
+        except SystemExit as end:
+            raise exited(end) from end
         return self.obs
 
     def restart(self, i: int, seed: int) -> None:
         """Start a new episode in copy i that depends on `seed` alone; `obs[i]` becomes its first observation."""
         self.episode_return[i] = self.episode_length[i] = self.episode_cost[i] = 0
-        self.obs[i] = self._restart(i, seed)
+        try:
+            self.obs[i] = self._restart(i, seed)
+        except SystemExit as end:
+            raise exited(end) from end
 
     def check_restart(self) -> None:
         """UserError where `restart` is not supported."""
@@ -90,7 +96,10 @@ class VectorEnv:
 
         action: `[N]` integers (Discrete), `[N, k]` integers (MultiDiscrete) or `[N, *shape]` reals (Box).
         """
-        result = self._step(action)
+        try:
+            result = self._step(action)
+        except SystemExit as end:
+            raise exited(end) from end
         self.obs = result.obs
         reward, ended = self._truth(result)
         self.episode_return += reward
@@ -162,6 +171,12 @@ class VectorEnv:
 
     def _load(self, state: Any) -> None:
         raise NotImplementedError
+
+
+def exited(end: SystemExit) -> UserError:
+    """The error of an environment that wants to end the program, which would seem to be done where the code is 0."""
+    return UserError(f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an "
+                     "episode, or raise an exception where it failed")
 
 
 def copy_seeds(seed: int, num_envs: int) -> list[int]:

@@ -22,7 +22,7 @@ from gymnasium import Env
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.spaces import observation_view
 from spinup.envs.state import Unsaveable
-from spinup.envs.vector import Step, VectorEnv, copy_seeds
+from spinup.envs.vector import Step, VectorEnv, copy_seeds, exited
 from spinup.errors import UserError, WorkerError
 
 CLOSE_SECONDS = 5       # for a worker to close its environments, after which it is killed
@@ -199,6 +199,8 @@ class Copies:
             return "unsaveable", str(error)
         except UserError as error:
             return "user error", str(error)
+        except SystemExit as end:
+            return "user error", str(exited(end))
         except Exception as error:
             return "error", (f"{type(error).__name__}: {error}", traceback.format_exc())
 

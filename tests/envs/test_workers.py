@@ -20,6 +20,7 @@ from spinup.runs.run import make_env
 
 DICE = """
 import os
+import sys
 import time
 import gymnasium
 import numpy as np
@@ -49,6 +50,8 @@ class Dice(gymnasium.Env):
             time.sleep(60)
         if action and self.trouble == 'exit':
             os._exit(3)
+        if action and self.trouble == 'sys.exit':
+            sys.exit(0)
         if action and self.trouble == 'reward':
             reward = None
         if action and self.trouble == 'info':
@@ -61,6 +64,7 @@ if 'Dice-v0' not in gymnasium.registry:
 """
 TROUBLES = {"error": (WorkerError, "partial raised ValueError: the dice are loaded in a worker process; without "),
             "exit": (WorkerError, r"partial ended during a step \(exit code 3\)"),
+            "sys.exit": (UserError, r"the environment called sys.exit\(0\); let it return terminated = True"),
             "reward": (UserError, "the environment gave a reward of None; it must be one number"),
             "info": (UserError, "the info of a step cannot be sent between processes .* or leave out --env-workers")}
 

@@ -341,6 +341,14 @@ def test_an_exception_of_the_environment_keeps_its_traceback(start, tmp_path):
     assert torch.load(tmp_path / RUN / "checkpoint.pt", weights_only=True)["steps"] == 256
 
 
+# Turned red by: a SystemExit that ends the command with the code of the environment, 0.
+def test_an_environment_that_exits_has_failed(cli, tmp_path, monkeypatch):
+    monkeypatch.setattr(User, "happens", lambda env: sys.exit(0))
+    done = cli("ppo", "--env", "User-v0", *TINY)
+    assert done.code == 2 and done.err.startswith("spinup: the environment called sys.exit(0); let it return")
+    assert read_json(tmp_path / RUN / "result.json")["status"] == "failed"
+
+
 def test_resume_from_python_wants_a_run_of_the_same_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = {"env": "User-v0", "num_envs": 2, "rollout_steps": 32, "total_steps": 256, "preset": "none", "quiet": True,
