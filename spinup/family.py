@@ -13,7 +13,7 @@ from spinup.registry import Algorithm
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.folders import check_writable, config_from_json, describe, read_run
-from spinup.runs.policy import Policy
+from spinup.runs.policy import Policy, initial
 from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play
@@ -76,9 +76,10 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
 
 
 def check(algorithm: Algorithm, config: BaseConfig) -> None:
-    """Make nothing; UserError for what would stop a run of these settings: environment, spaces, device, folder."""
+    """Make nothing; UserError for what would stop a run of these settings: environment, spaces, initial policy,
+    device, folder."""
     env = make(config.env, num_agents(config.env), 0)
-    algorithm.load().make_policy(config, env.observation_space, env.action_space)
+    initial(algorithm.load().make_policy(config, env.observation_space, env.action_space), config.init)
     env.close()
     find_device(config.device, gpu_helps=False)
     check_writable(Path(config.log_dir))

@@ -108,6 +108,10 @@ WRONG = {                                                                 # what
     "method of a benchmark": ("bench accuracy reward_model", "invalid choice: 'reward_model'"),
     "task without right answers": ("bench accuracy grpo --task taste", "--task taste has no right answers to count"),
     "episodes": ("eval runs --episodes 0", "--episodes must be at least 1, not 0"),
+    "init": ("ppo --init=", "--init is empty; give the folder of a run, or leave it out"),
+    "model": ("llm sft --model=", "--model is empty; give the folder of a run, or leave it out"),
+    "init of a grid": ("grid ppo --init nothere --seed 0 1", "nothere holds no run"),
+    "init of a language model": ("ppo --init speaker", "--init speaker is a run of a language model; choose a run of"),
     "envs": ("envs --grep CartPolo", "no environment has 'CartPolo' in its id."),
     **{f"{command} {where}": (f"{command} {where}", where if where == "nowhere" else f"{where} holds no run")
        for command in ("resume", "eval", "watch", "plot") for where in ("nowhere", "empty")},
@@ -123,6 +127,8 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, tre
     (tmp_path / "empty").mkdir()
     (tmp_path / "alien").mkdir()
     (tmp_path / "alien/config.json").write_text('{"architectures": ["GPT2LMHeadModel"]}')
+    (tmp_path / "speaker").mkdir()
+    (tmp_path / "speaker/config.json").write_text('{"algorithm": "llm sft", "config": {}}')
     (tmp_path / "file").write_text("no = = TOML")
     (tmp_path / "key.toml").write_text("totl_steps = 3")
     (tmp_path / "value.toml").write_text("lr = -1")

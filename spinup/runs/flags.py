@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin
 
+from spinup.errors import UserError
 from spinup.parser import Parser
 from spinup.registry import Algorithm
 from spinup.runs import plugin
@@ -61,6 +62,9 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
 def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
     """The Config that the command line asks for, and the name of the preset in it. UserError for what does not fit."""
     given = vars(config_parser(algorithm).parse(argv))
+    for name, value in given.items():
+        if value == "" and METAVARS.get(name) == "DIR":
+            raise UserError(f"{flag(name)} is empty; give the folder of a run, or leave it out")
     file, preset = given.pop("config", None), given.pop("preset", "auto")
     return configure(algorithm, given, preset, file)
 

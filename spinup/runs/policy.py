@@ -11,7 +11,7 @@ from torch import nn
 from spinup.envs.spaces import observation_view, to_native
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import find_run
+from spinup.runs.folders import find_run, read_run
 
 
 class Policy:
@@ -61,10 +61,13 @@ class Policy:
 def initial(policy: nn.Module, run: str) -> nn.Module:
     """The policy with the weights that the one of another run has, in place; without a run, as it is.
 
-    UserError where there is no such run, or its policy has another network.
+    UserError where there is no such run, it is not of an agent, or its policy has another network.
     """
     if run:
         folder = find_run(Path(run))
+        if read_run(folder)["algorithm"].startswith("llm "):
+            raise UserError(f"--init {run} is a run of a language model; choose a run of the same algorithm, "
+                            "environment and layers")
         try:
             policy.load_state_dict(load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"])
         except (RuntimeError, KeyError) as error:
