@@ -25,7 +25,7 @@ class VectorEnv:
     """N copies of one environment, with autoreset in the same step.
 
     A subclass sets the spaces and implements `_reset`, `_restart`, `_step`, and to be saved `_save` and `_load`;
-    episode statistics are kept here, from raw rewards (`_truth`).
+    episode statistics are kept here, from raw rewards (`_truth`). UserError where an environment calls sys.exit.
 
     Attributes:
         num_envs: N, the number of copies.
@@ -74,7 +74,7 @@ class VectorEnv:
         try:
             self.obs = self._reset()
         except SystemExit as end:
-            raise exited(end) from end
+            raise UserError(exited(end)) from end
         return self.obs
 
     def restart(self, i: int, seed: int) -> None:
@@ -83,7 +83,7 @@ class VectorEnv:
         try:
             self.obs[i] = self._restart(i, seed)
         except SystemExit as end:
-            raise exited(end) from end
+            raise UserError(exited(end)) from end
 
     def check_restart(self) -> None:
         """UserError where `restart` is not supported."""
@@ -99,7 +99,7 @@ class VectorEnv:
         try:
             result = self._step(action)
         except SystemExit as end:
-            raise exited(end) from end
+            raise UserError(exited(end)) from end
         self.obs = result.obs
         reward, ended = self._truth(result)
         self.episode_return += reward
@@ -173,10 +173,10 @@ class VectorEnv:
         raise NotImplementedError
 
 
-def exited(end: SystemExit) -> UserError:
-    """The error of an environment that wants to end the program, which would seem to be done where the code is 0."""
-    return UserError(f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an "
-                     "episode, or raise an exception where it failed")
+def exited(end: SystemExit) -> str:
+    """What is said of an environment that wants to end the program, which would seem to be done where the code is 0."""
+    return (f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an episode, or "
+            "raise an exception where it failed")
 
 
 def copy_seeds(seed: int, num_envs: int) -> list[int]:

@@ -200,7 +200,7 @@ class Copies:
         except UserError as error:
             return "user error", str(error)
         except SystemExit as end:
-            return "user error", str(exited(end))
+            return "user error", exited(end)
         except Exception as error:
             return "error", (f"{type(error).__name__}: {error}", traceback.format_exc())
 
