@@ -34,8 +34,8 @@ def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
 
 
 def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
-    """The advantages `[P, G]` which a function of the user's gives to rewards `[P, G]`. UserError where it fails, or
-    its result has another form or is not finite."""
+    """The user's advantages `[P, G]` of rewards `[P, G]`. UserError if the function fails, or if its result has another
+    shape or is not finite."""
     name = f"the advantage {source_name(function)}"
     adv = ask(name, function, rewards)
     check_shape(name, adv, rewards.shape)
@@ -60,7 +60,7 @@ def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: T
 
 
 def ask(name: str, function: Callable[..., Any], *args: Tensor) -> Any:
-    """What a function of the user's makes of copies of these tensors. UserError where it fails."""
+    """Call the user's function on copies of these tensors. UserError if it fails."""
     return call(name, "", function, *(x.clone() for x in args))
 
 
@@ -73,7 +73,7 @@ def check_shape(name: str, found: Any, shape: torch.Size) -> None:
 
 
 def check_learnable(name: str, found: Any, shape: torch.Size) -> None:
-    """UserError where a result is no tensor of that shape, or one that nothing can be learned from."""
+    """Raise UserError unless a result is a differentiable real tensor of that shape."""
     check_shape(name, found, shape)
     if not found.is_floating_point() or not found.requires_grad:
         fault = "without a gradient" if found.is_floating_point() else f"of {found.dtype}"
@@ -94,7 +94,7 @@ def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[T
 
 
 def diagnostic(name: str, key: Any, value: Any) -> Tensor:
-    """A diagnostic `[]` of the user's. UserError where its name is none or is taken, or it is no number."""
+    """The user's diagnostic as a tensor `[]`. UserError if its name is no word or is taken, or if it is no number."""
     if not isinstance(key, str) or not key.isidentifier():
         raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; its name must be a word such as my_kl, "
                         "of letters, digits and _")

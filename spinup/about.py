@@ -45,7 +45,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in
     "order": ("a whole number", lambda value: type(value) is int),
     "parent": ("the name of an algorithm, or a list of names", lambda value: isinstance(value, str) or texts(value)),
     "actions": (f"a list of some of {', '.join(ACTIONS)}", lambda value: texts(value) and {*value} <= {*ACTIONS}),
-    "observations": ("a list of some of vectors, images", lambda value: texts(value) and {*value} <= {*OBSERVATIONS}),
+    "observations": (f"a list of some of {', '.join(OBSERVATIONS)}",
+                     lambda value: texts(value) and {*value} <= {*OBSERVATIONS}),
     "rewards": ("true or false", lambda value: isinstance(value, bool)),
     "metrics": ("a table of texts, such as rating = \"Elo rating\"",
                 lambda value: isinstance(value, dict) and texts([*value.values()])),
@@ -62,8 +63,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What the TOML file says; {} where there is none. UserError where it is no TOML, or has what does not belong
-    there; names and values of settings are compared with the Config when the algorithm is loaded.
+    """The contents of a TOML file; {} without one. UserError if it is not valid TOML, or has an unknown key or a value
+    of another form. Names and values of settings are compared with the Config when the algorithm is loaded.
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -49,7 +49,7 @@ class Algorithm:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What the TOML file beside the module says; {} where there is none. UserError where it is wrong."""
+        """The contents of the TOML file beside the module; {} without one. UserError if it is wrong."""
         return read(self.path.with_suffix(".toml"))
 
     @property

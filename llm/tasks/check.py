@@ -1,4 +1,4 @@
-"""What a task gives, checked in one place: its attributes when it is made, problems and demonstrations as they come."""
+"""Checks of a task: of its attributes when it is made, of its problems and demonstrations when they are drawn."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral

@@ -21,7 +21,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run
 
 FORFEIT = -1            # the move of a player that has none: it loses the game
-CLOSED = "chose an illegal move"
+ILLEGAL = "chose an illegal move"
 
 
 class Moves(Protocol):
@@ -58,7 +58,7 @@ class Player:
     @property
     def out(self) -> bool:
         """Whether it has failed too often to be asked again."""
-        return 0 < self.patience <= sum(n for fault, n in self.faults.items() if fault != CLOSED)
+        return 0 < self.patience <= sum(n for fault, n in self.faults.items() if fault != ILLEGAL)
 
 
 def random_moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:

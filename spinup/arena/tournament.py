@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from spinup.arena.players import CLOSED, FORFEIT, Player
+from spinup.arena.players import FORFEIT, ILLEGAL, Player
 from spinup.envs.games import Game
 from spinup.envs.ratings import MEAN, Strengths, bradley_terry, elo, next_match
 from spinup.errors import UserError
@@ -34,7 +34,7 @@ def play(game: Game, first: Player, second: Player, rng: np.random.Generator) ->
             given = move != FORFEIT
             open_ = given & legal[np.arange(len(turn)), np.where(given, move, 0)]
             if closed := int((given & ~open_).sum()):
-                player.faults[CLOSED] += closed
+                player.faults[ILLEGAL] += closed
             worth, over = np.full(len(turn), -1.0), np.ones(len(turn), bool)
             worth[open_], over[open_] = game.play(move[open_], turn[open_])
             for i, result in zip(turn[over], worth[over], strict=True):

@@ -174,7 +174,7 @@ class VectorEnv:
 
 
 def exited(end: SystemExit) -> str:
-    """What is said of an environment that wants to end the program, which would seem to be done where the code is 0."""
+    """The message for an environment that called sys.exit(): it must not end the program."""
     return (f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an episode, or "
             "raise an exception where it failed")
 

@@ -109,11 +109,10 @@ class Training(Hooks):
         return self
 
     def _note_total_steps(self) -> None:
-        """Write the total of steps into config.json where a resumed run has another one than it was begun with."""
+        """Write the new total of steps into the config.json of a run that was begun with another one."""
         begun = folders.read_run(self.directory)
-        if self.longer:
-            begun["config"]["total_steps"] = self.config.total_steps
-            write_json(self.directory / "config.json", begun)
+        begun["config"]["total_steps"] = self.config.total_steps
+        write_json(self.directory / "config.json", begun)
 
     def _make_directory(self) -> None:
         while True:
@@ -168,7 +167,7 @@ class Training(Hooks):
             self.display.say(f"going on at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
-        if self.resumed:
+        if self.longer:
             self._note_total_steps()
         self.announce()
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from spinup.arena.players import CLOSED, FORFEIT, Player, minimax, one_ply, own, random_moves
+from spinup.arena.players import FORFEIT, ILLEGAL, Player, minimax, one_ply, own, random_moves
 from spinup.arena.tournament import play
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
@@ -116,7 +116,7 @@ def test_a_persons_player_sees_what_pettingzoo_shows(person):
 
 # Turned red by: whatever else a file does taking the tournament along, or not being said.
 @pytest.mark.parametrize("text, fault, times", [
-    ("def act(observation, mask):\n    return int(mask.argmin())", CLOSED, 4),
+    ("def act(observation, mask):\n    return int(mask.argmin())", ILLEGAL, 4),
     ("def act(observation, mask):\n    return 1 / 0", "raised ZeroDivisionError: division by zero", 3),
     ("import os\ndef act(observation, mask):\n    os._exit(7)", "ended its process (exit code 7)", 3),
     ("def act(observation, mask):\n    while True: pass", "gave no move within 0.3 s", 3),
@@ -133,8 +133,8 @@ def test_who_fails_forfeits_and_is_named(person, text, fault, times):
     start = time.monotonic()
     scores = play(TicTacToe(4), other, player, RNG)
     assert scores == [1.0] * 4 and time.monotonic() - start < 20
-    if fault == CLOSED:
-        assert player.faults == {CLOSED: 4} and not player.out
+    if fault == ILLEGAL:
+        assert player.faults == {ILLEGAL: 4} and not player.out
     else:
         assert player.faults[fault] == times and player.out and player.faults["was not asked any more"] == 1
 

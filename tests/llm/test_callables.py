@@ -186,7 +186,7 @@ def test_what_a_function_is_given_is_its_own():
     assert rewards.all() and mask.equal(MASK) and logp.all()
 
 
-# What people do with it. Turned red by: a run with functions of the user's that cannot be gone on with; a command line
+# Turned red by: a run with the user's functions that cannot be resumed; a command line
 # that fails where only Python has the function; diagnostics, or their columns, that the checkpoint lacks.
 @pytest.mark.parametrize("rows", [3, 2])
 def test_a_run_with_functions_of_ones_own_is_resumed(rows, beginner, cli, curve, monkeypatch, tmp_path):

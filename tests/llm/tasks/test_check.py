@@ -1,4 +1,4 @@
-"""What is wrong with a task of the user's is said in one sentence, when it is made or at the first problem."""
+"""A fault of a user's task is told in one sentence, when it is made or at its first problem."""
 import numpy as np
 import pytest
 import torch
@@ -93,7 +93,7 @@ def test_what_is_right_is_a_task():
     make_task(mine(alphabet=None, end_of_turn="\n\n"))
 
 
-# What people do with it. Turned red by: a class that is taken for a task.
+# Turned red by: a class that is taken for a task.
 def test_a_class_is_no_task():
     with pytest.raises(UserError, match=r"a task must be an object, not the class Mine; write Mine\(\)"):
         llm.grpo(Mine)
