@@ -4,15 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from nbclient.exceptions import CellExecutionError
 
 from spinup.view.notebook import curves, panels
 
 FOLDER = Path(__file__).parents[2] / "tutorials"
-spec = importlib.util.spec_from_file_location("tutorials_build", FOLDER / "build.py")
-build = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(build)
-SOURCES = build.sources()
+SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
 each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
 # What is run before a tutorial: it trains on one seed, for a tenth of its steps. Claims about what has been learned, in
@@ -35,7 +31,17 @@ notebook.sizes, public.configure = lambda *args, **budgets: sizes(*args, **budge
 """
 
 
-def test_there_are_ten():
+@pytest.fixture(scope="module")
+def build():
+    """tutorials/build.py, loaded only when a test runs: the libraries of Jupyter take seconds to import."""
+    spec = importlib.util.spec_from_file_location("tutorials_build", FOLDER / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_ten(build):
+    assert build.sources() == SOURCES
     assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 11)]
 
 
@@ -57,7 +63,7 @@ def test_a_run_without_an_ended_episode_has_no_curve():
 
 # Turned red by: a name that the library no longer has; a claim that does not hold of what is not trained.
 @each
-def test_it_runs_and_its_claims_hold(source, start, monkeypatch, tmp_path):
+def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path):
     monkeypatch.setenv("SPINUP_BUDGET", "ci")
     code = [c for c in build.notebook(source).cells if c.cell_type == "code"]
     script = tmp_path / source.name
@@ -82,7 +88,8 @@ assert {claim}
 
 
 # Turned red by: cells that are not run in a kernel of Jupyter; pictures without words; a claim that nobody asserts.
-def test_the_build_runs_a_notebook_and_asserts_its_claims(tmp_path):
+def test_the_build_runs_a_notebook_and_asserts_its_claims(build, tmp_path):
+    from nbclient.exceptions import CellExecutionError
     source = tmp_path / "small.py"
     source.write_text(NOTEBOOK.format(claim="True"))
     markdown, code, folded = build.executed(source).cells
@@ -97,7 +104,7 @@ def test_the_build_runs_a_notebook_and_asserts_its_claims(tmp_path):
 
 # Turned red by: a sentence that was changed in the source only, a notebook that was not run, a picture without words.
 @each
-def test_the_notebook_is_current(source):
+def test_the_notebook_is_current(source, build):
     kept, made = json.loads(source.with_suffix(".ipynb").read_text()), build.notebook(source)
     same = [c["source"] for c in kept["cells"]] == [c.source for c in made.cells]
     assert same, f"python tutorials/build.py {source.stem}"
