@@ -13,11 +13,13 @@ from spinup.errors import UserError
 from spinup.runs.files import write_whole
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write nested dicts and lists of tensors, arrays and numbers; `load_checkpoint` gives tensors for the arrays."""
-    buffer = io.BytesIO()
-    torch.save(plain(state), buffer)
+def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Write nested dicts and lists of tensors, arrays and numbers. Returns what `load_checkpoint` would give: the same
+    data, with tensors in place of the arrays."""
+    buffer, written = io.BytesIO(), plain(state)
+    torch.save(written, buffer)
     write_whole(path, buffer.getvalue())
+    return written
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, get_args
@@ -103,8 +104,9 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
     return {name: plain(getattr(config, name)) for name in settings_of(config)}
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Versions of what decides a run's numbers."""
+    """Versions of what decides a run's numbers, read once in a process."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "torch": torch.__version__}
     for name in ("spinup-rl", "numpy", "gymnasium", "mujoco", "ale-py", "box2d"):
         try:
@@ -114,8 +116,10 @@ def versions() -> dict[str, str]:
     return found
 
 
+@cache
 def git_revision() -> str | None:
-    """The revision of the source tree that this package runs from, with + where it has changes; None outside git."""
+    """The revision of the source tree that this package runs from, with + if it has changes; None outside git. It is
+    read once in a process, whose code does not change either."""
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
                               check=True).stdout.strip()

@@ -222,16 +222,16 @@ class Training(Hooks):
                     "is the first thing to try")
 
     def save(self) -> None:
-        """Write a checkpoint, then load it, so that a resumed run and an uninterrupted one are the same computation."""
+        """Write a checkpoint, then load what was written: a resumed run and an uninterrupted one compute the same."""
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
                  "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                  "parts": {name: part.state_dict() for name, part in self.parts.items()},
                  "subject": self.save_subject()}
-        save_checkpoint(self.directory / "checkpoint.pt", state)
+        written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
-        self._load(load_checkpoint(self.directory / "checkpoint.pt"))
+        self._load(written)
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]

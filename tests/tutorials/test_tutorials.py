@@ -11,16 +11,20 @@ FOLDER = Path(__file__).parents[2] / "tutorials"
 SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
 each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
-# What is run before a tutorial: it trains on one seed, for a tenth of its steps. Claims about what has been learned, in
-# cells with the tag "trained", are asserted by `python tutorials/build.py` alone, which trains in full. `seeds` and
-# `settings` are changed where a tutorial could not do with these: an interval needs two seeds, a curve ended episodes.
-OTHERS = {"03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 4}}}
+# Runs before a tutorial: it trains on one seed, for a tenth of its steps, and saves less often.
+# Claims about what has been learned, in cells with the tag "trained", are asserted by
+# `python tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an interval
+# needs two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time.
+OTHERS = {"03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 4, "epochs": 1}},
+          "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}}}
 PRELUDE = """
 import dataclasses
+import os
 import torch
-from spinup.runs import public
+from spinup.runs import public, training
 from spinup.view import notebook
 torch.set_num_threads(1)
+os.fsync, training.CHECKPOINTS = lambda descriptor: None, 4
 sizes, configure = notebook.sizes, public.configure
 
 def shorter(*given):
@@ -118,13 +122,13 @@ def test_the_notebook_is_current(source, build):
 
 # Turned red by: a line of prose that begins with a per cent sign, which a site of documentation takes for a comment.
 @each
-def test_all_its_prose_is_shown(source):
+def test_all_its_prose_is_shown(source, build):
     prose = [line for c in build.notebook(source).cells if c.cell_type == "markdown" for line in c.source.splitlines()]
     assert not [line for line in prose if line.startswith(("%", "    "))]
 
 
 @each
-def test_it_has_one_budget_and_asserts_in_folded_cells(source):
+def test_it_has_one_budget_and_asserts_in_folded_cells(source, build):
     cells = build.notebook(source).cells
     code = [c for c in cells if c.cell_type == "code"]
     assert code[0].source.startswith('BUDGET = "ci"') and all(f"{b}={{" in code[0].source for b in ("ci", "cpu", "gpu"))
