@@ -24,19 +24,22 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     Args:
         cfg: `micro_batch`, `temperature` and `checkpointing` are read.
         loss: called with the log-probabilities `[m, T]` of some rows under the model, these rows' responses, their part
-            of each `per_row`, and `whole` as it is. It must divide by what the whole optimiser step counts, or the
-            parts would not add up.
+            of each `per_row`, and `whole` as it is. T is the length of the longest of these responses. It must divide
+            by what the whole optimiser step counts, or the parts would not add up.
+        per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
         by_rows: its diagnostics are means over rows, not over tokens.
     Also returns loss, entropy, and the smallest and largest pi / pi_old, which are NaN where pi_old is unknown, as
     with a teacher.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
+    rows = rows[r.of[rows].argsort(stable=True)]        # a prompt is read once for all its responses in a micro-batch
     for piece in rows.split(cfg.micro_batch or len(rows)):
-        part = r[piece]
+        part = r[piece].trimmed()
+        T = part.ids.shape[1]
         logp, entropy = score(model, batch.prompts, part.of, part.ids, temperature=cfg.temperature,
                               checkpointing=cfg.checkpointing)                               # [m, T]
-        value, stats = loss(logp, part, *(x[piece] for x in per_row), **whole)
+        value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 
         with torch.no_grad():
@@ -52,8 +55,11 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
 
 @torch.no_grad()
 def reference_logp(reference: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
-    """Log-probabilities `[B, T]` of a batch's tokens under the reference policy."""
-    r, logp = batch.responses, []
+    """Log-probabilities `[B, T]` of a batch's tokens under the reference policy; beyond a response's end, anything."""
+    r = batch.responses
+    logp = torch.zeros(r.ids.shape, device=r.ids.device)
     for rows in torch.arange(len(r.ids), device=r.ids.device).split(cfg.micro_batch or SCORED):
-        logp.append(score(reference, batch.prompts, r.of[rows], r.ids[rows], temperature=cfg.temperature)[0])
-    return torch.cat(logp)
+        part = r[rows].trimmed()
+        T = part.ids.shape[1]
+        logp[rows, :T] = score(reference, batch.prompts, part.of, part.ids, temperature=cfg.temperature)[0]
+    return logp

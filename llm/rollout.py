@@ -57,7 +57,7 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
         with timed("rollout"):
             prompts = prompts_of(problems, tokenizer, sampler.model, max_tokens)
             responses = sampler(prompts, samples=samples, max_tokens=max_tokens, generator=generator,
-                                temperature=temperature, tool=speaking)
+                                temperature=temperature, tool=speaking).trimmed()
             texts = texts_of(responses, tokenizer)
         with timed("reward"):
             if task.open is not None:                                     # turns that the end or the limit has ended
@@ -121,10 +121,13 @@ def join(batches: Sequence[Batch]) -> Batch:
     """One batch of several with as many samples to each problem."""
     if len(batches) == 1:
         return batches[0]
-    longest, before = max(b.prompts.ids.shape[1] for b in batches), 0
-    parts = []
+    longest, T = (max(part.ids.shape[1] for part in parts) for parts in ([b.prompts for b in batches],
+                                                                         [b.responses for b in batches]))
+    parts, before = [], 0
     for b in batches:
-        parts.append(replace(b.responses, of=b.responses.of + before))
+        r = b.responses
+        ids, logp, mask = (pad(x, (0, T - x.shape[1])) for x in (r.ids, r.logp, r.mask))
+        parts.append(replace(r, ids=ids, logp=logp, mask=mask, of=r.of + before))
         before += len(b.problems)
     prompts = Prompts(torch.cat([pad(b.prompts.ids, (0, longest - b.prompts.ids.shape[1])) for b in batches]),
                       torch.cat([b.prompts.lengths for b in batches]))

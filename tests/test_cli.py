@@ -214,6 +214,8 @@ def damaged(path: Path) -> dict[str, bytes]:
              "cut at the end": whole[:-1], "text": b"hello\n",
              "pickle with code": pickle.dumps({"algorithm": "ppo", "x": Bomb()}),
              "pickle of protocol 2": pickle.dumps({"x": Bomb()}, protocol=2)}
+    weight = whole.index(next(iter(state["parts"]["policy"].values())).numpy().tobytes())
+    found["one byte of a weight changed"] = whole[:weight + 3] + bytes([whole[weight + 3] ^ 64]) + whole[weight + 4:]
     for name, content in {"torch file with code": {**state, "x": Bomb()}, "not of a run": [1, 2],
                           "of vpg": {**state, "algorithm": "vpg"},
                           "of another network": {**state, "parts": {**state["parts"], "policy": {}}}}.items():
@@ -222,8 +224,8 @@ def damaged(path: Path) -> dict[str, bytes]:
     return found
 
 
-# Turns red (each tried): files.py with weights_only=False (exploded.txt appears), not catching EOFError, or not keeping
-# torch's warning to itself; api.py not comparing the algorithms.
+# Turns red (each tried): checkpoint.py with weights_only=False (exploded.txt appears), not comparing the checksums, or
+# not keeping torch's warning to itself; api.py not comparing the algorithms.
 def test_a_damaged_or_dangerous_checkpoint_is_refused_and_runs_no_code(cli, tree, tmp_path, recwarn):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     (tmp_path / RUN / "result.json").unlink()                             # as if it had been killed

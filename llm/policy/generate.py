@@ -4,7 +4,7 @@ What is drawn here is what is trained on: the mask and the log-probabilities are
 never inferred from token ids afterwards.
 """
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -73,6 +73,11 @@ class Responses:
 
     def __getitem__(self, rows: Tensor) -> "Responses":
         return Responses(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def trimmed(self) -> "Responses":
+        """The same without the columns that lie beyond the end of every response; at least one column is kept."""
+        longest = max([1, *self.lengths.tolist()])
+        return replace(self, ids=self.ids[:, :longest], logp=self.logp[:, :longest], mask=self.mask[:, :longest])
 
     def put(self, rows: Tensor, others: "Responses") -> None:
         """Write `others` into these rows."""

@@ -23,9 +23,10 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """UserError where the file is missing, cut short, or holds anything but plain tensors and numbers."""
+    """UserError where the file is missing, cut short, changed since it was written, or holds anything but plain tensors
+    and numbers."""
     damaged = UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run")
-    if path.is_file() and not zipfile.is_zipfile(path):                   # cut short, or in an older format with code
+    if path.is_file() and not intact(path):             # cut short, changed, or in an older format that may hold code
         raise damaged
     try:
         with warnings.catch_warnings(action="ignore"):                    # what is wrong is said below, in one sentence
@@ -41,6 +42,15 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
     return state
+
+
+def intact(path: Path) -> bool:
+    """Whether each part of a zip file has the checksum that was written with it; torch does not look."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile):
+        return False
 
 
 def plain(x: Any) -> Any:

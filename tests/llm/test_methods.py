@@ -199,11 +199,18 @@ def test_join():
     model = Transformer(Shape(9, 20, 1, 16, 2, 2, 8, 24))
     batches = [batch_of(model, [[1], [2, 3]], 2, 0), batch_of(model, [[4, 5, 6, 7]], 2, 1),
                batch_of(model, [[1, 8], [2], [3]], 2, 2)]
+    short = batches[1].responses                              # one batch has fewer columns than the others
+    batches[1].responses = replace(short, lengths=short.lengths.clamp(max=2), mask=short.mask[:, :2]).trimmed()
     joined = join(batches)
     r = joined.responses
-    assert r.of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    torch.testing.assert_close(score(model, joined.prompts, r.of, r.ids)[0], r.logp)
-    for name in "ids", "mask", "lengths", "finished":
+    assert r.of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5] and batches[1].responses.ids.shape[1] <= 2
+    torch.testing.assert_close(score(model, joined.prompts, r.of, r.ids)[0] * r.mask, r.logp * r.mask)
+    rows = [b.responses[torch.tensor([i])] for b in batches for i in range(len(b.texts))]
+    for i, row in enumerate(rows):
+        T = row.ids.shape[1]
+        assert torch.equal(r.ids[i, :T], row.ids[0])
+        assert torch.equal(r.mask[i, :T], row.mask[0]) and not r.mask[i, T:].any()
+    for name in "lengths", "finished":
         assert torch.equal(getattr(r, name), torch.cat([getattr(b.responses, name) for b in batches]))
     assert torch.equal(joined.rewards, torch.cat([b.rewards for b in batches]))
     assert joined.texts == [text for b in batches for text in b.texts]

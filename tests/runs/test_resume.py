@@ -19,18 +19,18 @@ from spinup.runs.files import read_json
 
 RUN = Path("runs/x/x_s1")
 FLAGS = ["--preset", "none", "--exp-name", "x"]
-MUJOCO = ["--num-envs", 2, "--rollout-steps", 64, "--total-steps", 3072, "--checkpoint-steps", 384, "--epochs", 2,
+MUJOCO = ["--num-envs", 2, "--rollout-steps", 64, "--total-steps", 2048, "--checkpoint-steps", 256, "--epochs", 2,
           "--normalise-obs", "--normalise-reward", "--tensorboard", "false"]
 # Small batches: rows stand for two updates, checkpoints for fifteen, so that every other one falls within a row.
 SMALL = ["--num-envs", 2, "--rollout-steps", 8, "--total-steps", 1280, "--checkpoint-steps", 240]
 KILLED = {                                                                # algorithm, environment, flags, kills
     "vpg-CartPole": ("vpg", "CartPole-v1", [*SMALL, "--value-epochs", 2], 2),
     "ppo-CartPole": ("ppo", "CartPole-v1", [*SMALL, "--epochs", 2, "--minibatches", 2, "--normalise-obs",
-                                            "--normalise-reward"], 4),
-    "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO, "--checkpoint-steps", 64], 4),
-    "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 4),
-    "ppo-Hopper": ("ppo", "Hopper-v5", MUJOCO, 4),
-    "ppo-Ant": ("ppo", "Ant-v5", [*MUJOCO, "--total-steps", 2048], 3),
+                                            "--normalise-reward"], 3),
+    "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO, "--checkpoint-steps", 64], 3),
+    "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 3),
+    "ppo-Hopper": ("ppo", "Hopper-v5", MUJOCO, 3),
+    "ppo-Ant": ("ppo", "Ant-v5", MUJOCO, 2),
 }
 ANEW = "ppo-CartPole"                                                     # the last time in a new interpreter
 WHOLE_EPISODES = {"ppo-Pendulum": "200.0", "ppo-HalfCheetah": "1000.0"}   # the length that no cadence may cut
