@@ -121,8 +121,8 @@ def join(batches: Sequence[Batch]) -> Batch:
     """One batch of several with as many samples to each problem."""
     if len(batches) == 1:
         return batches[0]
-    longest, T = (max(part.ids.shape[1] for part in parts) for parts in ([b.prompts for b in batches],
-                                                                         [b.responses for b in batches]))
+    longest = max(b.prompts.ids.shape[1] for b in batches)
+    T = max(b.responses.ids.shape[1] for b in batches)
     parts, before = [], 0
     for b in batches:
         r = b.responses

@@ -119,7 +119,7 @@ def versions() -> dict[str, str]:
 @cache
 def git_revision() -> str | None:
     """The revision of the source tree that this package runs from, with + if it has changes; None outside git. It is
-    read once in a process, whose code does not change either."""
+    read once in a process: later edits do not change the code that the process has loaded."""
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
                               check=True).stdout.strip()

@@ -204,11 +204,12 @@ def test_join():
     joined = join(batches)
     r = joined.responses
     assert r.of.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5] and batches[1].responses.ids.shape[1] <= 2
-    torch.testing.assert_close(score(model, joined.prompts, r.of, r.ids)[0] * r.mask, r.logp * r.mask)
+    logp = score(model, joined.prompts, r.of, r.ids)[0]
     rows = [b.responses[torch.tensor([i])] for b in batches for i in range(len(b.texts))]
     for i, row in enumerate(rows):
         T = row.ids.shape[1]
-        assert torch.equal(r.ids[i, :T], row.ids[0])
+        torch.testing.assert_close(logp[i, :T], row.logp[0])
+        assert torch.equal(r.ids[i, :T], row.ids[0]) and torch.equal(r.logp[i, :T], row.logp[0])
         assert torch.equal(r.mask[i, :T], row.mask[0]) and not r.mask[i, T:].any()
     for name in "lengths", "finished":
         assert torch.equal(getattr(r, name), torch.cat([getattr(b.responses, name) for b in batches]))
