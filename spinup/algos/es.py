@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from gymnasium import Space
-from scipy.stats import rankdata
 from torch import Tensor
 
 from spinup.core.fast.acting import NumpyMLPs
@@ -78,7 +77,9 @@ def perturb(theta: Tensor, seed: int, sigma: float) -> Tensor:
 def centred_ranks(returns: np.ndarray) -> np.ndarray:
     """Ranks from -.5 for the worst to .5 for the best, `[...]` as the returns; equal returns share
     their ranks, so that they weigh nothing."""
-    return ((rankdata(returns) - 1) / (returns.size - 1) - 0.5).reshape(returns.shape)
+    _, inverse, equal = np.unique(returns, return_inverse=True, return_counts=True)
+    ranks = equal.cumsum() - (equal + 1) / 2                  # from 0; the mean of equal returns
+    return (ranks[inverse] / (returns.size - 1) - 0.5).reshape(returns.shape)
 
 
 def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float) -> Tensor:

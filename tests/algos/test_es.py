@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from scipy.stats import rankdata
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import spinup
@@ -39,6 +40,8 @@ def test_ranks_are_centred_and_equals_share_them():
     found = es.centred_ranks(np.array([[10.0, -3.0], [10.0, 1e9]]))
     np.testing.assert_allclose(found, [[0, -0.5], [0, 0.5]])
     assert not es.centred_ranks(np.full((4, 2), 7.0)).any()
+    returns = np.random.default_rng(0).integers(0, 9, (20, 2)) / 3.0
+    assert np.array_equal(es.centred_ranks(returns), (rankdata(returns, axis=None).reshape(20, 2) - 1) / 39 - 0.5)
 
 
 # Turned red by: minus for plus; no 2, n or sigma below the line; the noise of another seed than the one that played.
