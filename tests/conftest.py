@@ -16,6 +16,8 @@ from typing import IO, NamedTuple
 
 import pytest
 
+import spinup  # noqa: F401  before torch is loaded: its threads wait asleep then, here and in all processes started here
+
 CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
                              "update_seconds"])
@@ -151,9 +153,11 @@ class Started(Process):
 def one_thread() -> Iterator[None]:
     """Tests run side by side: with more, the threads of each would wait for those of the other."""
     import torch
+    from threadpoolctl import threadpool_limits
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
+    with threadpool_limits(1, "blas"):                                    # of NumPy
+        yield
     torch.set_num_threads(before)
 
 

@@ -1,5 +1,8 @@
 """What a process may take of the machine."""
 import os
+import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -29,3 +32,12 @@ def test_cores_are_those_of_this_process():
     finally:
         os.sched_setaffinity(0, all_of_them)
     assert cores() == len(all_of_them)
+
+
+# Torch's library of threads itself says what it has read. Turned red by: a variable that is set after torch is loaded.
+@pytest.mark.parametrize("package", ["spinup", "llm"])
+def test_threads_of_torch_wait_asleep(package):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
+    told = subprocess.run([sys.executable, "-c", f"import {package}, torch"], capture_output=True, text=True,
+                          env=environment | {"OMP_DISPLAY_ENV": "true"}).stderr
+    assert re.search(r"OMP_WAIT_POLICY ?= ?'PASSIVE'", told), told

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env
+from threadpoolctl import threadpool_limits
 
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.spaces import observation_view
@@ -160,6 +161,7 @@ def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
 def _work(pipe: Connection) -> None:
     """The main function of a worker: makes its copies, then carries out commands until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(1, "blas")                                          # the workers have the cores
     copies = Copies()
     with contextlib.suppress(OSError):                                    # the pipe was closed in the middle of a step
         while True:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from spinup.core.fast.adam import FlatAdam
@@ -99,6 +100,7 @@ class Training(Hooks):
             raise
         self.threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
+        self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
         self.interrupted = self.under_way = False
         self.handler_before = None
         if threading.current_thread() is threading.main_thread():
@@ -126,6 +128,7 @@ class Training(Hooks):
                 self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        self.blas.restore_original_limits()                               # first, as it restores threads of OpenMP too
         torch.set_num_threads(self.threads_before)
         if self.handler_before is not None:
             signal.signal(signal.SIGINT, self.handler_before)

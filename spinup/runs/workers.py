@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from spinup.errors import UserError, WorkerError
@@ -124,6 +125,7 @@ class Follower:
 
     def __enter__(self) -> "Follower":
         torch.set_num_threads(1)
+        threadpool_limits(1, "blas")
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> bool:

@@ -18,7 +18,7 @@ Line = tuple[str, str, str]                             # what, state, particula
 # missing: something optional; problem: training will not work.
 COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
 CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil",
-        "filelock")
+        "filelock", "threadpoolctl")
 # The extras of pyproject.toml, by the modules that their packages install.
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
           "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),

@@ -16,7 +16,7 @@ from spinup.view.evaluate import evaluate
 SUITE = {
     "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
         "minibatches": 2},
-    "tasks": {"discrete": {"total_steps": 8192}, "multidiscrete": {"total_steps": 8192}, "box": {}},
+    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096}, "box": {}},
     "scores": "clipped_surrogate",
     "remembers": True}
 

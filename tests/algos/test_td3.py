@@ -8,7 +8,7 @@ from spinup.algos.td3 import clipped_double_q, smoothed_action
 
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+    "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
     "tasks": {"box": {}}}
 

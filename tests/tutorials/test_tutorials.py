@@ -11,12 +11,13 @@ FOLDER = Path(__file__).parents[2] / "tutorials"
 SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
 each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
-# Runs before a tutorial: it trains on one seed, for a tenth of its steps, saves less often and draws no curve. Claims
-# about what has been learned, in cells with the tag "trained", are asserted by `python tutorials/build.py` alone, which
-# trains in full. Some tutorials need other `seeds` and `settings`: an interval needs two seeds, a curve needs ended
-# episodes, and fewer epochs and evaluations save time. The first one looks at the curve that is drawn.
+# Runs before a tutorial: it trains on one seed, for a tenth of its steps, saves less often, draws no curve of a run and
+# small pictures. Claims about what has been learned, in cells with the tag "trained", are asserted by `python
+# tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an interval needs
+# two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. The first one looks at the curve
+# that is drawn.
 OTHERS = {"01_quickstart": {"draws": True},
-          "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 4, "epochs": 1}},
+          "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
           "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}}}
 PRELUDE = """
 import dataclasses
@@ -28,12 +29,18 @@ torch.set_num_threads(1)
 os.fsync, training.CHECKPOINTS = lambda descriptor: None, 4
 if not {draws}:
     curve.draw_curve = lambda directory: None
-sizes, configure = notebook.sizes, public.configure
+sizes, configure, render = notebook.sizes, public.configure, notebook.render
 
 def shorter(*given):
     cfg, *rest = configure(*given)
-    return dataclasses.replace(cfg, total_steps=max(cfg.total_steps // 10, 1), **{settings}), *rest
+    return dataclasses.replace(cfg, **dict(total_steps=max(cfg.total_steps // 10, 1)) | {settings}), *rest
 
+def small(figure, kind):
+    figure.set_layout_engine("none")                                      # a layout draws everything twice
+    figure.set_dpi(30)
+    return render(figure, kind)
+
+notebook.render = small
 notebook.sizes, public.configure = lambda *args, **budgets: sizes(*args, **budgets) | {{"seeds": {seeds}}}, shorter
 """
 
