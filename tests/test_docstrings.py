@@ -7,6 +7,7 @@ import ast
 import importlib
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def overridden(kind: type, name: str) -> tuple[str, bool]:
                  if (words := getattr(b.__dict__.get(name), "__doc__", None))), ("", True))
 
 
+@cache
 def public_functions() -> list[Public]:
     found, formal = [], protocols()
     for path in FILES:
@@ -89,27 +91,24 @@ def public_functions() -> list[Public]:
     return found
 
 
-FUNCTIONS = public_functions()
-
-
 def test_it_looks_at_enough():
-    assert len(FUNCTIONS) > 800
+    assert len(public_functions()) > 800
 
 
 def test_every_public_function_has_a_docstring():
-    assert not [f.where for f in FUNCTIONS if not f.own]
+    assert not [f.where for f in public_functions() if not f.own]
 
 
 def test_shapes_are_given_where_tensors_are():
-    assert not [f.where for f in FUNCTIONS if f.ours and f.annotated(ARRAYS) and "`[" not in f.own + f.around]
+    assert not [f.where for f in public_functions() if f.ours and f.annotated(ARRAYS) and "`[" not in f.own + f.around]
 
 
 def test_errors_are_told():
-    assert not [f.where for f in FUNCTIONS for error in f.raised() if error not in f.own + f.around]
+    assert not [f.where for f in public_functions() for error in f.raised() if error not in f.own + f.around]
 
 
 def test_times_have_a_unit():
-    assert not [f.where for f in FUNCTIONS for a in f.node.args.args + f.node.args.kwonlyargs
+    assert not [f.where for f in public_functions() for a in f.node.args.args + f.node.args.kwonlyargs
                 if TIMES.search(a.arg) and "second" not in f.own + f.around + a.arg]
 
 

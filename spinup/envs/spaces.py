@@ -15,8 +15,10 @@ ObsView = Callable[[Any], np.ndarray]
 def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     """Shape and type of what a network sees of one observation, and the function that makes it.
 
-    Box -> a float32 vector, or an image `[C, H, W]` of bytes; everything else -> a flat float32 vector, with numbers in
-    one-hot form. UserError where an observation has no fixed length, or nothing in it.
+    Box -> a float32 vector, or an image `[C, H, W]` of bytes, where the images of a stack, `[K, H, W, C]` or
+    `[K, C, H, W]`, are channels; everything else -> a flat float32 vector, with numbers in one-hot form. Bytes in a
+    vector are divided by the largest that the space allows. UserError where an observation has no fixed length, or
+    nothing in it.
     """
     try:
         size = spaces.flatdim(space)
@@ -26,26 +28,40 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     if not size:
         raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
     if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) in (2, 3):
-            return _image_view(space.shape, max(1, int(space.high.max())))
-        if len(space.shape) == 1:
-            return space.shape, np.dtype(np.float32), lambda obs: obs
-        return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
-    return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
+        if space.dtype == np.uint8 and len(space.shape) in (2, 3, 4):
+            shape, turn = _channels_first(space.shape)
+            if min(shape[1:]) >= SMALLEST_IMAGE:
+                times = np.uint8(255 // _brightest(space))                # the network takes 255 for white
+                return shape, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
+        if space.dtype != np.uint8:
+            return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
+    divisor = _divisor(space)
+    if (divisor == 1).all():
+        return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
+    return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs) / divisor
 
 
-def _image_view(shape: tuple[int, ...], brightest: int) -> tuple[tuple[int, ...], np.dtype, ObsView]:
+def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
+    """The shape `[C, H, W]` of an image or of a stack of images, and the function that turns one so."""
     if len(shape) == 2:
-        channels_first, turn = (1, *shape), (lambda obs: obs[None])
-    elif shape[-1] < shape[0]:                                            # [H, W, C], as cameras give it
-        channels_first, turn = (shape[2], *shape[:2]), (lambda obs: np.moveaxis(obs, -1, 0))
-    else:
-        channels_first, turn = shape, (lambda obs: obs)
-    if min(channels_first[1:]) >= SMALLEST_IMAGE:
-        times = np.uint8(255 // brightest)                                # the network takes 255 for white
-        return channels_first, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
-    size = int(np.prod(shape))                                            # too small for the CNN: a vector in [0, 1]
-    return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size) / np.float32(brightest)
+        return (1, *shape), lambda obs: obs[None]
+    turn = (lambda obs: np.moveaxis(obs, -1, -3)) if shape[-1] < shape[-3] else (lambda obs: obs)  # as cameras give it
+    *stack, channels, height, width = turn(np.empty(shape, np.bool_)).shape
+    whole = (channels * int(np.prod(stack)), height, width)
+    return whole, turn if not stack else lambda obs: np.reshape(turn(np.asarray(obs)), whole)
+
+
+def _divisor(space: Space) -> np.ndarray:
+    """What each number of the flat vector is divided by, `[size]`: bytes by the largest that is allowed."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        return np.concatenate([_divisor(part) for part in parts])
+    bytes_ = isinstance(space, spaces.Box) and space.dtype == np.uint8
+    return np.full(spaces.flatdim(space), _brightest(space) if bytes_ else 1, np.float32)
+
+
+def _brightest(space: spaces.Box) -> int:
+    return max(1, int(space.high.max(initial=0)))
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:

@@ -18,7 +18,8 @@ from spinup.errors import UserError
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003},
-    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096}, "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {}},
+    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
+              "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {}},
     "scores": "clipped_surrogate",
     "cartpole": 475}
 

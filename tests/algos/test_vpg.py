@@ -10,8 +10,8 @@ from spinup.errors import UserError
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 16, "lr": 0.01, "anneal": True},
-    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096}, "box far": {"normalise_obs": True, "log_std": -1.5}, "image":
-        {"rollout_steps": 8, "value_epochs": 1}},
+    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
+              "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {"rollout_steps": 8, "value_epochs": 1}},
     "scores": "policy_gradient",
     "cartpole": 400}
 

@@ -53,7 +53,11 @@ SEEN = {
     "vector of float64": (Box(-1, 1, (2,), np.float64), np.array([0.5, -1]), [0.5, -1]),
     "table": (Box(-1, 1, (2, 2)), np.array([[0, 1], [-1, 0.5]], np.float32), [0, 1, -1, 0.5]),
     "number": (Box(-1, 1, ()), np.float32(0.5), [0.5]),
-    "bytes": (pixels(3), np.array([0, 7, 255], np.uint8), [0, 7, 255]),
+    "bytes": (pixels(3), np.array([0, 51, 255], np.uint8), [0, 0.2, 1]),
+    "bytes to 10": (Box(0, 10, (2, 1), np.uint8), np.array([[5], [10]], np.uint8), [0.5, 1]),
+    "bytes in a dict": (Dict(a=Dict(b=pixels(1, 2), c=Discrete(2)), d=Tuple([Box(0, 9, (1,))])),
+                        {"a": {"b": np.array([[51, 255]], np.uint8), "c": 1}, "d": (np.array([9], np.float32),)},
+                        [0.2, 1, 0, 1, 9]),
     "discrete": (Discrete(3), 2, [0, 0, 1]),
     "discrete from -1": (Discrete(3, start=-1), -1, [1, 0, 0]),
     "multidiscrete": (MultiDiscrete([2, 3]), np.array([1, 0]), [0, 1, 1, 0, 0]),
@@ -62,7 +66,8 @@ SEEN = {
     "tuple": (Tuple([Discrete(2), Box(-1, 1, (1,))]), (0, np.array([0.25], np.float32)), [1, 0, 0.25])}
 
 
-# Turned red by: one-hot numbers from 0 whatever the start; a table handed on with its two axes; float64 handed on.
+# Turned red by: one-hot numbers from 0 whatever the start; a table handed on with its two axes; float64 handed on;
+# bytes that are not divided, in a dict or out of it.
 @pytest.mark.parametrize("space, seen, expected", SEEN.values(), ids=SEEN)
 def test_all_but_images_become_vectors(space, seen, expected):
     if expected is None:                                                  # keys may be sorted or kept: gymnasium says
@@ -71,8 +76,8 @@ def test_all_but_images_become_vectors(space, seen, expected):
     env = make(lambda: Shows(space, [seen, seen]), 2)
     obs = env.reset()
     assert obs.shape == (2, *shape) == (2, len(expected)) and obs.dtype == dtype == np.float32
-    np.testing.assert_array_equal(obs, [expected, expected])
-    np.testing.assert_array_equal(env.step(np.zeros(2, np.int64)).final_obs, [expected, expected])
+    np.testing.assert_array_equal(obs, np.float32([expected, expected]))
+    np.testing.assert_array_equal(env.step(np.zeros(2, np.int64)).final_obs, np.float32([expected, expected]))
 
 
 # Turned red by: channels left at the end, or an image reshaped where its axes should be turned.
@@ -87,6 +92,17 @@ def test_images_have_their_channels_first(shape, turned):
     channels = [first[..., c] for c in range(3)] if shape[-1] == 3 else first.reshape(turned)
     np.testing.assert_array_equal(obs[0], channels)
     np.testing.assert_array_equal(env.step(np.zeros(1, np.int64)).final_obs[0].sum(), last.sum(dtype=np.uint64))
+
+
+# Gymnasium's own wrapper stacks. Turned red by: a stack taken for a vector, or reshaped with its colours at the end.
+@pytest.mark.parametrize("shape", [(36, 40, 3), (3, 36, 40)])
+def test_stacked_images_are_one_image_of_more_channels(shape):
+    first, last = image(2, *shape)
+    env = make(lambda: gymnasium.wrappers.FrameStackObservation(Shows(pixels(*shape), [first, last]), 2))
+    assert env.observation_space.shape == (2, *shape) and env.reset().shape == (1, 6, 36, 40)
+    seen = env.step(np.zeros(1, np.int64)).final_obs
+    channels = [np.moveaxis(frame, shape.index(3), 0) for frame in (first, last)]
+    assert seen.dtype == np.uint8 and np.array_equal(seen[0], np.concatenate(channels))
 
 
 # Turned red by: no division by 255, without which every tanh is saturated; 35 pixels taken for enough.

@@ -87,6 +87,9 @@ def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path
     assert done.code == 0, done.err
 
 
+FALSE = """# %% tags=["hide-cell"]
+assert False
+"""
 NOTEBOOK = """# %% [markdown]
 # # A title
 
@@ -97,7 +100,7 @@ show(figure, "an empty picture")
 print("printed")
 
 # %% tags=["hide-cell"]
-assert {claim}
+assert True
 """
 
 
@@ -105,13 +108,13 @@ assert {claim}
 def test_the_build_runs_a_notebook_and_asserts_its_claims(build, tmp_path):
     from nbclient.exceptions import CellExecutionError
     source = tmp_path / "small.py"
-    source.write_text(NOTEBOOK.format(claim="True"))
+    source.write_text(NOTEBOOK)
     markdown, code, folded = build.executed(source).cells
     printed, = (o for o in code.outputs if o.output_type == "stream")
     picture, = (o for o in code.outputs if o.output_type == "display_data")
     assert printed.text == "printed\n" and picture.metadata["image/png"]["alt"] == "an empty picture"
     assert code.execution_count == 1 and folded.execution_count == 2 and folded.metadata.tags == ["hide-cell"]
-    source.write_text(NOTEBOOK.format(claim="False"))
+    source.write_text(FALSE)
     with pytest.raises(CellExecutionError, match="AssertionError"):
         build.executed(source)
 

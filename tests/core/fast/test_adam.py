@@ -65,7 +65,7 @@ def test_it_is_adam_with_a_clipped_gradient():
 
 # Turned red by: one code for all, of which torch compiles no more than its limit of forms.
 def test_as_many_networks_as_one_likes_are_compiled():
-    with torch._dynamo.config.patch(recompile_limit=1):                   # not a decorator: its import takes two seconds
+    with torch._dynamo.config.patch(recompile_limit=1):    # not a decorator: its import takes two seconds
         for width in (2, 3):
             net = torch.nn.Linear(width, 1)
             adam = FlatAdam(net.parameters(), lr=LR, compile=True)
