@@ -14,10 +14,11 @@ each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 # Runs before a tutorial: it trains on one seed, for a tenth of its steps, saves less often, draws no curve of a run and
 # small pictures. Claims about what has been learned, in cells with the tag "trained", are asserted by `python
 # tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an interval needs
-# two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. The first one looks at the curve
-# that is drawn.
+# two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. `fewer` stands for a line of a
+# tutorial. The first one looks at the curve that is drawn.
 OTHERS = {"01_quickstart": {"draws": True},
           "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
+          "07_rl2": {"fewer": ("TRIALS = 20_000 ", "TRIALS = 5_000 ")},
           "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}}}
 PRELUDE = """
 import dataclasses
@@ -81,8 +82,12 @@ def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path
     monkeypatch.setenv("SPINUP_BUDGET", "ci")
     code = [c for c in build.notebook(source).cells if c.cell_type == "code"]
     script = tmp_path / source.name
-    script.write_text("\n".join(c.source for c in code if "trained" not in c.metadata.get("tags", ())))
-    prelude = PRELUDE.format(**{"seeds": (1,), "settings": {}, "draws": False} | OTHERS.get(source.stem, {}))
+    text = "\n".join(c.source for c in code if "trained" not in c.metadata.get("tags", ()))
+    chosen = {"seeds": (1,), "settings": {}, "draws": False, "fewer": ("", "")} | OTHERS.get(source.stem, {})
+    before, after = chosen.pop("fewer")
+    assert before in text
+    script.write_text(text.replace(before, after))
+    prelude = PRELUDE.format(**chosen)
     done = start(script=script, prelude=prelude).end(timeout=300)
     assert done.code == 0, done.err
 
