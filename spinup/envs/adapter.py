@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from spinup.envs.spaces import observation_view, to_native
@@ -108,8 +109,9 @@ class VectorAdapter(VectorEnv):
         return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 
     def _see(self, raw: Any) -> np.ndarray:
-        obs = self.view(raw)
-        if np.shape(obs) != self.shape:
+        fits = not isinstance(self.observation_space, Box) or np.shape(raw) == self.observation_space.shape
+        obs = self.view(raw) if fits else None
+        if not fits or np.shape(obs) != self.shape:
             raise UserError(f"the vector environment gave an observation of shape {np.shape(raw)}, and its "
                             f"single_observation_space is {self.observation_space}; make them agree")
         return obs

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env
+from gymnasium.spaces import Box
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
@@ -55,8 +56,9 @@ class GymVectorEnv(VectorEnv):
         return self._see(made[0])
 
     def _see(self, raw: Any) -> np.ndarray:
-        obs = self.view(raw)
-        if np.shape(obs) != self.shape:                                   # numpy would repeat it until it fits
+        fits = not isinstance(self.observation_space, Box) or np.shape(raw) == self.observation_space.shape
+        obs = self.view(raw) if fits else None
+        if not fits or np.shape(obs) != self.shape:                       # numpy would repeat it until it fits
             raise UserError(f"the environment gave an observation of shape {np.shape(raw)}, and its observation_space "
                             f"is {self.observation_space}; make them agree")
         return obs

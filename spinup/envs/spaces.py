@@ -33,6 +33,8 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
             if min(shape[1:]) >= SMALLEST_IMAGE:
                 times = np.uint8(255 // _brightest(space))                # the network takes 255 for white
                 return shape, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
+        if space.dtype != np.uint8 and len(space.shape) == 1:
+            return space.shape, np.dtype(np.float32), lambda obs: obs
         if space.dtype != np.uint8:
             return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
     divisor = _divisor(space)

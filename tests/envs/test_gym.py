@@ -244,10 +244,11 @@ def test_costs_and_infos_reach_who_looks_through_a_wrapper():
 class Odd(gymnasium.Env):
     """An environment that does not keep to what it says."""
 
-    observation_space, action_space = Box(-1, 1, (3,)), Discrete(2)
+    action_space = Discrete(2)
 
-    def __init__(self, begun, seen=(0.0, 0.0, 0.0), reward=0.0):
+    def __init__(self, begun, seen=(0.0, 0.0, 0.0), reward=0.0, space=None):
         self.begun, self.seen, self.earned = begun, seen, reward
+        self.observation_space = space or Box(-1, 1, (3,))
 
     def reset(self, *, seed=None, options=None):
         return self.begun
@@ -260,6 +261,8 @@ class Odd(gymnasium.Env):
 @pytest.mark.parametrize("odd, words", [
     ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not observation and info"),
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
+    ({"begun": (np.zeros(1), {}), "space": Box(0, 255, (3,), np.uint8)}, r"an observation of shape \(1,\), and its"),
+    ({"begun": (np.zeros(3), {}), "space": Box(-1, 1, (2, 2))}, r"an observation of shape \(3,\), and its"),
     ({"begun": (np.zeros(3), {}), "seen": 0.0}, r"an observation of shape \(\), and"),
     ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), and"),
     ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
