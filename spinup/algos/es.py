@@ -55,6 +55,8 @@ class Config(BaseConfig):
         if self.compile:
             raise UserError("--compile does not work with es: it plays in numpy and computes no "
                             "gradient; leave out --compile")
+        if self.device not in ("auto", "cpu"):
+            raise UserError(f"es plays in numpy, on the CPU; leave out --device {self.device}")
         if self.workers > 1 and self.env_workers:
             raise UserError("--workers and --env-workers both start processes; leave out "
                             "--env-workers")

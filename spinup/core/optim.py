@@ -23,8 +23,10 @@ class Latest(dict):
         return dict(self)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the numbers, `[]` by name."""
-        self.update(state)
+        """Restore the numbers, `[]` by name, each on the device of the one whose place it takes."""
+        for name, value in state.items():
+            before = self.get(name)
+            self[name] = value.to(before.device) if isinstance(before, Tensor) else value
 
 
 @torch.no_grad()

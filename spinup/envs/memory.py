@@ -75,6 +75,7 @@ class Memory(VectorEnv):
         if over.any():
             final_obs = obs.copy()
             final_obs[over, :self.size] = step.final_obs[over]
+            final_obs[over & ~step.terminated, -2] = 0                    # its value: as if the clock had not ended it
             obs[over] = self._first(step.obs)[over]
             self.played[over] = 0
         return step._replace(obs=obs, terminated=step.terminated & over, truncated=step.truncated & over,

@@ -219,3 +219,9 @@ def test_rows_tell_of_all_episodes(tmp_path):
     lengths = np.diff([0, *progress["steps"]]) / 10
     np.testing.assert_allclose(progress["length_mean"], lengths)
     assert progress["steps"][-2] < 2000 <= progress["steps"][-1]
+
+
+# Turned red by: a GPU that is named at the start of a run that plays on the CPU.
+def test_it_does_not_pretend_to_use_a_gpu():
+    with pytest.raises(UserError, match="es plays in numpy, on the CPU; leave out --device cuda"):
+        es.Config(device="cuda")

@@ -1,11 +1,11 @@
-"""Target networks that follow."""
+"""Target networks that follow, and the statistics of the last gradient step."""
 import pytest
 import torch
 from torch import nn
 
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import mlp
-from spinup.core.optim import polyak
+from spinup.core.optim import Latest, polyak
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -29,3 +29,11 @@ def test_polyak_goes_its_share_of_the_way(tau):
         torch.testing.assert_close(p.detach().double(), wanted, rtol=0, atol=rounding)
     assert all(torch.equal(p, g) for p, g in zip(online.parameters(), goal, strict=True))
     assert [p.data_ptr() for p in target.parameters()] == memory and all(p.is_leaf for p in target.parameters())
+
+
+# A device without memory stands for a GPU: a checkpoint is read on the CPU. Turned red by: the loaded tensor as it is.
+def test_what_is_loaded_is_put_where_the_last_was():
+    latest = Latest(hidden=torch.zeros(2, 3, device="meta"), sigma=0.1)
+    latest.load_state_dict({"hidden": torch.ones(2, 3), "sigma": 0.2, "loss": torch.tensor(1.0)})
+    assert latest["hidden"].device.type == "meta" and latest["hidden"].shape == (2, 3)
+    assert latest["sigma"] == 0.2 and latest["loss"] == 1 and latest["loss"].device.type == "cpu"

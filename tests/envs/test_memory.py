@@ -30,7 +30,8 @@ class Clock(gymnasium.Env):
 
 
 # Turned red by: memory kept into the next trial; the last action of another step; done of this step's beginning; a
-# trial ended by each of its episodes, or the final observation of the next one.
+# trial ended by each of its episodes, or the final observation of the next one, or one that says that the episode has
+# ended: where the clock ended it, it is valued as if it went on, and no network has learned of such an input.
 def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
     env = Memory(GymVectorEnv(lambda: Clock(Discrete(3)), 1, 0), 2)
     assert env.reset()[0].tolist() == [0, 0] + [0] * 6 + [0, 1]
@@ -40,7 +41,7 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
         seen.append(step.obs[0].tolist())
         ends.append((bool(step.terminated[0]), bool(step.truncated[0])))
         if t == 4:
-            assert step.final_obs[0].tolist() == [3, 1, 0, 0, 1, 0, 0, 23, 1, 0]
+            assert step.final_obs[0].tolist() == [3, 1, 0, 0, 1, 0, 0, 23, 0, 0]
         else:
             assert step.final_obs is None
     assert seen[0] == [1, 0, 0, 0, 1, 0, 0, 21, 0, 0]
