@@ -69,10 +69,15 @@ class GymVectorEnv(VectorEnv):
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         final_obs, infos = None, []
         for i, env in enumerate(self.envs):
-            raw, earned, ended, cut, info = env.step(to_native(self.action_space, action[i]))
+            made = env.step(to_native(self.action_space, action[i]))
+            if not isinstance(made, tuple) or len(made) != 5:
+                number = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+                raise UserError(f"step of the environment gave {number}, not five: observation, reward, terminated, "
+                                "truncated and info")
+            raw, earned, ended, cut, info = made
             obs[i], reward[i] = self._see(raw), one_number(earned)
             infos.append(info)
-            if ended or cut:
+            if yes(ended, "terminated") | yes(cut, "truncated"):
                 terminated[i], truncated[i] = ended, cut
                 if final_obs is None:
                     final_obs = obs.copy()
@@ -94,9 +99,18 @@ class GymVectorEnv(VectorEnv):
             load_layers(env, saved)
 
 
+def yes(ended: Any, name: str) -> bool:
+    """Whether an episode was terminated, or truncated: True, False, 1, 0, or an array of one. UserError for others."""
+    if isinstance(ended, bool | np.bool_) or np.size(ended) == 1 and np.isin(ended, (0, 1)).all():
+        return bool(ended)
+    raise UserError(f"the environment gave {ended!r} for {name}; it must be True or False")
+
+
 def one_number(reward: Any) -> float:
     """A reward, which some environments give as an array of one number. UserError where it is none, or several."""
     try:
+        if isinstance(reward, str | bytes):                               # of which float makes a number
+            raise ValueError
         return float(reward)
     except (TypeError, ValueError):
         if isinstance(reward, np.ndarray) and reward.size == 1:

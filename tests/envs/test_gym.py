@@ -246,18 +246,19 @@ class Odd(gymnasium.Env):
 
     action_space = Discrete(2)
 
-    def __init__(self, begun, seen=(0.0, 0.0, 0.0), reward=0.0, space=None):
-        self.begun, self.seen, self.earned = begun, seen, reward
+    def __init__(self, begun=(np.zeros(3), {}), seen=(0.0, 0.0, 0.0), reward=0.0, space=None, **made):
+        self.begun, self.seen, self.earned, self.made = begun, seen, reward, made
         self.observation_space = space or Box(-1, 1, (3,))
 
     def reset(self, *, seed=None, options=None):
         return self.begun
 
     def step(self, action):
-        return self.seen, self.earned, False, False, {}
+        return self.made.get("made", (self.seen, self.earned, *self.made.get("ends", (False, False)), {}))
 
 
-# Turned red by: numpy's broadcasting, which repeats a number until it fits.
+# Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
+# for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
     ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not observation and info"),
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
@@ -266,7 +267,13 @@ class Odd(gymnasium.Env):
     ({"begun": (np.zeros(3), {}), "seen": 0.0}, r"an observation of shape \(\), and"),
     ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), and"),
     ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
-    ({"begun": (np.zeros(3), {}), "reward": None}, "gave a reward of None; it must be one number")])
+    ({"begun": (np.zeros(3), {}), "reward": None}, "gave a reward of None; it must be one number"),
+    ({"reward": "5"}, "gave a reward of '5'; it must be one number"),
+    ({"made": (np.zeros(3), 0.0, False, {})}, "step of the environment gave 4 values, not five: observation, reward,"),
+    ({"made": None}, "step of the environment gave NoneType, not five"),
+    ({"ends": ("no", False)}, "the environment gave 'no' for terminated; it must be True or False"),
+    ({"ends": (False, None)}, "the environment gave None for truncated; it must be True or False"),
+    ({"ends": (2, False)}, "the environment gave 2 for terminated; it must be True or False")])
 def test_what_does_not_fit_its_space_is_named(odd, words):
     env = make(lambda: Odd(**odd))
     with pytest.raises(UserError, match=words):
