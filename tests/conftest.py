@@ -166,7 +166,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def lean_runs() -> Iterator[list[tuple[object, str, object]]]:
     """Runs in this process draw no curve, save four times instead of twenty, and do not wait for the disk: all that
-    takes longer than most of them learn. Started processes do it all, and so do tests that ask for `full_runs`.
+    takes longer than most of them learn. Started processes save and wait, and tests that ask for `full_runs` do it all.
     """
     from spinup.runs import curve, training
     changes = [(curve, "draw_curve", lambda directory: None), (training, "CHECKPOINTS", 4),
@@ -212,13 +212,16 @@ def start(tmp_path) -> Iterator[Callable[..., Process]]:
     """Start `spinup` with these words in the folder `tmp_path`; it is killed where it outlives the test.
 
     script: a file that runs in place of `spinup`. prelude: Python that runs before either, in the same process.
-    program: what else to start with these words, in a process that is not forked: a new interpreter, for example.
+    draws: whether runs draw their curves. program: what else to start with these words, in a process that is not
+    forked: a new interpreter, for example.
     """
     processes = []
 
-    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "",
+    def begin(*words: object, program: tuple[str, ...] = (), prelude: str = "", draws: bool = False,
               script: str | Path = "spinup") -> Process:
         typed = [str(word) for word in words]
+        if not draws:
+            prelude = "from spinup.runs import curve\ncurve.draw_curve = lambda directory: None\n" + prelude
         processes.append(Started(tmp_path, [*program, *typed]) if program else
                          Forked(tmp_path, str(script), typed, prelude))
         return processes[-1]

@@ -246,8 +246,9 @@ class Odd(gymnasium.Env):
 
     action_space = Discrete(2)
 
-    def __init__(self, begun=(np.zeros(3), {}), seen=(0.0, 0.0, 0.0), reward=0.0, space=None, **made):
-        self.begun, self.seen, self.earned, self.made = begun, seen, reward, made
+    def __init__(self, begun=None, seen=(0.0, 0.0, 0.0), reward=0.0, space=None, **made):
+        self.begun = (np.zeros(3), {}) if begun is None else begun
+        self.seen, self.earned, self.made = seen, reward, made
         self.observation_space = space or Box(-1, 1, (3,))
 
     def reset(self, *, seed=None, options=None):

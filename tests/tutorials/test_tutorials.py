@@ -24,12 +24,10 @@ PRELUDE = """
 import dataclasses
 import os
 import torch
-from spinup.runs import curve, public, training
+from spinup.runs import public, training
 from spinup.view import notebook
 torch.set_num_threads(1)
 os.fsync, training.CHECKPOINTS = lambda descriptor: None, 4
-if not {draws}:
-    curve.draw_curve = lambda directory: None
 sizes, configure, render = notebook.sizes, public.configure, notebook.render
 
 def shorter(*given):
@@ -85,10 +83,11 @@ def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path
     text = "\n".join(c.source for c in code if "trained" not in c.metadata.get("tags", ()))
     chosen = {"seeds": (1,), "settings": {}, "draws": False, "fewer": ("", "")} | OTHERS.get(source.stem, {})
     before, after = chosen.pop("fewer")
+    draws = chosen.pop("draws")
     assert before in text
     script.write_text(text.replace(before, after))
     prelude = PRELUDE.format(**chosen)
-    done = start(script=script, prelude=prelude).end(timeout=300)
+    done = start(script=script, prelude=prelude, draws=draws).end(timeout=300)
     assert done.code == 0, done.err
 
 
