@@ -16,9 +16,9 @@ from typing import IO, NamedTuple
 
 import pytest
 
-import spinup  # noqa: F401  before torch is loaded: its threads wait asleep then, here and in all processes started here
-
 sys.modules["rfc3987_syntax"] = None    # jsonschema goes without: it would take two seconds to make a grammar for IRIs
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")     # before torch is loaded: tests run side by side
 
 CLOCKS = ["steps_per_second", "wall_seconds"]                             # the columns of progress.csv that hold time
 CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "rollout_seconds", "tokens_per_second",
