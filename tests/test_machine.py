@@ -35,10 +35,9 @@ def test_cores_are_those_of_this_process():
 
 
 # Torch's library of threads itself says what it has read. Turned red by: a variable that is set after torch is loaded.
-@pytest.mark.parametrize("package", ["spinup", "llm"])
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere torch has another library of threads")
-def test_threads_of_torch_soon_fall_asleep(package):
+def test_threads_of_torch_soon_fall_asleep():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
-    told = subprocess.run([sys.executable, "-c", f"import {package}, torch"], capture_output=True, text=True,
+    told = subprocess.run([sys.executable, "-c", "import llm, torch"], capture_output=True, text=True,
                           env=environment | {"OMP_DISPLAY_ENV": "verbose"}).stderr
     assert re.search(r"GOMP_SPINCOUNT = '3000'", told), told

@@ -13,10 +13,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from spinup.envs.spaces import observation_view, to_native
+from spinup.envs.spaces import fits, form, observation_view, to_native
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -109,12 +108,10 @@ class VectorAdapter(VectorEnv):
         return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 
     def _see(self, raw: Any) -> np.ndarray:
-        fits = not isinstance(self.observation_space, Box) or np.shape(raw) == self.observation_space.shape
-        obs = self.view(raw) if fits else None
-        if not fits or np.shape(obs) != self.shape:
-            raise UserError(f"the vector environment gave an observation of shape {np.shape(raw)}, and its "
-                            f"single_observation_space is {self.observation_space}; make them agree")
-        return obs
+        if not fits(self.observation_space, raw):
+            raise UserError(f"the vector environment gave {form(raw)}, and its single_observation_space is "
+                            f"{self.observation_space}; make them agree")
+        return self.view(raw)
 
     def close(self) -> None:
         if self.close_it:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env
-from gymnasium.spaces import Box
 
-from spinup.envs.spaces import observation_view, to_native
+from spinup.envs.spaces import fits, form, observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
@@ -56,12 +55,10 @@ class GymVectorEnv(VectorEnv):
         return self._see(made[0])
 
     def _see(self, raw: Any) -> np.ndarray:
-        fits = not isinstance(self.observation_space, Box) or np.shape(raw) == self.observation_space.shape
-        obs = self.view(raw) if fits else None
-        if not fits or np.shape(obs) != self.shape:                       # numpy would repeat it until it fits
-            raise UserError(f"the environment gave an observation of shape {np.shape(raw)}, and its observation_space "
-                            f"is {self.observation_space}; make them agree")
-        return obs
+        if not fits(self.observation_space, raw):
+            raise UserError(f"the environment gave {form(raw)}, and its observation_space is {self.observation_space}; "
+                            "make them agree")
+        return self.view(raw)
 
     def _step(self, action: np.ndarray) -> Step:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
@@ -77,7 +74,7 @@ class GymVectorEnv(VectorEnv):
             raw, earned, ended, cut, info = made
             obs[i], reward[i] = self._see(raw), one_number(earned)
             infos.append(info)
-            if yes(ended, "terminated") | yes(cut, "truncated"):
+            if true_or_false(ended, "terminated") | true_or_false(cut, "truncated"):
                 terminated[i], truncated[i] = ended, cut
                 if final_obs is None:
                     final_obs = obs.copy()
@@ -99,11 +96,11 @@ class GymVectorEnv(VectorEnv):
             load_layers(env, saved)
 
 
-def yes(ended: Any, name: str) -> bool:
-    """Whether an episode was terminated, or truncated: True, False, 1, 0, or an array of one. UserError for others."""
-    if isinstance(ended, bool | np.bool_) or np.size(ended) == 1 and np.isin(ended, (0, 1)).all():
-        return bool(ended)
-    raise UserError(f"the environment gave {ended!r} for {name}; it must be True or False")
+def true_or_false(end: Any, name: str) -> bool:
+    """`terminated` or `truncated`, which some environments give as 0, 1 or an array of one. UserError for others."""
+    if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
+        return bool(end)
+    raise UserError(f"the environment gave {end!r} for {name}; it must be True or False")
 
 
 def one_number(reward: Any) -> float:

@@ -1,5 +1,5 @@
 """From Gymnasium's spaces to what an algorithm sees: a vector or image, an action distribution; and spaces as JSON."""
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,16 +27,14 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
                         "it returns a Box") from None
     if not size:
         raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
-    if isinstance(space, spaces.Box):
-        if space.dtype == np.uint8 and len(space.shape) in (2, 3, 4):
-            shape, turn = _channels_first(space.shape)
-            if min(shape[1:]) >= SMALLEST_IMAGE:
-                times = np.uint8(255 // _brightest(space))                # the network takes 255 for white
-                return shape, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
-        if space.dtype != np.uint8 and len(space.shape) == 1:
-            return space.shape, np.dtype(np.float32), lambda obs: obs
-        if space.dtype != np.uint8:
-            return (size,), np.dtype(np.float32), lambda obs: np.reshape(obs, size)
+    if isinstance(space, spaces.Box) and space.dtype != np.uint8:
+        flat = len(space.shape) == 1
+        return (size,), np.dtype(np.float32), (lambda obs: obs) if flat else (lambda obs: np.reshape(obs, size))
+    if isinstance(space, spaces.Box) and len(space.shape) in (2, 3, 4):
+        shape, turn = _channels_first(space.shape)
+        if min(shape[1:]) >= SMALLEST_IMAGE:
+            times = np.uint8(255 // _brightest(space))                    # the network takes 255 for white
+            return shape, np.dtype(np.uint8), turn if times == 1 else lambda obs: turn(obs) * times
     divisor = _divisor(space)
     if (divisor == 1).all():
         return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
@@ -54,7 +52,7 @@ def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
 
 
 def _divisor(space: Space) -> np.ndarray:
-    """What each number of the flat vector is divided by, `[size]`: bytes by the largest that is allowed."""
+    """The divisor of each number of the flat vector, `[size]`: the largest that is allowed for bytes, else 1."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return np.concatenate([_divisor(part) for part in parts])
@@ -64,6 +62,25 @@ def _divisor(space: Space) -> np.ndarray:
 
 def _brightest(space: spaces.Box) -> int:
     return max(1, int(space.high.max(initial=0)))
+
+
+def fits(space: Space, obs: Any) -> bool:
+    """Whether an observation, and each part of a Dict or Tuple, has the shape that its space says. NumPy would repeat
+    one number until it fits."""
+    if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
+        return np.shape(obs) == space.shape
+    if isinstance(space, spaces.Dict):
+        return isinstance(obs, Mapping) and all(key in obs and fits(part, obs[key]) for key, part in space.items())
+    if isinstance(space, spaces.Tuple):
+        return isinstance(obs, tuple | list) and len(obs) == len(space.spaces) and all(map(fits, space.spaces, obs))
+    return True
+
+
+def form(obs: Any) -> str:
+    """Words for an observation that does not fit: a Mapping or tuple is shown, of others the shape is named."""
+    if isinstance(obs, Mapping | tuple):
+        return f"the observation {obs!r}"
+    return f"an observation of shape {np.shape(obs)}"
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:

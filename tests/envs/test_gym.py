@@ -6,7 +6,7 @@ from collections import defaultdict, namedtuple
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from spinup.envs import make
 from spinup.envs.memory import Memory
@@ -246,16 +246,16 @@ class Odd(gymnasium.Env):
 
     action_space = Discrete(2)
 
-    def __init__(self, begun=None, seen=(0.0, 0.0, 0.0), reward=0.0, space=None, **made):
+    def __init__(self, begun=None, seen=(0.0, 0.0, 0.0), reward=0.0, ends=(False, False), made=..., space=None):
         self.begun = (np.zeros(3), {}) if begun is None else begun
-        self.seen, self.earned, self.made = seen, reward, made
+        self.made = (seen, reward, *ends, {}) if made is ... else made
         self.observation_space = space or Box(-1, 1, (3,))
 
     def reset(self, *, seed=None, options=None):
         return self.begun
 
     def step(self, action):
-        return self.made.get("made", (self.seen, self.earned, *self.made.get("ends", (False, False)), {}))
+        return self.made
 
 
 # Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
@@ -265,6 +265,9 @@ class Odd(gymnasium.Env):
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
     ({"begun": (np.zeros(1), {}), "space": Box(0, 255, (3,), np.uint8)}, r"an observation of shape \(1,\), and its"),
     ({"begun": (np.zeros(3), {}), "space": Box(-1, 1, (2, 2))}, r"an observation of shape \(3,\), and its"),
+    ({"begun": ({"a": 0.5}, {}), "space": Dict(a=Box(0, 255, (3,), np.uint8))}, r"the observation \{'a': 0.5\}, and"),
+    ({"begun": ({"b": 1}, {}), "space": Dict(a=Discrete(2))}, r"gave the observation \{'b': 1\}, and"),
+    ({"begun": ((1,), {}), "space": Tuple([Discrete(2)] * 2)}, r"gave the observation \(1,\), and"),
     ({"begun": (np.zeros(3), {}), "seen": 0.0}, r"an observation of shape \(\), and"),
     ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), and"),
     ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
