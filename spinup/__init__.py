@@ -13,9 +13,9 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Torch on Linux reads this when it is loaded. Its threads that wait for work fall asleep after 3,000 looks; by default
-# they look 300,000 times and keep the cores busy: two runs of DQN, of two threads each, took 67 seconds side by side on
-# two cores, and now take 20 to 23. Threads that fall asleep at once cost a run that is alone some 10 %.
+# GNU OpenMP reads GOMP_SPINCOUNT when torch is loaded: an idle thread checks for work this many times before it sleeps.
+# The default, 300,000, keeps the cores busy: two runs of DQN with two threads each took 67 seconds side by side on two
+# cores; with 3,000 they take 20 to 23. Sleeping at once makes a single run of SAC some 10 % slower.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 

@@ -10,20 +10,22 @@ from torch import Tensor
 
 
 class Latest(dict):
-    """Statistics of the last gradient step, by name; NaN before the first.
+    """Values by name that a checkpoint keeps, such as statistics of the last gradient step; a
+    missing one is NaN.
 
-    Kept in a checkpoint: after a resume a row may be due before the next gradient step.
+    A resumed run may write a row before its next gradient step.
     """
 
     def __missing__(self, name: str) -> float:
         return math.nan
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return a copy, numbers `[]` by name."""
+        """Return a copy of the values, `[...]` by name."""
         return dict(self)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the numbers, `[]` by name, each on the device of the one whose place it takes."""
+        """Restore the values, `[...]` by name; each tensor moves to the device of the one it
+        replaces."""
         for name, value in state.items():
             before = self.get(name)
             self[name] = value.to(before.device) if isinstance(before, Tensor) else value

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from spinup.envs.spaces import fits, form, observation_view, to_native
+from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -109,7 +109,7 @@ class VectorAdapter(VectorEnv):
 
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
-            raise UserError(f"the vector environment gave {form(raw)}, and its single_observation_space is "
+            raise UserError(f"the vector environment gave {describe(raw)}, and its single_observation_space is "
                             f"{self.observation_space}; make them agree")
         return self.view(raw)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from spinup.envs.spaces import fits, form, observation_view, to_native
+from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
@@ -56,8 +56,8 @@ class GymVectorEnv(VectorEnv):
 
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
-            raise UserError(f"the environment gave {form(raw)}, and its observation_space is {self.observation_space}; "
-                            "make them agree")
+            raise UserError(f"the environment gave {describe(raw)}, and its observation_space is "
+                            f"{self.observation_space}; make them agree")
         return self.view(raw)
 
     def _step(self, action: np.ndarray) -> Step:
@@ -97,16 +97,16 @@ class GymVectorEnv(VectorEnv):
 
 
 def true_or_false(end: Any, name: str) -> bool:
-    """`terminated` or `truncated`, which some environments give as 0, 1 or an array of one. UserError for others."""
+    """`terminated` or `truncated` as a bool; 0, 1 and arrays with one such element will do. UserError otherwise."""
     if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
         return bool(end)
     raise UserError(f"the environment gave {end!r} for {name}; it must be True or False")
 
 
 def one_number(reward: Any) -> float:
-    """A reward, which some environments give as an array of one number. UserError where it is none, or several."""
+    """A reward as a float; an array with one element will do. UserError for anything else."""
     try:
-        if isinstance(reward, str | bytes):                               # of which float makes a number
+        if isinstance(reward, str | bytes):                               # float() would parse it
             raise ValueError
         return float(reward)
     except (TypeError, ValueError):

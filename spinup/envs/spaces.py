@@ -15,10 +15,10 @@ ObsView = Callable[[Any], np.ndarray]
 def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     """Shape and type of what a network sees of one observation, and the function that makes it.
 
-    Box -> a float32 vector, or an image `[C, H, W]` of bytes, where the images of a stack, `[K, H, W, C]` or
-    `[K, C, H, W]`, are channels; everything else -> a flat float32 vector, with numbers in one-hot form. Bytes in a
-    vector are divided by the largest that the space allows. UserError where an observation has no fixed length, or
-    nothing in it.
+    A Box of bytes with two to four axes becomes an image `[C, H, W]`; the images of a stack, `[K, H, W, C]` or
+    `[K, C, H, W]`, are concatenated along the channel axis. Every other space becomes a flat float32 vector `[d]`:
+    Discrete and MultiDiscrete values are one-hot, and bytes are divided by the largest upper bound of their Box.
+    UserError if an observation has no fixed length or is empty.
     """
     try:
         size = spaces.flatdim(space)
@@ -42,17 +42,18 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
-    """The shape `[C, H, W]` of an image or of a stack of images, and the function that turns one so."""
+    """The shape `[C, H, W]`, and a function that converts an image, or a stack of images, to that shape."""
     if len(shape) == 2:
         return (1, *shape), lambda obs: obs[None]
-    turn = (lambda obs: np.moveaxis(obs, -1, -3)) if shape[-1] < shape[-3] else (lambda obs: obs)  # as cameras give it
+    last = shape[-1] < min(shape[-3:-1])
+    turn = (lambda obs: np.moveaxis(obs, -1, -3)) if last else (lambda obs: obs)
     *stack, channels, height, width = turn(np.empty(shape, np.bool_)).shape
     whole = (channels * int(np.prod(stack)), height, width)
     return whole, turn if not stack else lambda obs: np.reshape(turn(np.asarray(obs)), whole)
 
 
 def _divisor(space: Space) -> np.ndarray:
-    """The divisor of each number of the flat vector, `[size]`: the largest that is allowed for bytes, else 1."""
+    """A divisor for each element of the flat vector, `[size]`: for bytes their Box's largest upper bound, else 1."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return np.concatenate([_divisor(part) for part in parts])
@@ -65,8 +66,8 @@ def _brightest(space: spaces.Box) -> int:
 
 
 def fits(space: Space, obs: Any) -> bool:
-    """Whether an observation, and each part of a Dict or Tuple, has the shape that its space says. NumPy would repeat
-    one number until it fits."""
+    """Whether an observation, and each part of a Dict or Tuple, has the shape of its space. Without this check NumPy
+    would broadcast a scalar to the whole array."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         return np.shape(obs) == space.shape
     if isinstance(space, spaces.Dict):
@@ -76,8 +77,8 @@ def fits(space: Space, obs: Any) -> bool:
     return True
 
 
-def form(obs: Any) -> str:
-    """Words for an observation that does not fit: a Mapping or tuple is shown, of others the shape is named."""
+def describe(obs: Any) -> str:
+    """Describe an observation that does not fit, for an error: a Mapping or tuple by its repr, others by shape."""
     if isinstance(obs, Mapping | tuple):
         return f"the observation {obs!r}"
     return f"an observation of shape {np.shape(obs)}"

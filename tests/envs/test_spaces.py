@@ -82,7 +82,7 @@ def test_all_but_images_become_vectors(space, seen, expected):
 
 # Turned red by: channels left at the end, or an image reshaped where its axes should be turned.
 @pytest.mark.parametrize("shape, turned", [
-    ((36, 40), (1, 36, 40)), ((36, 40, 3), (3, 36, 40)), ((4, 84, 84), (4, 84, 84))])
+    ((36, 40), (1, 36, 40)), ((36, 40, 3), (3, 36, 40)), ((4, 84, 84), (4, 84, 84)), ((50, 36, 40), (50, 36, 40))])
 def test_images_have_their_channels_first(shape, turned):
     first, last = image(2, *shape)
     env = make(lambda: Shows(pixels(*shape), [first, last]))
