@@ -72,6 +72,8 @@ class GymVectorEnv(VectorEnv):
                 raise UserError(f"step of the environment gave {number}, not five: observation, reward, terminated, "
                                 "truncated and info")
             raw, earned, ended, cut, info = made
+            if not isinstance(info, dict):
+                raise UserError(f"step of the environment gave {info!r} for info; it must be a dict, such as {{}}")
             obs[i], reward[i] = self._see(raw), one_number(earned)
             infos.append(info)
             if true_or_false(ended, "terminated") | true_or_false(cut, "truncated"):

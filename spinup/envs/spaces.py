@@ -66,10 +66,15 @@ def _brightest(space: spaces.Box) -> int:
 
 
 def fits(space: Space, obs: Any) -> bool:
-    """Whether an observation, and each part of a Dict or Tuple, has the shape of its space. Without this check NumPy
-    would broadcast a scalar to the whole array."""
+    """Whether an observation, and each part of a Dict or Tuple, has the shape of its space, and is one of the numbers
+    of a Discrete space. Without this check NumPy would broadcast a scalar to the whole array."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
-        return np.shape(obs) == space.shape
+        try:
+            return np.shape(obs) == space.shape
+        except ValueError:                                                # lists of different lengths
+            return False
+    if isinstance(space, spaces.Discrete):
+        return space.contains(obs)
     if isinstance(space, spaces.Dict):
         return isinstance(obs, Mapping) and all(key in obs and fits(part, obs[key]) for key, part in space.items())
     if isinstance(space, spaces.Tuple):
@@ -78,10 +83,8 @@ def fits(space: Space, obs: Any) -> bool:
 
 
 def describe(obs: Any) -> str:
-    """Describe an observation that does not fit, for an error: a Mapping or tuple by its repr, others by shape."""
-    if isinstance(obs, Mapping | tuple):
-        return f"the observation {obs!r}"
-    return f"an observation of shape {np.shape(obs)}"
+    """Describe an observation that does not fit, for an error: an array by its shape, others by their repr."""
+    return f"an observation of shape {obs.shape}" if isinstance(obs, np.ndarray) else f"the observation {obs!r}"
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
