@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, generator
 
 Games = np.ndarray | slice                               # which of the games: indices, a mask, or a slice
 # From what opponents see `[n, d]`, which opponents they are `[n]`, and uniform noise `[n, A]` to their moves `[n]`.
@@ -102,7 +102,7 @@ class Duels(VectorEnv):
 
     def __init__(self, make_game: Callable[[int, int], Game], num_envs: int, seed: int):
         super().__init__(num_envs)
-        self.game, self.rng = make_game(num_envs, seed), np.random.default_rng(seed)
+        self.game, self.rng = make_game(num_envs, seed), generator(seed)
         self.observation_space = Dict(observation=Box(-np.inf, np.inf, self.game.shape),
                                       action_mask=MultiBinary(self.game.num_actions))
         self.action_space = Discrete(self.game.num_actions)

@@ -179,6 +179,11 @@ def exited(end: SystemExit) -> str:
             "raise an exception where it failed")
 
 
+def generator(seed: int) -> np.random.Generator:
+    """The random numbers of an environment. They share none with those of the policy, which are `default_rng(seed)`."""
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+
+
 def copy_seeds(seed: int, num_envs: int) -> list[int]:
     """A seed of 32 bits for each copy, from (seed, i): no two runs share an episode, as they would with seed + i."""
     return [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs)]

@@ -15,7 +15,7 @@ from gymnasium.spaces import Discrete
 
 from spinup.envs.games import Duels, Game, Games
 from spinup.envs.spaces import observation_view, to_native
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, generator
 from spinup.errors import UserError, nearest
 
 # The first words of ids -> what they need beside PettingZoo.
@@ -109,7 +109,7 @@ class ZooGame(Game):
 
     def __init__(self, env: str, num_games: int, seed: int = 0, **kwargs: Any):
         super().__init__(num_games)
-        self.name, self.rng = env, np.random.default_rng(seed)
+        self.name, self.rng = env, generator(seed)
         self.games = [make_one_zoo(env, "aec", **kwargs) for _ in range(num_games)]
         one = self.games[0]
         spaces = [one.action_space(agent) for agent in one.possible_agents]

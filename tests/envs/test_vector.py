@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Discrete
 from spinup.algos import ppo, vpg
 from spinup.core.networks import ActorCritic
 from spinup.envs import VectorEnv, make
+from spinup.envs.make import OURS
 
 
 class Counter(Env):
@@ -215,3 +216,18 @@ def test_a_copy_is_restarted_as_its_seed_says(env):
         vector.restart(1, 78)
         assert not np.array_equal(vector.obs[1], first)
     np.testing.assert_array_equal(*found)
+
+
+# Turned red by: `default_rng(seed)`, or the seed itself, as an environment's generator.
+def test_environments_share_no_random_numbers_with_the_policy():
+    policy, found = np.random.default_rng(3).bit_generator.state["state"], set()
+    for name in OURS:
+        env = make(name, 2, seed=3)
+        if hasattr(env, "trials"):
+            assert env.trials.generator.initial_seed() != 3
+            found.add(type(env))
+        for owner in (env, getattr(env, "game", None)):
+            if hasattr(owner, "rng"):
+                assert owner.rng.bit_generator.state["state"] != policy, name
+                found.add(type(owner))
+    assert len(found) > 8

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.wrappers import TransformObservation
 
 from spinup.envs.state import load_rng, save_rng
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, generator
 
 
 class _Classic(VectorEnv):
@@ -32,7 +32,7 @@ class _Classic(VectorEnv):
     def __init__(self, num_envs: int, seed: int):
         super().__init__(num_envs)
         self.observation_space, self.action_space = self._spaces()    # a space has its own generator: never share one
-        self.rng = np.random.default_rng(seed)
+        self.rng = generator(seed)
         self.ones = np.ones(num_envs, np.float32)
         self.ones.flags.writeable = False                             # handed out as the reward of every step
 
@@ -41,7 +41,7 @@ class _Classic(VectorEnv):
         return self._observe(self.state)
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        self.rng = np.random.default_rng(seed)
+        self.rng = generator(seed)
         self.state[:, i:i + 1] = start = self._start(1)
         return self._observe(start)[0]
 

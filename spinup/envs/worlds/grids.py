@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.state import load_rng, save_rng
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, generator
 from spinup.envs.worlds.cells import (
     AHEAD,
     CLEAR,
@@ -58,7 +58,7 @@ class Grid(VectorEnv):
         super().__init__(num_envs)
         self.observation_space = Box(0, 1, (SIZE * SIZE * ONE_HOT.shape[1],), np.float32)
         self.action_space = Discrete(len(TURN))
-        self.limit, self.rng, self.rows = limit, np.random.default_rng(seed), np.arange(num_envs)
+        self.limit, self.rng, self.rows = limit, generator(seed), np.arange(num_envs)
         high, self.wide = height + 2 * REACH, width + 2 * REACH
         self.grid = np.full((num_envs, high * self.wide), WALL, np.uint8)
         self.board = self.grid.reshape(num_envs, high, self.wide)[:, REACH:-REACH, REACH:-REACH]

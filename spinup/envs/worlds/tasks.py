@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 
-from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
 
 
@@ -18,7 +18,7 @@ class Tasks(VectorEnv):
 
     def __init__(self, kind: type[Trials], sizes: tuple[int, ...], num_envs: int, seed: int):
         super().__init__(num_envs)
-        self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(seed))
+        self.trials = kind(num_envs, *sizes, "cpu", torch.Generator().manual_seed(copy_seeds(seed, 1)[0]))
         self.trial_episodes, self.trial_steps = self.trials.steps // self.trials.horizon, self.trials.steps
         self.observation_space = Discrete(self.trials.num_states)
         self.action_space = Discrete(self.trials.num_actions)
