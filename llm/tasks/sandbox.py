@@ -59,8 +59,8 @@ def judge(code: str, tests: Sequence[str], *, seconds: float = 2.0, memory_mb: i
         seconds: of processor time; twice that by the clock, so that a busy machine makes no right answer wrong.
         memory_mb: of address space, of which the interpreter itself takes some 20; 32 at least.
 
-    A test sees the names of the code. Plain data is copied, and a list, dict or set that a call has changed is changed
-    for the test too. The test cannot give the code a function of its own.
+    A test sees the names of the code, save those of Python's own functions, as `abs`. Plain data is copied, and a list,
+    dict or set that a call has changed is changed for the test too. The test cannot give the code a function.
 
     Only the standard library can be imported; there are no threads. Whatever the code does, a verdict is returned.
     """

@@ -87,7 +87,7 @@ def serve(requests, replies):
     def do(what, target, *given):
         if what == "run":
             exec(target, vars(answer))
-            return {name: value for name, value in vars(answer).items() if name not in ("__builtins__", "__name__")}
+            return {name: value for name, value in vars(answer).items() if not name.startswith("__")}
         if what == "true":
             return bool(target)
         return getattr(target, *given) if what == "get" else target(*given[0], **given[1])
@@ -204,7 +204,9 @@ if sys.platform == "linux":
 token, source, *tests = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\0")
 tell("free", ",".join(json.loads(replies.readline() or "[]")))
 try:
-    names = {"__name__": "answer", **ask("run", source)}
+    names = {name: value for name, value in ask("run", source).items()  # `abs` and `all` stay Python's in a test
+             if not name.startswith("__") and name not in vars(builtins)}
+    names["__name__"] = "answer"
     tell(0, "")
 except Exception as error:
     tell(0, said(error))

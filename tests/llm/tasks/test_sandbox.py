@@ -21,7 +21,7 @@ TESTS = ["assert f(3) == 9", "assert f(-2) == 4"]
 NO_NAMESPACES = ("libc.unshare(", "libc and (")                           # what a container's kernel answers
 NO_SECCOMP = ("if refused and ", "if 0 and ")
 NO_NPROC = ("RLIMIT_NPROC, (0, 0)", "RLIMIT_CORE, (0, 0)")
-LOOP = "2 s of processor time"
+LOOP = "0.5 s of processor time"
 NOBODY = 65534
 
 HOSTILE = {             # what it does, and a part of the error
@@ -131,11 +131,13 @@ def test_verdicts():
 # Turned red by: each by its own; no ITIMER_PROF, no time limit on join, stderr somewhere else, a token that is known, a
 # pass where no verdict came, `except Exception`, no check for NUL, plain "utf-8" for the answer.
 @pytest.mark.parametrize("what", HOSTILE)
-def test_an_accident_is_a_failure_and_soon(what):
+def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
     code, error = HOSTILE[what]
     start = time.perf_counter()
-    seconds = 2 if LOOP in error else 0.3                                 # on a busy machine the other clock is first
-    verdict = judge(code, TESTS, seconds=seconds)
+    if LOOP in error:                                                     # on a busy machine the other clock is first
+        wait = subprocess.Popen.communicate
+        monkeypatch.setattr(subprocess.Popen, "communicate", lambda self, job, timeout: wait(self, job, 9 * timeout))
+    verdict = judge(code, TESTS, seconds=0.5 if LOOP in error else 0.3)
     assert (verdict.passed, verdict.total) == (0, 2) and error in verdict.error and verdict.error
     assert time.perf_counter() - start < 6 and verdict.seconds < 6
 
@@ -233,7 +235,8 @@ filtered = pytest.mark.skipif(not seccomp_filter(threads=False, sockets=False), 
 EPERM, ENOSYS = 1, 38
 
 
-# Turned red by: a number left out of the filter; a jump of one instruction more or less; arguments that are not read.
+# Turned red by: no filter in the process of the answer; a jump of one instruction more or less; arguments
+# that are not read.
 @filtered
 def test_calls_that_reach_other_processes_are_refused(user):
     column = MACHINES[platform.machine()][0]
@@ -301,6 +304,14 @@ def test_the_verdict_is_not_the_answers(code, error):
     assert not verdict.solved and error in verdict.error and verdict.error
 
 
+# Turned red by: names of Python's own that the answer gives to the tests.
+def test_a_test_has_pythons_own_functions():
+    forged = "import json\nf = lambda x: 0\nabs = lambda x: 0\nall = isinstance = lambda *a: True\n"
+    reply = "real = json.dumps\njson.dumps = lambda x: real(x).replace('\"abs\"', '\"__builtins__\"')\n"
+    tests = ["assert abs(f(2) - 4) < .01", "assert all([f(2)])", "assert isinstance(f(2), str)"]
+    assert [judge(code, tests).passed for code in (forged, forged + reply)] == [0, 0]
+
+
 # Turned red by: a list that is changed in the answer's process only; a class, a module, an exception or a tuple that
 # does not come across; NaN, a huge number, half a surrogate pair.
 @pytest.mark.parametrize(("code", "test"), [
@@ -342,7 +353,8 @@ if os.name == "posix":
     # Turned red by: process.kill() instead of killpg, which leaves the one that was started.
     def test_what_it_started_is_killed(without, tmp_path):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
-        judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})", ["pass"], seconds=0.2)
+        wait = f"while not os.path.exists({str(tmp_path / 'beats')!r}): pass"
+        judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})\n{wait}", ["pass"])
         assert_it_stopped(tmp_path / "beats")
 
     # Turned red by: reading in the caller's thread, or waiting for the reader: both take as long as the sleep.
