@@ -8,7 +8,7 @@ from llm.bench.pictures.names import picture_names
 from llm.tasks.names import task_names
 from spinup import registry
 from spinup.errors import UserError, nearest
-from spinup.parser import Parser
+from spinup.parser import Parser, check_input
 
 STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
 
@@ -58,6 +58,7 @@ def chat(argv: list[str]) -> int:
     parser.add_argument("--greedy", action="store_true", default=False, help="the likeliest answer each time")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="the longest answer")
     args = parser.parse(argv)
+    check_input("spinup llm chat")
     from llm.watch import chat
     return chat(Path(args.directory), greedy=args.greedy, max_tokens=args.max_tokens)
 

@@ -219,18 +219,22 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which judges and does not write; `spinup watch "
                         f"{directory}` shows what it says")
-    alphabet = getattr(policy.tokenizer, "alphabet", None)
+    alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0
     if sys.stdin.isatty():
         print(f"type a prompt{f' of {alphabet!r}' if alphabet else ''}; an empty line ends")
     while True:
         try:
             prompt = input("> " if sys.stdin.isatty() else "").rstrip("\n")
         except EOFError:
+            if not answered and not sys.stdin.isatty():
+                raise UserError("the standard input holds no prompt; run `spinup llm chat` in a terminal, or pipe a "
+                                "prompt a line into it") from None
             return 0
         if not prompt:
             return 0
         try:
             print(policy.respond(prompt, greedy=greedy, max_tokens=max_tokens or 0)[0], flush=True)
+            answered += 1
         except (UserError, ValueError) as error:
             print(f"spinup: {error}", file=sys.stderr)
             if not sys.stdin.isatty():

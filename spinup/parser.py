@@ -1,5 +1,6 @@
 """The command line's parser: errors in one sentence, exit code 2."""
 import argparse
+import sys
 from typing import NoReturn
 
 from spinup.errors import UserError, nearest
@@ -37,6 +38,13 @@ class Parser(argparse.ArgumentParser):
             raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} `{self.prog} --help` "
                             "explains")
         return args
+
+
+def check_input(command: str) -> None:
+    """UserError where the standard input, from which a command reads what is typed, is closed."""
+    if sys.stdin is None:
+        raise UserError(f"{command} reads what you type, and its standard input is closed; run it in a terminal, or "
+                        "pipe lines into it")
 
 
 def dashed(word: str) -> str:

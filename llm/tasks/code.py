@@ -1,6 +1,7 @@
 """Programs judged by unit tests: guess a small function from its values, or the problems of a file of the user's."""
 import ast
 import re
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +55,8 @@ class Code(Task):
     def __post_init__(self):
         self.file = str(self.file)
         check_options(self)
+        if sys.platform == "win32":
+            raise UserError("the task code runs programs in processes as Linux and macOS have them; run it there")
         self.alphabet = None if self.file else "0123456789+-*/%(),=abfimnsx"
         if self.file:
             self.train, self.held_out = split(read(self.file), self.file)

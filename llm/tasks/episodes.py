@@ -105,40 +105,46 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
 def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
     """For each character of a response, whether the policy wrote it (True), or the task's tool or episode (False).
 
-    The tool is called after each character that the policy wrote, as in generation, so the mask is the same as there.
-    A text may end within the tool's output, where the length limit cut it.
+    The tool is called after each character that the policy wrote, and never behind its own output. Generation calls it
+    after each token that the policy drew, so the mask is the same as there. A text may end within the tool's output,
+    where the length limit cut it.
     problem: the problem that is answered, for a task with episodes. Disagreement: the text does not go on as they do.
     """
-    if task.open:
-        return played(task, text, problem)[0]
-    own: list[bool] = []
-    who = f"tool of the task {task.name}"
+    return (played(task, text, problem) if task.open else called(task, text))[0]
+
+
+def called(task: Any, text: str) -> tuple[list[bool], bool]:
+    """For a task with or without a tool: the mask of `replay`, and whether the text ends within the tool's output."""
+    own, rest, who = [], "", f"tool of the task {task.name}"
     while task.tool and len(own) < len(text):
         own.append(True)
-        own += [False] * len(following(text, len(own), task.tool(text[:len(own)]) or "", who))
-    return own or [True] * len(text)
+        added = task.tool(text[:len(own)]) or ""
+        own += [False] * len(found := following(text, len(own), added, who))
+        rest = added[len(found):]
+    return own or [True] * len(text), rest != ""
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
-    """For a task with episodes: the mask of `replay`, the sum of rewards, and whether the episode ended the response.
+    """For a task with episodes: the mask of `replay`, the sum of rewards, and whether the next token is not the
+    policy's: the episode ended the response, or the text ends within an observation.
 
     Disagreement: the text does not go on as the episode does.
     """
-    own: list[bool] = []
+    own, rest = [], ""
     with opened(task, [problem]) as (dialogue,):
         begin = 0                                                         # of the present turn
         while len(own) < len(text):
             own.append(True)
             if dialogue.end_of_turn in text[begin:len(own)]:
                 added = dialogue.take(text[begin:len(own)])
-                own += [False] * len(following(text, len(own), added, f"episode of the task {task.name}"))
-                begin = len(own)
+                own += [False] * len(found := following(text, len(own), added, f"episode of the task {task.name}"))
+                begin, rest = len(own), added[len(found):]
             if dialogue.done and len(own) < len(text):
                 raise Disagreement(f"after {text[:len(own)]!r} the episode of the task {task.name} is over, and the "
                                    f"text has {text[len(own):]!r}; a demonstration must end there")
         over = dialogue.done
         dialogue.end(text[begin:], ended=True)
-    return own, dialogue.reward, over
+    return own, dialogue.reward, over or rest != ""
 
 
 def following(text: str, begin: int, added: str, who: str) -> str:
@@ -152,7 +158,8 @@ def following(text: str, begin: int, added: str, who: str) -> str:
 
 def pieces(task: Any, text: str, problem: Any = None) -> tuple[list[tuple[bool, str]], bool]:
     """A response cut where the policy hands over to the task's tool or episode and back: (whether the policy wrote it,
-    text); and whether its episode ended it, so that the policy need not."""
-    own, over = (replay(task, text), False) if task.open is None else played(task, text, problem)[::2]
+    text); and whether the next token is not the policy's, as its episode ended it or the text ends within the words of
+    the tool or the episode."""
+    own, over = called(task, text) if task.open is None else played(task, text, problem)[::2]
     return [(mine, "".join(c for _, c in piece)) for mine, piece in groupby(zip(own, text, strict=True),
                                                                             itemgetter(0))], over

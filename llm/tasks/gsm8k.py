@@ -17,13 +17,14 @@ INSTRUCTION = "Work it out step by step, and close with a line that reads '#### 
 NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)")
 
 
-def last_number(text: str) -> Decimal | None:
-    """The last number in a text, exactly, or after the last #### where there is one; None where there is no number.
+def answer_in(text: str) -> Decimal | None:
+    """The first number after the last ####, exactly; without a #### the last number; None where there is no number.
 
     Commas, a dollar sign and a full stop behind it do not count: `$1,200.00.` is 1200.
     """
-    found = NUMBER.findall(text.rpartition("####")[2])
-    return Decimal(found[-1].replace(",", "").replace("$", "")) if found else None
+    _, mark, rest = text.rpartition("####")
+    found = NUMBER.findall(rest)
+    return Decimal(found[0 if mark else -1].replace(",", "").replace("$", "")) if found else None
 
 
 @dataclass
@@ -63,7 +64,7 @@ class GSM8K(Task):
         return problem.data
 
     def reward(self, problem: Problem, response: str) -> float:
-        return float(last_number(response) == Decimal(problem.answer))
+        return float(answer_in(response) == Decimal(problem.answer))
 
 
 def read(path: Path) -> list[Problem]:
@@ -73,7 +74,7 @@ def read(path: Path) -> list[Problem]:
         question, solution = row.get("question"), row.get("answer")
         if not isinstance(question, str) or not isinstance(solution, str):
             raise UserError(f'{where} must have texts as "question" and "answer"')
-        number = last_number(solution) if "####" in solution else None
+        number = answer_in(solution) if "####" in solution else None
         if number is None:
             raise UserError(f"{where} has no number behind #### in its answer; write it as '... #### 42'")
         problems.append(Problem(f"{question}\n{INSTRUCTION}", str(number), solution))

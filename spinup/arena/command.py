@@ -14,6 +14,7 @@ from spinup.arena.games import find_game, game_of
 from spinup.arena.players import Player, own, scripted, trained
 from spinup.arena.show import print_table, write
 from spinup.arena.tournament import Record, hold
+from spinup.envs.worlds.boards import BOARDS
 from spinup.errors import UserError, nearest
 from spinup.runs.folders import check_writable, find_run
 
@@ -29,11 +30,14 @@ def runs_in(directory: Path) -> list[Path]:
 def game_meant(entries: list[Path], game: str) -> str:
     """The game that was named, or that in which the first run was trained. UserError: neither."""
     folders = [entry for entry in entries if entry.is_dir()]
-    if game or not folders:
-        if not game:
-            raise UserError("say which game with --game tictactoe or --game connect_four")
-        return game
-    return game_of(find_run(runs_in(folders[0])[0]))
+    if game or folders:
+        return game or game_of(find_run(runs_in(folders[0])[0]))
+    known = {name for board in BOARDS for name in scripted(board)}
+    for entry in entries:
+        if not entry.exists() and str(entry) not in known:
+            raise UserError(f"there is no {entry}; give the folder of a run of self_play, such as "
+                            "runs/self_play_ConnectFour-v0_1, or for a tournament a Python file")
+    raise UserError("say which game with --game tictactoe or --game connect_four")
 
 
 def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:

@@ -58,11 +58,11 @@ def choose(board: Board, console: Console) -> int | None:
 
 
 def ask(console: Console) -> str | None:
-    """What is typed; None at the end of the input."""
+    """What is typed; None at the end of the input, which is said."""
     try:
         return console.input().strip().lower()
     except EOFError:
-        console.print()
+        console.print("\nThe input has ended, and so has the game.")
         return None
 
 

@@ -1,6 +1,7 @@
 """A person's own player in a process of its own, with little time and memory, that cannot take the tournament along.
 
-Meant against accidents, a loop without end or a gigabyte; it is no defence against an attacker.
+It starts no process and sends no signal, so that its end is the end of all that it did; threads are allowed. It has the
+user's rights on files: no defence against an attacker.
 """
 import json
 import os
@@ -15,14 +16,21 @@ from pathlib import Path
 import numpy as np
 
 from spinup.errors import UserError
+from spinup.runs.seccomp import seccomp_filter
 
 LOADING = 30.0          # seconds that a file has to be imported, beyond those for a move
 OUTPUT = 1 << 20        # bytes; whoever prints more plays no more
+LONGEST = 1 << 12       # bytes of an answer, which has 300 at most
 
 # The program of the child: questions come by one pipe and answers go by another, so that prints disturb neither.
 CHILD = r"""
-import importlib.util, json, os, sys
+import ctypes, importlib.util, json, os, struct, sys
 questions, answers, memory, path = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+refused = bytes.fromhex(sys.argv[5])                                    # a filter of system calls
+if refused:
+    libc, code = ctypes.CDLL(None), ctypes.create_string_buffer(refused)
+    libc.prctl(38, 1, 0, 0, 0)
+    libc.prctl(22, 2, struct.pack("HP", len(refused) // 8, ctypes.addressof(code)))
 try:
     import resource
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -49,7 +57,7 @@ try:
 except BaseException as error:
     say(fault="cannot be loaded (" + why(error) + ")")
     raise SystemExit
-say(ready=True)
+say(ready=1)
 for line in questions:
     seen = json.loads(line)
     try:
@@ -87,52 +95,88 @@ class Process:
         if self.child is None and (fault := self._start()):
             return 0, fault
         question = {"observation": observation.tolist(), "dtype": str(observation.dtype), "mask": mask.tolist()}
-        try:
-            os.write(self.questions, (json.dumps(question) + "\n").encode())
-        except OSError:
-            return 0, self._fallen()
-        answer = self._answer(self.seconds)
-        if "fault" in answer:
-            return 0, answer["fault"]
-        if not 0 <= answer["move"] < len(mask):
-            return 0, f"returned {answer['move']}, of {len(mask)} moves from 0 on"
-        return answer["move"], ""
+        if fault := self._question((json.dumps(question) + "\n").encode()):
+            return 0, fault
+        move, fault = self._answer("move", self.seconds)
+        if not fault and not 0 <= move < len(mask):
+            fault = f"returned {str(move)[:60]}, of {len(mask)} moves from 0 on"
+        return move, fault
 
     def _start(self) -> str:
         (read, self.questions), (self.answers, write) = os.pipe(), os.pipe()
         self.buffer = b""
         self.child = subprocess.Popen(
-            [sys.executable, "-u", "-c", CHILD, str(read), str(write), str(self.memory), str(self.file)],
+            [sys.executable, "-u", "-c", CHILD, str(read), str(write), str(self.memory), str(self.file),
+             seccomp_filter(threads=True, sockets=True).hex()],
             stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.output, pass_fds=(read, write),
             start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
         os.close(read)
         os.close(write)
-        return self._answer(LOADING + self.seconds).get("fault", "")
+        os.set_blocking(self.questions, False)
+        return self._answer("ready", LOADING + self.seconds)[1]
 
-    def _answer(self, seconds: float) -> dict:
-        """The next line that it says; a fault, and its end, where it says none in time."""
+    def _question(self, text: bytes) -> str:
+        """Send it; "", or why it could not be sent: whoever does not read, or answers before it is asked, is ended."""
+        if self.buffer or select.select([self.answers], [], [], 0)[0]:
+            return self._wrong() if self.buffer or os.read(self.answers, 1) else self._fallen()
+        end = time.monotonic() + self.seconds
+        while text:
+            if not select.select([], [self.questions], [], max(0, end - time.monotonic()))[1]:
+                return self._late()
+            try:
+                text = text[os.write(self.questions, text):]
+            except OSError:
+                return self._fallen()
+        return ""
+
+    def _answer(self, wanted: str, seconds: float) -> tuple[int, str]:
+        """The number that it gives under this name, and ""; or 0, and why it gave none. Whoever says anything else, or
+        nothing in time, is ended."""
         end = time.monotonic() + seconds
         while b"\n" not in self.buffer:
             ready, _, _ = select.select([self.answers], [], [], max(0, min(0.2, end - time.monotonic())))
             if ready:
                 if not (piece := os.read(self.answers, 1 << 16)):
-                    return {"fault": self._fallen()}
+                    return 0, self._fallen()
                 self.buffer += piece
             elif time.monotonic() >= end:
-                self.close()
-                return {"fault": f"gave no move within {self.seconds:g} s"}
+                return 0, self._late()
             if self.printed > OUTPUT:
                 self.close()
-                return {"fault": f"printed more than {OUTPUT >> 20} MB"}
+                return 0, f"printed more than {OUTPUT >> 20} MB"
+            if len(self.buffer) > LONGEST:
+                break
         line, _, self.buffer = self.buffer.partition(b"\n")
-        answer = json.loads(line)
-        if "cannot be loaded" in answer.get("fault", ""):
-            self.close()
-        return answer
+        try:
+            answer = json.loads(line) if len(line) <= LONGEST else None
+        except (ValueError, RecursionError):
+            answer = None
+        match answer:
+            case {"fault": str(fault)}:
+                if wanted == "ready":
+                    self.close()
+                return 0, "".join(filter(str.isprintable, fault))[:240]
+            case {**named} if type(named.get(wanted)) is int:
+                return named[wanted], ""
+        return 0, self._wrong()
+
+    def _late(self) -> str:
+        """End a process that gave no move in time, and what is said of it."""
+        self.close()
+        return f"gave no move within {self.seconds:g} s"
+
+    def _wrong(self) -> str:
+        """End a process that wrote to the arena's pipe itself, and what is said of it."""
+        self.close()
+        return "wrote to a descriptor of the arena"
 
     def _fallen(self) -> str:
-        """What is said of a process that ended on its own."""
-        code = self.child.wait() if self.child else 0
+        """End a process whose pipe is closed, and what is said of it."""
+        try:
+            code = self.child.wait(1)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return "closed a descriptor of the arena"
         self.close()
         return f"ended its process (signal {-code})" if code < 0 else f"ended its process (exit code {code})"
 

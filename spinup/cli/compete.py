@@ -1,7 +1,7 @@
 """Commands for games of two: a tournament, and a game against a policy."""
 from pathlib import Path
 
-from spinup.parser import Parser
+from spinup.parser import Parser, check_input
 
 HELP = """\
 Compete, in games of two:
@@ -46,6 +46,7 @@ def play(argv: list[str]) -> int:
     parser.add_argument("--second", action="store_true", default=False, help="let the other begin the first game")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of its moves. [1]")
     args = parser.parse(argv)
+    check_input("spinup play")
     from spinup.arena.command import game_meant, opponent
     from spinup.arena.games import find_game
     from spinup.arena.play import against

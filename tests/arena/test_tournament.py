@@ -246,6 +246,20 @@ def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
     assert found.code == 0 and " won, " in found.out
 
 
+# Turned red by: a traceback where nobody can type.
+@pytest.mark.parametrize("command", [["play", "minimax", "--game", "tictactoe"], ["llm", "chat", "runs/x"]])
+def test_a_closed_input_is_told(command, cli, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    found = cli(*command)
+    assert found.code == 2 and "its standard input is closed; run it in a terminal" in found.err
+
+
+def test_an_input_that_ends_ends_the_game(cli, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    found = cli("play", "minimax", "--game", "tictactoe")
+    assert found.code == 0 and found.out.endswith("The input has ended, and so has the game.\n")
+
+
 # Turned red by: advice that leads to another refusal.
 def test_a_run_of_no_game_is_refused(cli, tmp_path):
     import spinup as library
@@ -274,6 +288,9 @@ def test_results_go_to_a_folder(cli, tmp_path):
     (["arena", "--game", "tictacto"], "Did you mean 'tictactoe'"),
     (["arena", "nobody.py", "--game", "tictactoe"], "nobody.py cannot be read"),
     (["arena", "--game", "tictactoe", "--seconds", "0"], "--seconds must be above 0"),
+    (["arena", "runs/nothing"], "there is no runs/nothing; give the folder of a run of self_play"),
+    (["play", "runs/nothing"], "there is no runs/nothing; give the folder of a run of self_play"),
+    (["play", "minimax"], "say which game with --game tictactoe"),
     (["play", "minmax", "--game", "tictactoe"], "Did you mean 'minimax'"),
     (["play", "random", "--game", "classic/chess-v6"], "cannot be shown in a terminal")])
 def test_wrong_words_are_answered_with_what_to_type(line, words, cli, tmp_path):

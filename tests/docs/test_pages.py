@@ -140,3 +140,16 @@ def test_a_program_that_goes_into_a_file_runs_alone(capsys):
             if 'if __name__ == "__main__":' in code:
                 exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
                 assert capsys.readouterr().out == said
+
+
+# Turned red by: a run that is played against and that no line before it has trained.
+@pytest.mark.parametrize("page", ["README.md", "docs/using/games.md"])
+def test_the_runs_of_the_pages_about_games_were_trained_before(page):
+    trained, played = set(), 0
+    for line in (DOCS.parent / page).read_text().splitlines():
+        if line.startswith("    spinup self_play"):
+            trained.add("self_play_" + re.search(r"--env (\S+)", line)[1].replace("/", "-"))
+        if line.startswith(("    spinup play runs/", "    spinup arena runs/")):
+            played += 1
+            assert re.search(r"runs/(\S+)_1", line)[1] in trained, line
+    assert played

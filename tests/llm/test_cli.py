@@ -340,6 +340,8 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
     for wrong, words in {"a?>": "'?' is not in the alphabet 'abcdefghij>'", "a" * 600: "a prompt of 600 "}.items():
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{wrong}\n"))
         check_refused(cli("llm", "chat", run), words)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    check_refused(cli("llm", "chat", run), "the standard input holds no prompt; run `spinup llm chat` in a terminal")
 
 
 # Turned red by: environment steps on the axis.

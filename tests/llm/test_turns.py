@@ -288,6 +288,28 @@ def test_a_demonstration_is_imitated_where_it_is_the_policys(model):
     assert everything_is_closed(task)
 
 
+# Turned red by: a tool that is asked behind its own words in one of the two; its words imitated; an end that is
+# imitated where the tool goes on.
+def test_a_tool_whose_words_call_it_is_the_same_in_samples_and_demonstrations():
+    class Calling(Copy):
+        def tool(self, text):
+            return "ab" if text.endswith("b") else None
+
+    task = Calling(length=8)
+    start = fresh(LanguageConfig(layers=1, width=16, heads=2), Copy())
+    batch = drawn(task, start)
+    masks, again = batch.responses.mask.bool(), 0
+    for text, n, mask in zip(batch.texts, batch.responses.lengths.tolist(), masks.tolist(), strict=True):
+        own = replay(task, text)
+        assert own == mask[:len(text)] and all(mask[len(text):n]) and not any(mask[n:])
+        again += "bab" in text
+    assert again
+    problem = Problem("c>")
+    shown = demonstrated(task, start.tokenizer, start.model, [problem] * 3, ["cbabc", "cba", "cb"], 10).responses
+    assert shown.mask.tolist() == [[1, 1, 0, 0, 1, 1], [1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+    assert shown.lengths.tolist() == [6, 4, 3]
+
+
 # Turned red by: the turns' rewards where the user gave another judge; episodes that are lost with it.
 def test_a_reward_of_the_users_judges_the_whole_response(model):
     task = Guess()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm.tasks.gsm8k import GSM8K, last_number
+from llm.tasks.gsm8k import GSM8K, answer_in
 from llm.tasks.task import Problem, is_held_out
 from spinup.errors import UserError
 
@@ -22,14 +22,17 @@ def write(path: Path, objects: list) -> Path:
     return path
 
 
-# Turned red by: the first number instead of the last, a comma, dollar or full stop that counts, a comparison of floats.
+# Turned red by: the first number instead of the last, the last behind a #### instead of the first, a comma,
+# dollar or full stop that counts, a comparison of floats.
 @pytest.mark.parametrize(("text", "number"), [
     ("#### 1,200", "1200"), ("5 then 7", "7"), ("7 #### 12 pens", "12"), ("#### $1,200.00.", "1200"), ("#### -3", "-3"),
     ("#### -$3", "-3"), ("#### $-3", "-3"), ("so 10-5", "5"), ("(8)-5", "5"), ("is .5", ".5"), ("12.", "12"),
-    ("12,", "12"), ("#### 3 #### 4", "4"), ("1/2", "2"), ("0.1", "0.1"), ("20%", "20"), ("x=-4", "-4"),
+    ("12,", "12"), ("#### 3 #### 4", "4"),
+    ("#### 42 (that is 6 * 7)", "42"), ("5 #### so 42, or 43", "42"), ("1 #### 2 #### none, 3", "3"),
+    ("1/2", "2"), ("0.1", "0.1"), ("20%", "20"), ("x=-4", "-4"),
     ("9007199254740993", "9007199254740993"), ("none", None), ("", None), ("8 ####", None), ("²", None), ("٣", None)])
-def test_the_last_number_is_read_exactly(text, number):
-    assert last_number(text) == (None if number is None else Decimal(number))
+def test_the_answer_is_read_exactly(text, number):
+    assert answer_in(text) == (None if number is None else Decimal(number))
 
 
 # Turned red by: a comparison of floats, which takes both for the same number, or a tolerance.
@@ -45,7 +48,7 @@ def test_a_near_number_is_wrong(tmp_path):
 def test_hostile_responses_are_quick(tmp_path):
     start = time.perf_counter()
     for text in ("9" * 10**6, "," * 10**6, "1," * 500_000, "1." * 500_000, "-" * 10**6, "#" * 10**6, "$" * 10**6):
-        last_number(text)
+        answer_in(text)
     assert time.perf_counter() - start < 3
 
 

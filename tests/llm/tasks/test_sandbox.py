@@ -1,25 +1,28 @@
 """Whatever an answer does: a verdict, soon, and nothing of it left. What a machine cannot limit, limits() must say."""
 import os
 import platform
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from llm.tasks import sandbox
 from llm.tasks.sandbox import judge, judge_many, limits
+from spinup.runs.seccomp import ALWAYS, CLONE, FCNTL, MACHINES, PRLIMIT, SOCKET, seccomp_filter
 
 SQUARE = "def f(x): return x * x"
 TESTS = ["assert f(3) == 9", "assert f(-2) == 4"]
 NO_NAMESPACES = ("libc.unshare(", "libc and (")                           # what a container's kernel answers
-NO_SECCOMP = ('{"x86_64": (41, 56, 57, 58, 435), "aarch64": (198, 220, 435)}', "{}")
-NO_NPROC = ('("NPROC", 0, "processes")', '("CORE", 0, "")')
-LOOP = "2 s of processor time" if hasattr(signal, "setitimer") else "4 s"
+NO_SECCOMP = ("if refused and ", "if 0 and ")
+NO_NPROC = ("RLIMIT_NPROC, (0, 0)", "RLIMIT_CORE, (0, 0)")
+LOOP = "0.5 s of processor time"
+NOBODY = 65534
 
 HOSTILE = {             # what it does, and a part of the error
     "loops for ever": ("while True: pass", f"took more than {LOOP}"),
@@ -31,8 +34,8 @@ HOSTILE = {             # what it does, and a part of the error
     "waits for input": (f"input()\n{SQUARE}", "EOFError"),
     "leaves": (f"{SQUARE}\nimport sys\nsys.exit(0)", "SystemExit"),
     "leaves at once": (f"{SQUARE}\nimport os\nos._exit(0)", "exit code 0"),
-    "closes stdout": (f"{SQUARE}\nimport os\nos.close(1)", "ended before its tests did"),
-    "closes stdout and loops": ("import os\nos.close(1)\nos.close(2)\nwhile True: pass", "ended before its tests did"),
+    "closes stdout and loops": ("import os\nos.close(1)\nos.close(2)\nwhile True: pass", "took more than 0."),
+    "closes everything": (f"{SQUARE}\nimport os\nos.closerange(0, 32)", "ended before its tests did"),
     "raises": (f"{SQUARE}\n1 / 0", "ZeroDivisionError: division by zero"),
     "raises what cannot be printed": ("class E(Exception):\n  def __str__(self): 1 / 0\nraise E", "ended before its"),
     "segfaults": ("import ctypes\nctypes.string_at(0)", ""),
@@ -64,6 +67,36 @@ def left(tmp_path_factory, monkeypatch):
                 os.kill(pid, 0)
 
 
+def python_for_all():
+    """A Python that a plain user may run, as the child needs the standard library alone; "" where there is none."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        with suppress(OSError):
+            subprocess.run([python, "-I", "-S", "-c", "import json, ctypes"], user=NOBODY, check=True)
+            return python
+    return ""
+
+
+@pytest.fixture(params=["this user", "a plain user"])
+def user(request, monkeypatch):
+    """Who runs the answer: the user of this test, root perhaps, and one who has no rights."""
+    if request.param == "this user":
+        yield request.param
+        return
+    if os.getuid() or not (python := python_for_all()):
+        pytest.skip("needs root, and a Python that other users may run")
+    started = sandbox.subprocess.Popen
+
+    def start(command, **kwargs):
+        os.chown(kwargs["cwd"], NOBODY, NOBODY)
+        return started([python, *command[1:]], user=NOBODY, group=NOBODY, extra_groups=[], **kwargs)
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:               # pytest's folders are closed to others
+        os.chmod(folder, 0o755)
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.setattr(sandbox, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
+        yield request.param
+
+
 @pytest.fixture
 def without(monkeypatch):
     """A kernel that lacks something."""
@@ -71,15 +104,15 @@ def without(monkeypatch):
         for old, new in changes:
             assert sandbox.CHILD.count(old) == 1
             monkeypatch.setattr(sandbox, "CHILD", sandbox.CHILD.replace(old, new))
-        sandbox.limits.cache_clear()
+        sandbox.tried.cache_clear()
         sandbox.warn.cache_clear()
     yield change
-    sandbox.limits.cache_clear()
+    sandbox.tried.cache_clear()
     sandbox.warn.cache_clear()
 
 
 def free():
-    return [kind for kind in limits().partition("none on ")[2].split(", ") if kind]
+    return limits().partition("none on ")[2].partition(" (")[0].split(", ")[:-1]
 
 
 # Turned red by: a test that is left out or counted twice; going on with the tests of an answer that did not run.
@@ -98,11 +131,13 @@ def test_verdicts():
 # Turned red by: each by its own; no ITIMER_PROF, no time limit on join, stderr somewhere else, a token that is known, a
 # pass where no verdict came, `except Exception`, no check for NUL, plain "utf-8" for the answer.
 @pytest.mark.parametrize("what", HOSTILE)
-def test_an_accident_is_a_failure_and_soon(what):
+def test_an_accident_is_a_failure_and_soon(what, monkeypatch):
     code, error = HOSTILE[what]
     start = time.perf_counter()
-    seconds = 2 if LOOP in error else 0.3                                 # on a busy machine the other clock is first
-    verdict = judge(code, TESTS, seconds=seconds)
+    if LOOP in error:                                                     # on a busy machine the other clock is first
+        wait = subprocess.Popen.communicate
+        monkeypatch.setattr(subprocess.Popen, "communicate", lambda self, job, timeout: wait(self, job, 9 * timeout))
+    verdict = judge(code, TESTS, seconds=0.5 if LOOP in error else 0.3)
     assert (verdict.passed, verdict.total) == (0, 2) and error in verdict.error and verdict.error
     assert time.perf_counter() - start < 6 and verdict.seconds < 6
 
@@ -194,6 +229,117 @@ def test_quiet_where_everything_is_limited(without, capsys):
     assert bool(capsys.readouterr().err) == bool(free())
 
 
+CALL = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n" \
+       "def call(*args): return ctypes.get_errno() if libc.syscall(*args) == -1 else 0\n"
+filtered = pytest.mark.skipif(not seccomp_filter(threads=False, sockets=False), reason="no filter of system calls here")
+EPERM, ENOSYS = 1, 38
+
+
+# Turned red by: no filter in the process of the answer; a jump of one instruction more or less; arguments
+# that are not read.
+@filtered
+def test_calls_that_reach_other_processes_are_refused(user):
+    column = MACHINES[platform.machine()][0]
+    calls = {name: (EPERM, numbers[column], 0, 0, 0, 0, 0) for name, numbers in ALWAYS.items() if numbers[column]}
+    fcntl, prlimit = FCNTL[column], PRLIMIT[column]
+    calls |= {"socket": (EPERM, SOCKET[column], 1, 1, 0), "clone": (EPERM, CLONE[column], 17, 0, 0, 0, 0),
+              "clone of a namespace": (EPERM, CLONE[column], 0x10000000 | 17, 0, 0, 0, 0),
+              "a thread": (EPERM, CLONE[column], 0x10000, 0, 0, 0, 0),
+              "F_SETOWN": (EPERM, fcntl, 0, 8, 0), "F_SETSIG": (EPERM, fcntl, 0, 10, 0),
+              "F_SETOWN_EX": (EPERM, fcntl, 0, 15, 0), "F_GETFD": (0, fcntl, 0, 1, 0),
+              "limits of another": (EPERM, prlimit, 1, 7, 0, 0), "limits of its own": (0, prlimit, 0, 7, 0, 0)}
+    newer = {"pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "open_tree": 428,
+             "move_mount": 429, "fsopen": 430, "fsmount": 432, "pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438,
+             "mount_setattr": 442, "the x32 getpid": 0x40000000 | 39}
+    calls |= {name: (ENOSYS, number, 0, 0, 0, 0, 0) for name, number in newer.items()}
+    tests = [f"assert call{call} == {errno}, {name!r}" for name, (errno, *call) in calls.items()
+             for call in [tuple(call)]]
+    verdict = judge(CALL, tests)
+    assert verdict.solved, verdict.error
+
+
+# Turned red by: no filter; capabilities that root keeps; a process of the tests whose memory may be opened.
+@filtered
+@pytest.mark.parametrize("namespaces", [True, False])
+def test_an_answer_reaches_no_process(user, namespaces, without):
+    without(*[] if namespaces else [NO_NAMESPACES])
+    code = ("import os\ndef harm(pid):\n  os.kill(pid, 9)\n"
+            "def opened(pid):\n  found = []\n  names = [f'fd/{i}' for i in range(9)] + ['mem']\n"
+            "  for name in names:\n    for mode in (os.O_RDONLY, os.O_WRONLY):\n      try:\n"
+            "        os.open(f'/proc/{pid}/{name}', mode)\n        found.append(name)\n"
+            "      except OSError: pass\n  return found\n")
+    as_user = {"user": NOBODY} if user == "a plain user" else {}
+    with subprocess.Popen(["sleep", "60"], **as_user, stdin=subprocess.PIPE) as victim:
+        tests = [f"try: harm({victim.pid})\nexcept PermissionError: pass\nelse: assert 0",
+                 "import os\nassert opened(os.getpid()) == []"]
+        if "memory and open files of other processes" not in free():
+            tests.append(f"assert opened({victim.pid}) == []")
+        verdict = judge(code, tests)
+        assert victim.poll() is None
+        victim.kill()
+    assert verdict.solved, verdict.error
+    assert len(tests) == 3 or user == "a plain user" and not namespaces
+
+
+# Turned red by: tests or token in the answer's process; a comparison that the answer's object makes; a descriptor that
+# leads to the verdict; a reply that is believed to be well formed.
+@pytest.mark.parametrize(("code", "error"), {
+    "import __main__, os\nfor i in range(3): os.write(1, f'\\n{__main__.token} {i} \\n'.encode())": "token",
+    "import __main__\n__main__.tests[:] = ['pass'] * 2": "tests",
+    "class Any:\n  def __eq__(self, other): return True\n  __hash__ = None\nf = lambda x: Any()": "Assertion",
+    "class Any(int):\n  def __eq__(self, other): return True\nf = lambda x: Any()": "Assertion",
+    "class Any:\n  __class__ = int\n  def __eq__(self, other): return True\nf = lambda x: Any()": "Assertion",
+    "import builtins\nbuiltins.AssertionError = ValueError\nf = lambda x: 0": "Assertion",
+    "import json\njson.dumps = lambda value: '{\"value\": true, \"given\": []}'\nf = lambda x: 0": "ValueError",
+    "import os\nfor i in range(3, 32):\n  try: os.write(i, b'garbage\\n[1]\\n{\"error\": 5}\\n')\n"
+    "  except OSError: pass\nf = lambda x: 0": "",
+    "import os\nfor i in range(32):\n  try: os.write(i, b'{\"value\": {}, \"given\": []}\\n' * 9)\n"
+    "  except OSError: pass\nf = lambda x: 0": "",
+    "import os\nassert not [i for i in range(5, 64) if os.path.exists(f'/proc/self/fd/{i}') and i != 5]\n"
+    "f = lambda x: 0": "Assertion",
+    "import gc\nf = lambda x: 9\ntest = ' '.join(('assert', 'f(3)', '==', '9'))\n"
+    "for o in gc.get_objects():\n  if isinstance(o, list) and test in o: f.found": "f(-2)"}.items())
+def test_the_verdict_is_not_the_answers(code, error):
+    verdict = judge(code, TESTS)
+    assert not verdict.solved and error in verdict.error and verdict.error
+
+
+# Turned red by: names of Python's own that the answer gives to the tests.
+def test_a_test_has_pythons_own_functions():
+    forged = "import json\nf = lambda x: 0\nabs = lambda x: 0\nall = isinstance = lambda *a: True\n"
+    reply = "real = json.dumps\njson.dumps = lambda x: real(x).replace('\"abs\"', '\"__builtins__\"')\n"
+    tests = ["assert abs(f(2) - 4) < .01", "assert all([f(2)])", "assert isinstance(f(2), str)"]
+    assert [judge(code, tests).passed for code in (forged, forged + reply)] == [0, 0]
+
+
+# Turned red by: a list that is changed in the answer's process only; a class, a module, an exception or a tuple that
+# does not come across; NaN, a huge number, half a surrogate pair.
+@pytest.mark.parametrize(("code", "test"), [
+    ("def sort(a, *, b): a.sort(); b['x'] = {1}",
+     "a, b = [2, 1], {}\nsort(a, b=b)\nassert (a, b) == ([1, 2], {'x': {1}})"),
+    ("class Stack(list):\n  def push(self, x): self.append(x)",
+     "s = Stack()\ns.push(3)\nassert s.pop() == 3 and not s"),
+    ("class Solution:\n  def two(self, a): return (a, [b'x'], None, 1.5)",
+     "assert Solution().two({1: 'x'}) == ({1: 'x'}, [b'x'], None, 1.5)"),
+    ("def f(x):\n  if x < 0: raise KeyError('no')\n  return x", "try: f(-1)\nexcept LookupError: pass\nelse: assert 0"),
+    ("class Bad(ValueError): pass\ndef f(): raise Bad('so')",
+     "try: f()\nexcept ValueError as e: assert 'so' in str(e)"),
+    ("import fractions\ndef f(): return fractions.Fraction(1, 2)", "assert str(f() + f()) == '1' and f() == f() != 3"),
+    ("def f():\n  yield 1\n  yield [2]", "assert list(f()) == [1, [2]] and 1 in f()"),
+    ("def f(): return 10 ** 5000, float('inf'), float('nan'), '\\ud800', True",
+     "a = f()\nassert a[:2] == (10 ** 5000, float('inf')) and a[2] != a[2] and a[3] == '\\ud800' and a[4] is True"),
+    ("def f(x): return x + 1", "def check(candidate):\n  assert candidate(1) == 2\ncheck(f)")])
+def test_tests_use_an_answer_as_if_it_were_beside_them(code, test):
+    assert judge(code, [test]).error == ""
+
+
+def test_limits_name_a_machine_whose_calls_are_not_filtered(without, monkeypatch):
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(("Linux", "", "", "", "riscv64")))
+    without()
+    assert "signals" in free() and "reading files (no filter" in limits() and "riscv64" in limits()
+    assert judge(SQUARE, TESTS).solved
+
+
 if os.name == "posix":
     def beating(file):
         """Code that writes a letter every 20 ms, for ten seconds."""
@@ -207,7 +353,8 @@ if os.name == "posix":
     # Turned red by: process.kill() instead of killpg, which leaves the one that was started.
     def test_what_it_started_is_killed(without, tmp_path):
         without(NO_NAMESPACES, NO_SECCOMP, NO_NPROC)
-        judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})", ["pass"], seconds=0.2)
+        wait = f"while not os.path.exists({str(tmp_path / 'beats')!r}): pass"
+        judge(f"import os\nif os.fork() == 0:\n  exec({beating(tmp_path / 'beats')!r})\n{wait}", ["pass"])
         assert_it_stopped(tmp_path / "beats")
 
     # Turned red by: reading in the caller's thread, or waiting for the reader: both take as long as the sleep.

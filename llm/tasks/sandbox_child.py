@@ -1,0 +1,221 @@
+"""The program of the sandbox, as text, which is only data here: in the trainer's process nothing of it runs.
+
+It is two processes. One holds the tests and the verdict. The other holds the answer, which the tests question by a pair
+of pipes. Plain data (numbers, texts, bytes, lists, tuples, sets, dicts, None) crosses as JSON. Every other object stays
+in the answer's process, and a test has a `Remote` for it.
+"""
+
+CHILD = r"""
+import builtins, json, os, sys
+
+seconds, memory, free = float(sys.argv[1]), int(sys.argv[2]), set(sys.argv[3].split(","))
+refused = bytes.fromhex(sys.argv[4])                                    # a filter of system calls
+PLAIN = (type(None), bool, int, float, str)
+MADE = {kind.__name__: kind for kind in (list, tuple, set, frozenset, dict, bytes, bytearray)}
+sys.set_int_max_str_digits(0)
+
+def pack(value, number):
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind in MADE.values():
+        return [kind.__name__, [pack(part, number) for part in (value.items() if kind is dict else value)]]
+    return ["object", number(value)]
+
+def unpack(value, find):
+    if type(value) is not list:
+        return value
+    kind, parts = value
+    return find(parts) if kind == "object" else MADE[kind](unpack(part, find) for part in parts)
+
+def limit_resources():
+    for name, most, what in (("AS", memory, "memory"), ("FSIZE", 1 << 20, "the size of files"), ("NOFILE", 32, ""),
+                             ("CPU", int(seconds) + 2, ""), ("CORE", 0, "")):
+        try:
+            resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
+        except (OSError, ValueError):
+            continue
+        if not (name == "AS" and sys.platform == "darwin"):             # there it is taken and then ignored
+            free.discard(what)
+
+def enter_namespaces(libc):
+    user, group, folder = os.getuid(), os.getgid(), os.getcwd()
+    if libc.unshare(0x10000000 | 0x40000000 | 0x00020000):              # NEWUSER, NEWNET, NEWNS: all or none
+        return
+    free.difference_update(("network", "memory and open files of other processes"))
+    for name, text in ("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    if libc.syscall(442, -100, b"/", 0x8000, (ctypes.c_uint64 * 4)(1), 32) == 0:    # mount_setattr: / and all below
+        free.discard("other folders")                                   # can be read and no more
+        if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 6, b"size=8m,nr_inodes=100") == 0:
+            free.discard("the number of files")
+            os.chdir(folder)                                            # what lies above the old one now
+
+def limit_processes():
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 1)               # should the parent be gone by then
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    if os.getuid():                                                     # root is not bound
+        free.discard("processes")
+
+def drop_capabilities(libc):
+    if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0 and os.getuid() == 0:
+        free.discard("memory and open files of other processes")        # they belong to a root that has its own
+
+def refuse_calls(libc):
+    code = ctypes.create_string_buffer(refused)
+    program = struct.pack("HP", len(refused) // 8, ctypes.addressof(code))
+    if refused and libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program) == 0:
+        free.difference_update(("processes", "signals", "network"))
+
+def attempt(limit):
+    try:
+        limit(ctypes.CDLL(None))
+    except (AttributeError, OSError):
+        pass                                                            # stays among the free
+
+# The process of the answer: what the tests ask, one line of JSON each, is done to its objects.
+def serve(requests, replies):
+    objects = []
+    answer = sys.modules["answer"] = type(sys)("answer")                # dataclasses look for their module
+
+    def number(value):
+        objects.append(value)
+        return len(objects) - 1
+
+    def do(what, target, *given):
+        if what == "run":
+            exec(target, vars(answer))
+            return {name: value for name, value in vars(answer).items() if not name.startswith("__")}
+        if what == "true":
+            return bool(target)
+        return getattr(target, *given) if what == "get" else target(*given[0], **given[1])
+
+    replies.write(json.dumps(sorted(free)).encode() + b"\n")
+    replies.flush()
+    for line in requests:
+        try:
+            what, *parts = unpack(json.loads(line), objects.__getitem__)
+            value = pack(do(what, *parts), number)
+            text = json.dumps({"value": value, "given": pack(parts[1:], number)})   # lists may have changed in place
+        except BaseException as error:
+            kinds = [kind.__name__ for kind in type(error).__mro__]
+            text = json.dumps({"error": kinds, "text": f"{kinds[0]}: {error}"})
+        replies.write(text.encode() + b"\n")
+        replies.flush()
+
+class Remote:
+    def __init__(self, number):
+        object.__setattr__(self, "_number", number)
+    def __getattr__(self, name):
+        return ask("get", self, name)
+    def __call__(self, *args, **kwargs):
+        return ask("call", self, args, kwargs)
+    def __bool__(self):
+        return ask("true", self) is True
+    def __repr__(self):
+        return "an object of the answer"
+
+def forward(name, self, *args):
+    try:
+        method = ask("get", self, name)
+    except AttributeError:
+        raise TypeError(f"an object of the answer has no {name}") from None
+    return method(*args)
+
+# What is not here, as a comparison with plain data, is never the answer's word.
+for name in ("setattr getitem setitem delitem len iter next enter exit str int float index abs neg add sub mul truediv "
+             "floordiv mod pow radd rsub rmul rtruediv matmul or and xor").split():
+    name = f"__{name}__"
+    setattr(Remote, name, lambda self, *args, name=name: forward(name, self, *args))
+for name in "eq ne lt le gt ge".split():
+    name = f"__{name}__"
+    setattr(Remote, name, lambda self, other, name=name: forward(name, self, other) if type(other) is Remote
+            else NotImplemented)
+
+def number_of(value):
+    if type(value) is not Remote:
+        raise TypeError(f"a test gives the answer plain data or the answer's own objects, and gave {value!r}")
+    return value._number
+
+def ask(*parts):
+    requests.write(json.dumps(pack(list(parts), number_of)).encode() + b"\n")
+    requests.flush()
+    reply = replies.readline()
+    if not reply:
+        tell("left", str(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1])))
+        leave(0)
+    reply = json.loads(reply)
+    if "error" in reply:
+        kinds = [getattr(builtins, str(kind), None) for kind in reply["error"]]
+        kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError)
+        try:
+            error = kind(reply["text"].removeprefix(kind.__name__ + ": "))
+        except TypeError:                                               # UnicodeDecodeError, which wants more
+            error = RuntimeError(reply["text"])
+        error.told = str(reply["text"])
+        raise error
+    for old, new in zip(every(parts[2:]), every(unpack(reply["given"], Remote))):
+        if type(old) is type(new) in (list, bytearray):
+            old[:] = new
+        elif type(old) is type(new) in (dict, set):
+            old.clear()
+            old.update(new)
+    return unpack(reply["value"], Remote)
+
+def every(given):
+    return [*given[0], *given[1].values()] if len(given) == 2 else []
+
+def said(error):
+    return getattr(error, "told", f"{type(error).__name__}: {error}")
+
+def tell(what, text):
+    os.write(verdict, f"\n{token} {what} {' '.join(text.split())[:200]}\n".encode("utf-8", "replace"))
+
+leave = os._exit
+import resource, signal
+limit_resources()
+if sys.platform == "linux":
+    import ctypes, struct
+    attempt(enter_namespaces)
+(get, asked), (answered, put) = os.pipe(), os.pipe()
+other = os.fork()
+limit_processes()
+if other == 0:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)                                                       # the output, which is only counted
+    os.dup2(get, 3)
+    os.dup2(put, 4)
+    os.closerange(5, 32)
+    if sys.platform == "linux":
+        attempt(lambda libc: libc.prctl(1, 9))                          # it ends with the other process
+        attempt(drop_capabilities)
+        attempt(refuse_calls)
+    serve(os.fdopen(3, "rb"), os.fdopen(4, "wb"))
+    leave(0)
+os.close(get)
+os.close(put)
+requests, replies, verdict = os.fdopen(asked, "wb"), os.fdopen(answered, "rb"), os.dup(1)
+os.dup2(2, 1)
+if sys.platform == "linux":
+    attempt(lambda libc: libc.prctl(4, 0, 0, 0, 0))                     # its memory and descriptors: for nobody to open
+    attempt(refuse_calls)
+token, source, *tests = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\0")
+tell("free", ",".join(json.loads(replies.readline() or "[]")))
+try:
+    names = {name: value for name, value in ask("run", source).items()  # `abs` and `all` stay Python's in a test
+             if not name.startswith("__") and name not in vars(builtins)}
+    names["__name__"] = "answer"
+    tell(0, "")
+except Exception as error:
+    tell(0, said(error))
+    tests = []                                                          # without the answer no test makes sense
+for number, test in enumerate(tests, 1):
+    try:
+        exec(test, names)
+        tell(number, "")
+    except BaseException as error:
+        tell(number, said(error))
+leave(0)
+"""
