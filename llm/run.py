@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from torch import Tensor
 
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
-from llm.learn import Loss, backward
+from llm.learn import Loss, backward, in_pieces, logp_under
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
-from llm.policy.score import exact_kl, score
+from llm.policy.score import exact_kl
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
 from llm.tasks.check import problems_of
@@ -80,6 +81,8 @@ class Run(Training):
         self.best: dict[str, float] = {}
         self.held_out = problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True)  # found only once
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
+        if config.micro_batch and task.judge is not None:
+            task.judge.at_once = config.micro_batch
 
     # What an algorithm calls.
 
@@ -209,12 +212,12 @@ class Run(Training):
     def kl_to_start(self, batch: Batch) -> tuple[float, float]:
         """KL(policy || initial policy) in nats, mean over tokens and mean over whole responses, on held-out ones: exact
         where the vocabulary is small, else an estimate from the drawn tokens."""
-        r = batch.responses[torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device)]
+        first = batch.pick(torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device))
+        r, temperature = first.responses, self.config.temperature
         if self.model.shape.vocab_size <= EXACT:
-            kl = exact_kl(self.model, self.reference, batch.prompts, r.of, r.ids, self.config.temperature)
+            kl = in_pieces(self.config, first, partial(exact_kl, self.model, self.reference, temperature=temperature))
         else:
-            before, _ = score(self.reference, batch.prompts, r.of, r.ids, temperature=self.config.temperature)
-            kl = k3(r.logp, before, r.mask)
+            kl = k3(r.logp, logp_under(self.reference, self.config, first), r.mask)
         return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())
 
     def outcome(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ responses that were never compared become more likely.
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
 """
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,9 +42,9 @@ from torch import Tensor
 from llm.algos.reward_model import bradley_terry
 from llm.callables import own_loss
 from llm.config import PreferenceConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
-from llm.policy.score import forward_kl, score
+from llm.policy.score import forward_kl
 from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.rollout import Batch
@@ -101,12 +101,11 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
     return mask * (begun & (over.cumsum(1) - over.long() == 0))
 
 
-@torch.no_grad()
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
     """z of KTO, `[]`, at least 0: the mean log ratio of responses to the prompts of the next
     pair."""
-    swapped = pairs.prompts, r.of.roll(-2), r.ids
-    logp, logp_ref = (score(model, *swapped, temperature=run.config.temperature)[0]
+    swapped = replace(pairs, responses=replace(r, of=r.of.roll(-2)))
+    logp, logp_ref = (logp_under(model, run.config, swapped)
                       for model in (run.model, run.reference))
     return select(logp - logp_ref, r.mask).sum(1).mean().clamp(min=0)
 
@@ -146,8 +145,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     fixed = None if cfg.draw else find_pairs(run, cfg)
     if task.pairs is not None and not cfg.draw:
         run.measure = "pair_accuracy"                         # a file of pairs has no rewards
-    logp_ref_test = reference_logp(run.reference, cfg, test)              # once: it never changes
-    logp_ref_fixed = None if fixed is None else reference_logp(run.reference, cfg, fixed)
+    logp_ref_test = logp_under(run.reference, cfg, test)              # once: it never changes
+    logp_ref_fixed = None if fixed is None else logp_under(run.reference, cfg, fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor,
@@ -176,7 +175,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 batch = run.sample(run.problems(cfg.batch), cfg.draw)
                 run.record(batch)
                 pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
-                logp_ref = reference_logp(run.reference, cfg, pairs)
+                logp_ref = logp_under(run.reference, cfg, pairs)
                 rows = torch.arange(len(pairs.texts), device=run.device)
             else:
                 pairs, logp_ref = fixed, logp_ref_fixed

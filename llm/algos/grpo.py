@@ -41,7 +41,7 @@ from torch import Tensor
 
 from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
 from llm.rollout import contrast, join
 from llm.run import Result, Run
@@ -179,7 +179,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
-            logp_ref = reference_logp(run.reference, cfg, batch) if cfg.kl_coef else r.logp
+            logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

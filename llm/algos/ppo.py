@@ -27,6 +27,7 @@ and a KL penalty; a value function with its own weights. `clipped_surrogate`, `v
 are CartPole's.
 """
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, in_pieces, logp_under
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
@@ -152,11 +153,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Advantages: the reward of each token against its value.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
-                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
+                kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             scores = batch.rewards - cfg.end_penalty * ~r.finished                # [B]
             rewards, last = token_rewards(scores, kl, price.coef, mask)           # [B, T]
-            with torch.no_grad():
-                value = values(critic, batch.prompts, r.of, r.ids)                # [B, T]
+            value = in_pieces(cfg, batch, partial(values, critic))                # [B, T]
             lam = length_adaptive(mask.sum(1), cfg.alpha) if cfg.alpha else cfg.lam
             episode = (rewards, select(value, mask), following(value, mask), last,
                        torch.zeros_like(last))

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -136,7 +136,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Advantages, less the KL penalty: token by token where tokens have their own returns.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
-                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
+                kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             if cfg.baseline != "batch":
                 rewards = rewards - cfg.kl_coef * kl.sum(1)
             if cfg.baseline == "others":

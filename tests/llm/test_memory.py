@@ -1,0 +1,90 @@
+"""Settings that bound memory: how many rows and columns a pass reads, and what is said where memory does not suffice."""
+import pytest
+import torch
+
+import llm
+from llm.policy.generate import Sampler
+from llm.policy.score import log_probs
+from llm.policy.transformer import Shape, Transformer
+from spinup.registry import algorithms
+
+TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
+        "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
+SIZES = {"prompts": 4, "samples": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_first": 0,
+         "kl_coef": 0.1, "keep": 0.0}
+
+
+def letters(prompt: str, response: str) -> float:
+    return float(len(set(response)))
+
+
+def settings(method, **given):
+    """Settings with which each method does all that it can do."""
+    known = algorithms("llm")[method].load().Config.__dataclass_fields__
+    return TINY | {name: x for name, x in SIZES.items() if name in known} | {"reward": letters} | given
+
+
+@pytest.fixture
+def rows_read(monkeypatch):
+    """The rows of each pass of a transformer, but for those of the sampler, whose cache is memory of another kind."""
+    read, sampling = [], []
+    hidden, call = Transformer.hidden, Sampler.__call__
+
+    def spy(model, ids, *args, **settings):
+        if not sampling:
+            read.append(len(ids))
+        return hidden(model, ids, *args, **settings)
+
+    def sample(*args, **settings):
+        sampling.append(True)
+        try:
+            return call(*args, **settings)
+        finally:
+            sampling.pop()
+
+    monkeypatch.setattr(Transformer, "hidden", spy)
+    monkeypatch.setattr(Sampler, "__call__", sample)
+    return read
+
+
+# Turned red by: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
+# model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
+@pytest.mark.parametrize("method", algorithms("llm"))
+def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read, tmp_path, monkeypatch):
+    monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
+    found = {}
+    for micro_batch in (0, 4):
+        rows_read.clear()
+        result = getattr(llm, method)(model=beginner, micro_batch=micro_batch, log_dir=str(tmp_path / str(micro_batch)),
+                                      **settings(method))
+        weights = torch.cat([p.detach().flatten() for p in result.policy.model.parameters()])
+        found[micro_batch] = weights, max(rows_read), {k: x[-1] for k, x in result.progress.items() if "second" not in k}
+    (whole, most, row), (pieces, few, same) = found[0], found[4]
+    assert most > 4 >= few
+    torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=0)
+    assert same == pytest.approx(row, abs=1e-4, nan_ok=True)
+
+
+def test_a_reward_model_judges_a_micro_batch_at_a_time(beginner, rows_read, tmp_path):
+    judge = llm.reward_model(model=beginner, log_dir=str(tmp_path), **settings("reward_model"))
+    rows_read.clear()
+    llm.rloo(model=beginner, micro_batch=4, log_dir=str(tmp_path), **settings("rloo", reward=judge.policy))
+    assert max(rows_read) == 4
+
+
+# Turned red by: an entropy with a graph, which keeps two more tensors of all symbols; one whose pieces are mixed up.
+def test_the_way_back_keeps_one_tensor_of_all_symbols(monkeypatch):
+    model = Transformer(Shape(vocab_size=1000))
+    hidden, ids, kept = torch.randn(5, 6, 64, requires_grad=True), torch.randint(1000, (5, 6)), {}
+
+    def pack(x):
+        kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        logp, found = log_probs(model, hidden, ids, temperature=0.5)
+    assert sum(x.shape == (5, 6, 1000) for x in kept.values()) == 1 and logp.requires_grad and not found.requires_grad
+    expected = torch.distributions.Categorical(logits=model.logits(hidden) / 0.5).entropy()
+    torch.testing.assert_close(found, expected.detach())
+    monkeypatch.setattr("llm.policy.score.PIECE", 7000)
+    assert torch.equal(log_probs(model, hidden, ids, temperature=0.5)[1], found)
