@@ -71,7 +71,7 @@ class Run(Training):
                             "Train one of your own with `spinup llm sft`, and give it with --model DIR")
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self.sampler = Sampler(self.model, self.tokenizer.end)
+        self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
         self.counts: dict[str, int] = defaultdict(int)
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
