@@ -23,7 +23,8 @@ trains the policy itself. With
               other prompts                                           (Ethayarajh et al. 2024)
 
 In Python, `loss` may be a function of your own, loss(log_ratio, logp, lengths) -> [n], of n pairs:
-sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other.
+sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other. It
+may return ([n], {"column": number}), where column is a name that the run does not have.
 
 Online DPO compares responses of the present policy in each update (Guo et al. 2024). Both
 log-probabilities are logged, because the loss sees only their difference: often both fall, and
@@ -57,6 +58,7 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
+COLUMNS = "logp_preferred", "logp_other", "reward_margin", "train_accuracy"
 LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 
@@ -110,15 +112,13 @@ def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
     return select(logp - logp_ref, r.mask).sum(1).mean().clamp(min=0)
 
 
-def preference_loss(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
+def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
                     divergence: Tensor, baseline: Tensor | None, cfg: Config) -> Tensor:
     """Loss of each pair, `[n]`, by the equations above.
 
     log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of
     log pi - log pi_ref, of log pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without gradient.
     """
-    if callable(kind):
-        return own_loss(kind, log_ratio[:, 0].shape, log_ratio, logp, lengths)[0]
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":
         return (won / lengths[:, 0] - lost / lengths[:, 1] - 1 / (2 * cfg.beta)).square()
@@ -159,16 +159,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                     cfg.temperature, cfg.checkpointing)
         per_token = (logp - logp_ref, logp, mask, divergence)                     # [2n, T] each
         sums = [select(x, mask).sum(1).view(-1, 2) for x in per_token]            # [n, 2] each
-        each = preference_loss(cfg.loss, *sums, baseline, cfg)
+        if callable(cfg.loss):
+            each, stats = own_loss(cfg.loss, sums[0][:, 0].shape, *sums[:3], taken=COLUMNS)
+        else:
+            each, stats = preference_loss(cfg.loss, *sums, baseline, cfg), {}
         margin = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach()
         logps = sums[1].detach().mean(0)
-        return each.sum() / total, {
+        return each.sum() / total, stats | {
             "logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
             "train_accuracy": (margin > 0).float().mean()}
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
-        run.columns("logp_preferred", "logp_other", "reward_margin", "train_accuracy")
+        run.columns(*COLUMNS)
         for update in run.updates(cfg.total_steps):
             # Collect: compare new responses, or take pairs that were compared before.
             if cfg.draw:

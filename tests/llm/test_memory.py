@@ -1,4 +1,4 @@
-"""Settings that bound memory: how many rows and columns a pass reads, and what is said where memory does not suffice."""
+"""Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
 import pytest
 import torch
 
@@ -58,7 +58,8 @@ def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read,
         result = getattr(llm, method)(model=beginner, micro_batch=micro_batch, log_dir=str(tmp_path / str(micro_batch)),
                                       **settings(method))
         weights = torch.cat([p.detach().flatten() for p in result.policy.model.parameters()])
-        found[micro_batch] = weights, max(rows_read), {k: x[-1] for k, x in result.progress.items() if "second" not in k}
+        row = {name: x[-1] for name, x in result.progress.items() if "second" not in name}
+        found[micro_batch] = weights, max(rows_read), row
     (whole, most, row), (pieces, few, same) = found[0], found[4]
     assert most > 4 >= few
     torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=0)
