@@ -24,7 +24,8 @@ class LanguageConfig(RunConfig):
     total_steps: Count = 300             # updates of the whole run; each draws its own responses
     max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
     temperature: Positive = 1.0          # above 1 draws less likely tokens; sampling and scoring use the same
-    held_out: Count = 256                # problems that are never trained on, answered for every row
+    held_out: Count = 256                # answers drawn for a row, to problems that are never trained on
+    adam_eps: Positive = 1e-5            # gradients below it step less than lr; 1e-5 as in PPO's code, in TRL 1e-8
     micro_batch: Natural = 0             # responses in one pass of scoring or learning; 0 = all; fewer take less memory
     checkpointing: bool = False          # recompute activations in the backward pass: a third slower, far less memory
     layers: Count = 4                    # of a small model made here

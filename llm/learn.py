@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
+from llm.memory import enough_memory
 from llm.policy.generate import Prompts
 from llm.policy.score import score
 from llm.policy.transformer import Transformer
@@ -61,7 +62,8 @@ def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Te
     found = torch.zeros(batch.responses.ids.shape, device=batch.responses.ids.device)
     for rows in torch.arange(len(found), device=found.device).split(cfg.micro_batch or SCORED):
         part = batch.responses[rows].trimmed()
-        found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids)
+        with enough_memory(cfg):
+            found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids)
     return found
 
 

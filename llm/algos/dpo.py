@@ -140,7 +140,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     test = find_pairs(run, cfg, held_out=True)
     fixed = None if cfg.draw else find_pairs(run, cfg)
     if task.pairs is not None and not cfg.draw:

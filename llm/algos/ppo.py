@@ -122,9 +122,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr,
-                               max_grad_norm=cfg.max_grad_norm)
+                               max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     price = torch.nn.Module()                                 # beta, which the checkpoint keeps
     price.register_buffer("coef", torch.tensor(cfg.kl_coef, device=run.device))
 

@@ -83,7 +83,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)
-    optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     check_context(pairs.prompts.ids.shape[1], run.max_tokens + 1, run.model)       # an end is added
 
     def pieces(rows: Tensor) -> tuple[Tensor, ...]:

@@ -71,8 +71,8 @@ def test_a_function_that_equals_ours_gives_the_same_curve(method, own, exact, tr
         assert theirs[column] == pytest.approx(values, rel=exact, abs=exact, nan_ok=True), column
 
 
-# Turned red by: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts micro-batches as equal, or the
-# padding.
+# Turned red by: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts
+# micro-batches as equal, or the padding.
 def test_the_diagnostics_of_a_loss_are_columns(train):
     def watched(logp, logp_old, adv, mask):
         each, stats = clip(logp, logp_old, adv, mask)

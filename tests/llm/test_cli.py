@@ -100,7 +100,7 @@ WRONG = {                                                                 # what
     "buffer": ("llm grpo --overlong 600", "longer than the model's context of 512; choose a smaller --overlong or"),
     "buffer of a model": ("llm grpo --overlong 600 --model {model}", "choose a smaller --overlong or"),
     "text": ("llm grpo --task open.jsonl --reward score.py:one",
-             "the prompts of open are ordinary text, which a small character model cannot read; give --model"),
+             "nothing shows a small model how to answer 'a>'; give each prompt a text as its \"demonstration\", or"),
     "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs its file"),
     "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
     "model of the hub": ("llm grpo --model Qwen/Qwen2.5-0.5B", "fetch it with `hf download Qwen/Qwen2.5-0.5B"),

@@ -1,4 +1,6 @@
 """Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
+import json
+
 import pytest
 import torch
 
@@ -6,6 +8,7 @@ import llm
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
 from llm.policy.transformer import Shape, Transformer
+from spinup.errors import UserError
 from spinup.registry import algorithms
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
@@ -89,3 +92,38 @@ def test_the_way_back_keeps_one_tensor_of_all_symbols(monkeypatch):
     torch.testing.assert_close(found, expected.detach())
     monkeypatch.setattr("llm.policy.score.PIECE", 7000)
     assert torch.equal(log_probs(model, hidden, ids, temperature=0.5)[1], found)
+
+
+CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to "
+                   "allocate 8000000000 bytes. Error code 12 (Cannot allocate memory)")
+GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+# Turned red by: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
+@pytest.mark.parametrize(("where", "method", "error", "given", "words"), [
+    ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens"),
+    ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --checkpointing, or lower --max-tokens"),
+    ("spinup.core.fast.adam.FlatAdam.step", "sft", CPU, {"checkpointing": True, "micro_batch": 64},
+     "add --micro-batch 16, or lower --max-tokens"),
+    ("llm.run.sample", "dpo", GPU, {"checkpointing": True, "micro_batch": 2}, "settings; lower --max-tokens"),
+    ("llm.learn.score", "dpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens")])
+def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error, given, words, beginner, tmp_path,
+                                                            monkeypatch):
+    def fail(*args, **settings):
+        raise error
+
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(UserError, match=f"^the memory does not suffice for these .*{words}$"):
+        getattr(llm, method)(model=beginner, log_dir=str(tmp_path), **settings(method, **given))
+    begun = [json.loads(x.read_text())["status"] for x in tmp_path.glob("*/*/result.json")]
+    assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
+
+
+# Turned red by: any RuntimeError taken for this one.
+def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
+    def fail(*args, **settings):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("llm.run.sample", fail)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo"))

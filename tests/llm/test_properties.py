@@ -21,6 +21,7 @@ from llm.run import Run
 from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.registry import algorithms, in_module
 
@@ -275,6 +276,41 @@ def test_leaving_out_groups_without_contrast_changes_nothing(method, kl_coef, ca
     assert not grpo.contrast(rewards, 4).all() and (kl_coef or len(call.rows) < 32) and call.whole["denominator"] == 32
     found, expected = call.gradient()[0], call.gradient(rows=everything)[0]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+
+
+# Turned red by: groups told apart by rewards less the penalty, which a length alone would bring back; rewards without
+# the penalty in the advantage.
+def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
+    call = catch("dapo", overlong=5)
+    r, run = call.batch.responses, call.run
+    penalised = call.batch.rewards + grpo.overlong_penalty(r.lengths, run.max_tokens, 5)
+    differ, after = grpo.contrast(call.batch.rewards, 4), grpo.contrast(penalised, 4)
+    assert (after & ~differ).any()                                        # equal rewards, and lengths that differ
+    assert sorted(call.rows.tolist()) == differ.repeat_interleave(4).nonzero()[:32, 0].tolist()
+    assert torch.equal(call.per_row[0][:, 0], grpo.group_advantage(penalised, 4))
+
+
+# Turned red by: an optimiser that is not told, of the policy or of the value function.
+@pytest.mark.parametrize("method", [*ALGORITHMS, "ppo", "dpo", "reward_model"])
+def test_adams_eps_is_a_setting(method, start, tmp_path, monkeypatch):
+    made = []
+    init = FlatAdam.__init__
+
+    def spy(*args, **settings):
+        made.append(settings["eps"])
+        init(*args, **settings)
+
+    def stop(optimizer):
+        raise Stop
+
+    monkeypatch.setattr(FlatAdam, "__init__", spy)
+    monkeypatch.setattr(FlatAdam, "zero_grad", stop)
+    module = algorithms("llm")[method].load()
+    own = {"pairs": 8} if hasattr(module.Config, "pairs") else {}
+    cfg = module.Config(**TINY, **own, task=Mixed(), model=start, adam_eps=0.125, log_dir=str(tmp_path))
+    with pytest.raises(Stop):
+        module.train(cfg)
+    assert made == [0.125] * (2 if method == "ppo" else 1)
 
 
 # Turned red by: log-probabilities of the sampler's at another temperature.
