@@ -1,6 +1,7 @@
 """The learner's side: the log-probabilities of responses under a model, and the gradient of a loss of them."""
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -71,3 +72,12 @@ def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
     """Log-probabilities `[B, T]` of a batch's tokens under a model, such as the reference policy; beyond a response's
     end, anything."""
     return in_pieces(cfg, batch, lambda *read: score(model, *read, temperature=cfg.temperature)[0])
+
+
+def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
+    """The batch with the learner's log-probabilities in place of the sampler's. In fp32 they are the same; in bf16 they
+    round differently, by tenths, and the ratio would not begin at 1."""
+    if model.dtype == torch.float32:
+        return batch
+    r = batch.responses
+    return replace(batch, responses=replace(r, logp=select(logp_under(model, cfg, batch), r.mask)))

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
-from llm.learn import Loss, logp_under
+from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.rollout import contrast, join
 from llm.run import Result, Run
@@ -166,7 +166,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
                 run.record(drawn[-1])         # before any is left out, or the curve would flatter
                 useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
-            batch = join(drawn)
+            batch = rescored(run.model, cfg, join(drawn))
             r, mask = batch.responses, batch.responses.mask
             differ = contrast(batch.rewards, cfg.samples)     # [P], before the penalty (eq. 11)
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)

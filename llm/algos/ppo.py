@@ -35,7 +35,7 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig
-from llm.learn import Loss, in_pieces, logp_under
+from llm.learn import Loss, in_pieces, logp_under, rescored
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
@@ -149,6 +149,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
             run.record(batch)
+            batch = rescored(run.model, cfg, batch)
             r, mask = batch.responses, batch.responses.mask
 
             # Advantages: the reward of each token against its value.

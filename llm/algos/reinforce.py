@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
-from llm.learn import Loss, logp_under
+from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -131,7 +131,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(cfg.total_steps):
             # Collect.
             problems = run.problems(cfg.prompts)
-            batch = run.sample(problems, cfg.samples)
+            batch = rescored(run.model, cfg, run.sample(problems, cfg.samples))
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
             # Advantages, less the KL penalty: token by token where tokens have their own returns.
