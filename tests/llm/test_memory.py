@@ -1,5 +1,6 @@
 """Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
 import json
+import tracemalloc
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ import llm
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
 from llm.policy.transformer import Shape, Transformer
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.registry import algorithms
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
@@ -127,3 +130,18 @@ def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
     monkeypatch.setattr("llm.run.sample", fail)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo"))
+
+
+# Turned red by: moments that are copied where they are; a file that is put together in memory before it is written.
+def test_a_checkpoint_is_copied_once(tmp_path):
+    optimizer = FlatAdam([torch.nn.Parameter(torch.randn(500_000))], lr=0.1)
+    parts = {"optimizer": optimizer.state_dict()}
+    assert parts["optimizer"]["first"].data_ptr() == optimizer.first.data_ptr()
+    tracemalloc.start()                                       # sees what Python holds, and not the tensors
+    written = save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "grpo", "parts": parts})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000
+    optimizer.first.fill_(1.0)                                # what was written is no view of it
+    for state in written, load_checkpoint(tmp_path / "checkpoint.pt"):
+        assert not state["parts"]["optimizer"]["first"].any()
