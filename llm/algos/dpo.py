@@ -70,16 +70,16 @@ class Config(PreferenceConfig):
     alpha: NonNegative = 0.5         # of TDPO: weight of the difference in KL
     margin: NonNegative = 0.0        # gamma of SimPO: by how much the preferred one must be ahead
     step: str = ""                   # characters that end a step of Step-DPO; none: each token
-    draw: Natural = 0                # own responses to a prompt, best against worst; 0 = offline
+    samples: Natural = 0             # own responses to a prompt, best against worst; 0 = offline
     total_steps: Count = 300         # updates; many passes over few pairs overfit
     lr: Positive = 5e-4              # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
 
     def __post_init__(self):
         super().__post_init__()
-        if self.draw == 1:
+        if self.samples == 1:
             raise UserError("of the responses to a prompt the best is compared with the worst, and "
-                            "--draw 1 leaves nothing to compare; choose 2 or more, or 0 for fixed "
-                            "pairs")
+                            "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for "
+                            "fixed pairs")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """UserError where no token holds the characters that end a step."""
@@ -143,8 +143,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
     test = find_pairs(run, cfg, held_out=True)
-    fixed = None if cfg.draw else find_pairs(run, cfg)
-    if task.pairs is not None and not cfg.draw:
+    fixed = None if cfg.samples else find_pairs(run, cfg)
+    if task.pairs is not None and not cfg.samples:
         run.measure = "pair_accuracy"                         # a file of pairs has no rewards
     logp_ref_test = logp_under(run.reference, cfg, test)              # once: it never changes
     logp_ref_fixed = None if fixed is None else logp_under(run.reference, cfg, fixed)
@@ -175,10 +175,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.columns(*COLUMNS)
         for update in run.updates(cfg.total_steps):
             # Collect: compare new responses, or take pairs that were compared before.
-            if cfg.draw:
-                batch = run.sample(run.problems(cfg.batch), cfg.draw)
+            if cfg.samples:
+                batch = run.sample(run.problems(cfg.batch), cfg.samples)
                 run.record(batch)
-                pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
+                best_and_worst = compare(batch.rewards, cfg.samples, cfg.noise, run.rng)
+                pairs = batch.pick(best_and_worst.flatten())
                 logp_ref = logp_under(run.reference, cfg, pairs)
                 rows = torch.arange(len(pairs.texts), device=run.device)
             else:
@@ -196,7 +197,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 stats = run.backward(pairs, rows, loss, logp_ref, by_rows=True, pairs=pairs,
                                      baseline=baseline, total=len(rows) // 2)
                 run.add(grad_norm=optimizer.step(lr), **stats)
-            if not cfg.draw:
+            if not cfg.samples:
                 run.add(tokens=r.mask.sum(), length=r.lengths.float().mean())
             run.add(learning_rate=lr)
             if run.row_due:

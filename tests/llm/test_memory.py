@@ -16,7 +16,7 @@ from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
-SIZES = {"prompts": 4, "samples": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_first": 0,
+SIZES = {"prompts": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_first": 0,
          "kl_coef": 0.1, "keep": 0.0}
 
 
@@ -27,7 +27,8 @@ def letters(prompt: str, response: str) -> float:
 def settings(method, **given):
     """Settings with which each method does all that it can do."""
     known = algorithms("llm")[method].load().Config.__dataclass_fields__
-    return TINY | {name: x for name, x in SIZES.items() if name in known} | {"reward": letters} | given
+    given = {"reward": letters} | ({"samples": 4} if "prompts" in known else {}) | given
+    return TINY | {name: x for name, x in SIZES.items() if name in known} | given
 
 
 @pytest.fixture
