@@ -91,7 +91,7 @@ WRONG = {                                                                 # what
     "group of one": ("llm grpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
     "group of one of another": ("llm dapo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
     "no others": ("llm rloo --samples 1", "the others to the same prompt, and --samples 1 leaves none; choose 2 or"),
-    "one response": ("llm online_dpo --draw 1", "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for"),
+    "one response": ("llm online_dpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for"),
     "minibatches": ("llm grpo --prompts 2 --samples 4 --minibatches 9",
                     "--minibatches 9 is more than the responses of an update, --prompts 2 x --samples 4 = 8; choose at "
                     "most 8"),
