@@ -2,7 +2,7 @@
 
 They are given copies, so that a batch stays what it was drawn as, and each result is checked.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from numbers import Real
 from typing import Any
 
@@ -17,11 +17,12 @@ from spinup.runs.folders import source_name
 
 
 def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
-             counted: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+             counted: Tensor | None = None, taken: Collection[str] = ()) -> tuple[Tensor, dict[str, Tensor]]:
     """The user's loss `[...]`, of the given shape, and its diagnostics. `function` returns `loss` or `(loss, dict)`.
     UserError where it fails or returns anything else.
 
     counted: the mask of the steps that count; elsewhere the loss may be anything.
+    taken: names that no diagnostic may have, besides those of every method.
     """
     name = f"the loss {source_name(function)}"
     result = ask(name, function, *args)
@@ -30,7 +31,7 @@ def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
         raise UserError(f"{name} must return a tensor, or a tensor and a dict of numbers, not {SHORT.repr(result)}")
     check_learnable(name, each, shape)
     check_finite(name, each, counted, args)
-    return each, {key: diagnostic(name, key, x) for key, x in stats.items()}
+    return each, {key: diagnostic(name, key, x, taken) for key, x in stats.items()}
 
 
 def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
@@ -93,12 +94,12 @@ def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[T
                         "finite; look there for a division by 0, a logarithm or a large exponent")
 
 
-def diagnostic(name: str, key: Any, value: Any) -> Tensor:
+def diagnostic(name: str, key: Any, value: Any, taken: Collection[str]) -> Tensor:
     """The user's diagnostic as a tensor `[]`. UserError if its name is no word or is taken, or if it is no number."""
     if not isinstance(key, str) or not key.isidentifier():
         raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; its name must be a word such as my_kl, "
                         "of letters, digits and _")
-    if key in TAKEN:
+    if key in TAKEN or key in taken:
         raise UserError(f"{name} returns a diagnostic named {key}, which is a column of the run; choose another name")
     number = value.numel() == 1 and not value.is_complex() if isinstance(value, Tensor) else isinstance(value, Real)
     if not number:

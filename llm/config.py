@@ -24,8 +24,9 @@ class LanguageConfig(RunConfig):
     total_steps: Count = 300             # updates of the whole run; each draws its own responses
     max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
     temperature: Positive = 1.0          # above 1 draws less likely tokens; sampling and scoring use the same
-    held_out: Count = 256                # problems that are never trained on, answered for every row
-    micro_batch: Natural = 0             # responses in one backward pass; 0 = all; fewer take less memory
+    held_out: Count = 256                # answers drawn for a row, to problems that are never trained on
+    adam_eps: Positive = 1e-5            # gradients below it step less than lr; 1e-5 as in PPO's code, in TRL 1e-8
+    micro_batch: Natural = 0             # responses in one pass of scoring or learning; 0 = all; fewer take less memory
     checkpointing: bool = False          # recompute activations in the backward pass: a third slower, far less memory
     layers: Count = 4                    # of a small model made here
     width: Count = 64                    # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M

@@ -1,18 +1,21 @@
 """The learner's side: the log-probabilities of responses under a model, and the gradient of a loss of them."""
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
+from llm.memory import enough_memory
+from llm.policy.generate import Prompts
 from llm.policy.score import score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
 from spinup.core.masked import masked_mean, select
 
-SCORED = 1024           # responses that are scored together where no gradient is wanted
+SCORED = 1024           # responses that are scored together where no gradient is wanted, unless micro_batch says
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # the number to minimise, and diagnostics
 
@@ -54,12 +57,27 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
 
 
 @torch.no_grad()
-def reference_logp(reference: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
-    """Log-probabilities `[B, T]` of a batch's tokens under the reference policy; beyond a response's end, anything."""
+def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Tensor, Tensor], Tensor]) -> Tensor:
+    """The numbers `[B, T]` that `function(prompts, of, ids)` gives for the tokens of a batch, a micro-batch at a time
+    and without a gradient; beyond a response's end, anything."""
+    found = torch.zeros(batch.responses.ids.shape, device=batch.responses.ids.device)
+    for rows in torch.arange(len(found), device=found.device).split(cfg.micro_batch or SCORED):
+        part = batch.responses[rows].trimmed()
+        with enough_memory(cfg):
+            found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids)
+    return found
+
+
+def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
+    """Log-probabilities `[B, T]` of a batch's tokens under a model, such as the reference policy; beyond a response's
+    end, anything."""
+    return in_pieces(cfg, batch, lambda *read: score(model, *read, temperature=cfg.temperature)[0])
+
+
+def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
+    """The batch with the learner's log-probabilities in place of the sampler's. In fp32 they are the same; in bf16 they
+    round differently, by tenths, and the ratio would not begin at 1."""
+    if model.dtype == torch.float32:
+        return batch
     r = batch.responses
-    logp = torch.zeros(r.ids.shape, device=r.ids.device)
-    for rows in torch.arange(len(r.ids), device=r.ids.device).split(cfg.micro_batch or SCORED):
-        part = r[rows].trimmed()
-        T = part.ids.shape[1]
-        logp[rows, :T] = score(reference, batch.prompts, part.of, part.ids, temperature=cfg.temperature)[0]
-    return logp
+    return replace(batch, responses=replace(r, logp=select(logp_under(model, cfg, batch), r.mask)))

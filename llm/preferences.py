@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from llm.config import PreferenceConfig
+from llm.learn import logp_under
 from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
-from llm.policy.score import score
 from llm.rollout import Batch, join
 from llm.run import Result, Run
 from llm.tasks.check import problems_of
@@ -110,14 +110,13 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
     return torch.from_numpy(order[update % each * size:][:size])
 
 
-@torch.no_grad()
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
     """Accuracy of the policy as an implicit reward model: the share of the first `RANKED` pairs in which the preferred
     response has become likelier than the other, compared with `before`, the log-probabilities `[2n, T]` under the
     initial policy."""
-    r = pairs.responses[torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device)]
-    logp = score(run.model, pairs.prompts, r.of, r.ids, temperature=run.config.temperature)[0]
-    now = select(logp - before[:len(r.ids)], r.mask).sum(1).view(-1, 2)
+    first = pairs.pick(torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device))
+    logp = logp_under(run.model, run.config, first)
+    now = select(logp - before[:len(logp)], first.responses.mask).sum(1).view(-1, 2)
     return (now[:, 0] > now[:, 1]).float().mean()
 
 

@@ -111,7 +111,7 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     padded = torch.tensor([[*i, *[tokenizer.end] * (longest - len(i))] for i in ids], device=device)
     of = torch.arange(len(problems), device=device).repeat_interleave(samples)
     lengths = torch.tensor([len(i) for i in ids], device=device)
-    ended = torch.tensor([i[-1] == tokenizer.end for i in ids], device=device)
+    ended = torch.tensor([i[-1] in tokenizer.ends for i in ids], device=device)
     responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, ended, of)
     prompts = prompts_of(problems, tokenizer, model, max_tokens)
     return Batch(list(problems), prompts, responses, list(texts), torch.ones_like(mask[:, 0]))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,15 @@ from torch import Tensor
 
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
-from llm.learn import Loss, backward
+from llm.learn import Loss, backward, in_pieces, logp_under
+from llm.memory import enough_memory, out_of_memory
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
-from llm.policy.score import exact_kl, score
+from llm.policy.score import exact_kl
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
-from llm.tasks.check import problems_of
+from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
@@ -56,7 +58,7 @@ class Run(Training):
     gradient in `llm.learn`.
     """
 
-    epochs, decimals = 40, 1
+    epochs = 40
 
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
@@ -70,7 +72,7 @@ class Run(Training):
                             "Train one of your own with `spinup llm sft`, and give it with --model DIR")
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
-        self.sampler = Sampler(self.model, self.tokenizer.end)
+        self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
         self.counts: dict[str, int] = defaultdict(int)
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
@@ -78,8 +80,10 @@ class Run(Training):
         self.own: tuple[str, ...] = ()
         self.said: set[str] = set()
         self.best: dict[str, float] = {}
-        self.held_out = problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True)  # found only once
+        self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
+        if config.micro_batch and task.judge is not None:
+            task.judge.at_once = config.micro_batch
 
     # What an algorithm calls.
 
@@ -90,9 +94,10 @@ class Run(Training):
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
                generator: torch.Generator | None = None) -> Batch:
         """Responses of the present policy to each problem, and their rewards: `llm.rollout.sample`, timed."""
-        return sample(self.sampler, self.task, self.tokenizer, problems, samples=samples, max_tokens=self.max_tokens,
-                      generator=None if greedy else generator or self.generator, temperature=self.config.temperature,
-                      timed=self.timed)
+        with enough_memory(self.config):
+            return sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
+                          max_tokens=self.max_tokens, generator=None if greedy else generator or self.generator,
+                          temperature=self.config.temperature, timed=self.timed)
 
     def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:
         """Texts as responses to be imitated: `llm.rollout.demonstrated`."""
@@ -140,9 +145,11 @@ class Run(Training):
             torch.cuda.synchronize()
         self.clock[name] += time.perf_counter() - began
 
-    def evaluate(self, greedy: bool = False, samples: int = 1) -> Batch:
-        """Answers to the held-out problems, the same problems at every call, with a generator of their own."""
+    def evaluate(self, greedy: bool = False) -> Batch:
+        """Answers to the held-out problems, the same problems at every call, with a generator of their own: the
+        likeliest one to each; or drawn ones, `held_out` in all and equally many to each."""
         began = dict(self.clock)
+        samples = 1 if greedy else max(1, self.config.held_out // len(self.held_out))
         batch = self.sample(self.held_out, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
         self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
@@ -158,6 +165,11 @@ class Run(Training):
         return Result(policy, progress, self.directory, self.status, quality, self.measure)
 
     # What `Training` asks for.
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        if told := out_of_memory(error, self.config):
+            raise told from None
 
     def describe_subject(self) -> dict[str, Any]:
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
@@ -181,7 +193,8 @@ class Run(Training):
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean())}
         if self.task.gold is not None:                                    # the truth that a learned reward stands for
-            self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, sampled.problems, sampled.texts))))
+            asked = [sampled.problems[i] for i in sampled.responses.of.tolist()]
+            self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, asked, sampled.texts))))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
@@ -209,12 +222,12 @@ class Run(Training):
     def kl_to_start(self, batch: Batch) -> tuple[float, float]:
         """KL(policy || initial policy) in nats, mean over tokens and mean over whole responses, on held-out ones: exact
         where the vocabulary is small, else an estimate from the drawn tokens."""
-        r = batch.responses[torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device)]
+        first = batch.pick(torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device))
+        r, temperature = first.responses, self.config.temperature
         if self.model.shape.vocab_size <= EXACT:
-            kl = exact_kl(self.model, self.reference, batch.prompts, r.of, r.ids, self.config.temperature)
+            kl = in_pieces(self.config, first, partial(exact_kl, self.model, self.reference, temperature=temperature))
         else:
-            before, _ = score(self.reference, batch.prompts, r.of, r.ids, temperature=self.config.temperature)
-            kl = k3(r.logp, before, r.mask)
+            kl = k3(r.logp, logp_under(self.reference, self.config, first), r.mask)
         return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())
 
     def outcome(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ COPIED = 200            # updates of imitation, where the task's teacher is the 
 # Settings that do not change what imitation makes.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
 # Settings of the method that are not those of the imitation before it.
-NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "checkpointing")
+NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "checkpointing", "adam_eps")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:

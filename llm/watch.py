@@ -108,8 +108,9 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequen
 def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
     """The scores of the preferred and of the other response of each pair, `[n, 2]`."""
     judge, found = judge_in(folder, data, task), []
-    for i in range(0, len(pairs), CHUNK):
-        some = pairs[i:i + CHUNK]
+    size = data["config"]["micro_batch"] // 2 or CHUNK
+    for i in range(0, len(pairs), size):
+        some = pairs[i:i + size]
         found += judge([p.prompt for p, _, _ in some for _ in range(2)], [r for _, a, b in some for r in (a, b)])
     return np.array(found).reshape(-1, 2)
 

@@ -71,7 +71,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, torch.ones_like(logp), part.mask)

@@ -23,7 +23,8 @@ trains the policy itself. With
               other prompts                                           (Ethayarajh et al. 2024)
 
 In Python, `loss` may be a function of your own, loss(log_ratio, logp, lengths) -> [n], of n pairs:
-sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other.
+sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other. It
+may return ([n], {"column": number}), where column is a name that the run does not have.
 
 Online DPO compares responses of the present policy in each update (Guo et al. 2024). Both
 log-probabilities are logged, because the loss sees only their difference: often both fall, and
@@ -32,7 +33,7 @@ responses that were never compared become more likely.
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
 """
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -42,9 +43,9 @@ from torch import Tensor
 from llm.algos.reward_model import bradley_terry
 from llm.callables import own_loss
 from llm.config import PreferenceConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
-from llm.policy.score import forward_kl, score
+from llm.policy.score import forward_kl
 from llm.policy.tokenizer import Tokenizer, tokens_with
 from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.rollout import Batch
@@ -57,6 +58,7 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
+COLUMNS = "logp_preferred", "logp_other", "reward_margin", "train_accuracy"
 LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 
@@ -68,16 +70,16 @@ class Config(PreferenceConfig):
     alpha: NonNegative = 0.5         # of TDPO: weight of the difference in KL
     margin: NonNegative = 0.0        # gamma of SimPO: by how much the preferred one must be ahead
     step: str = ""                   # characters that end a step of Step-DPO; none: each token
-    draw: Natural = 0                # own responses to a prompt, best against worst; 0 = offline
+    samples: Natural = 0             # own responses to a prompt, best against worst; 0 = offline
     total_steps: Count = 300         # updates; many passes over few pairs overfit
     lr: Positive = 5e-4              # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
 
     def __post_init__(self):
         super().__post_init__()
-        if self.draw == 1:
+        if self.samples == 1:
             raise UserError("of the responses to a prompt the best is compared with the worst, and "
-                            "--draw 1 leaves nothing to compare; choose 2 or more, or 0 for fixed "
-                            "pairs")
+                            "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for "
+                            "fixed pairs")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """UserError where no token holds the characters that end a step."""
@@ -101,25 +103,22 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
     return mask * (begun & (over.cumsum(1) - over.long() == 0))
 
 
-@torch.no_grad()
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
     """z of KTO, `[]`, at least 0: the mean log ratio of responses to the prompts of the next
     pair."""
-    swapped = pairs.prompts, r.of.roll(-2), r.ids
-    logp, logp_ref = (score(model, *swapped, temperature=run.config.temperature)[0]
+    swapped = replace(pairs, responses=replace(r, of=r.of.roll(-2)))
+    logp, logp_ref = (logp_under(model, run.config, swapped)
                       for model in (run.model, run.reference))
     return select(logp - logp_ref, r.mask).sum(1).mean().clamp(min=0)
 
 
-def preference_loss(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
+def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
                     divergence: Tensor, baseline: Tensor | None, cfg: Config) -> Tensor:
     """Loss of each pair, `[n]`, by the equations above.
 
     log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of
     log pi - log pi_ref, of log pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without gradient.
     """
-    if callable(kind):
-        return own_loss(kind, log_ratio[:, 0].shape, log_ratio, logp, lengths)[0]
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":
         return (won / lengths[:, 0] - lost / lengths[:, 1] - 1 / (2 * cfg.beta)).square()
@@ -141,13 +140,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     test = find_pairs(run, cfg, held_out=True)
-    fixed = None if cfg.draw else find_pairs(run, cfg)
-    if task.pairs is not None and not cfg.draw:
+    fixed = None if cfg.samples else find_pairs(run, cfg)
+    if task.pairs is not None and not cfg.samples:
         run.measure = "pair_accuracy"                         # a file of pairs has no rewards
-    logp_ref_test = reference_logp(run.reference, cfg, test)              # once: it never changes
-    logp_ref_fixed = None if fixed is None else reference_logp(run.reference, cfg, fixed)
+    logp_ref_test = logp_under(run.reference, cfg, test)              # once: it never changes
+    logp_ref_fixed = None if fixed is None else logp_under(run.reference, cfg, fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor,
@@ -160,23 +160,27 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                                     cfg.temperature, cfg.checkpointing)
         per_token = (logp - logp_ref, logp, mask, divergence)                     # [2n, T] each
         sums = [select(x, mask).sum(1).view(-1, 2) for x in per_token]            # [n, 2] each
-        each = preference_loss(cfg.loss, *sums, baseline, cfg)
+        if callable(cfg.loss):
+            each, stats = own_loss(cfg.loss, sums[0][:, 0].shape, *sums[:3], taken=COLUMNS)
+        else:
+            each, stats = preference_loss(cfg.loss, *sums, baseline, cfg), {}
         margin = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach()
         logps = sums[1].detach().mean(0)
-        return each.sum() / total, {
+        return each.sum() / total, stats | {
             "logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
             "train_accuracy": (margin > 0).float().mean()}
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
-        run.columns("logp_preferred", "logp_other", "reward_margin", "train_accuracy")
+        run.columns(*COLUMNS)
         for update in run.updates(cfg.total_steps):
             # Collect: compare new responses, or take pairs that were compared before.
-            if cfg.draw:
-                batch = run.sample(run.problems(cfg.batch), cfg.draw)
+            if cfg.samples:
+                batch = run.sample(run.problems(cfg.batch), cfg.samples)
                 run.record(batch)
-                pairs = batch.pick(compare(batch.rewards, cfg.draw, cfg.noise, run.rng).flatten())
-                logp_ref = reference_logp(run.reference, cfg, pairs)
+                best_and_worst = compare(batch.rewards, cfg.samples, cfg.noise, run.rng)
+                pairs = batch.pick(best_and_worst.flatten())
+                logp_ref = logp_under(run.reference, cfg, pairs)
                 rows = torch.arange(len(pairs.texts), device=run.device)
             else:
                 pairs, logp_ref = fixed, logp_ref_fixed
@@ -193,7 +197,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 stats = run.backward(pairs, rows, loss, logp_ref, by_rows=True, pairs=pairs,
                                      baseline=baseline, total=len(rows) // 2)
                 run.add(grad_norm=optimizer.step(lr), **stats)
-            if not cfg.draw:
+            if not cfg.samples:
                 run.add(tokens=r.mask.sum(), length=r.lengths.float().mean())
             run.add(learning_rate=lr)
             if run.row_due:

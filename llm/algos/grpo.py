@@ -16,8 +16,8 @@ CartPole, `spinup.algos.ppo.clipped_surrogate`. The weight of a response's token
     DAPO      1 / all tokens of the update
 
 DAPO clips higher above than below (rare tokens can still become likely), draws new prompts where
-groups have zero variance, and penalises responses close to the length limit. GRPO's KL penalty is
-off by default, as in most later work; `--kl-coef` adds it to the loss, token by token.
+the rewards of a group are equal, and then penalises responses close to the length limit. GRPO's KL
+penalty is off by default, as in most later work; `--kl-coef` adds it to the loss, token by token.
 
 In Python, `advantage`, `loss` and `average` may be functions of your own:
 
@@ -41,7 +41,7 @@ from torch import Tensor
 
 from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.rollout import contrast, join
 from llm.run import Result, Run
@@ -100,7 +100,11 @@ def centred(rewards: Tensor) -> Tensor:
 
 def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
     """(R - mean of its group) / standard deviation of its group, `[P, G]`; 0 in a group with zero
-    variance."""
+    variance.
+
+    The deviation is the population's: the mean square of a group's advantages is 1 at any G. TRL
+    takes the sample's, which makes them sqrt((G - 1) / G) times as large, .935 at G = 8.
+    """
     return centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + eps)
 
 
@@ -136,7 +140,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
              denominator: float) -> Loss:
@@ -158,20 +163,21 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Collect; with `draws`, again until enough groups have differing rewards.
             drawn, useful = [], 0
             while len(drawn) < cfg.draws and useful < cfg.prompts:
-                batch = run.sample(run.problems(cfg.prompts), cfg.samples)
-                run.record(batch)             # before any is left out, or the curve would flatter
-                lengths = batch.responses.lengths
-                batch.rewards += overlong_penalty(lengths, run.max_tokens, cfg.overlong)
-                useful += int(contrast(batch.rewards, cfg.samples).sum())
-                drawn.append(batch)
-            batch = join(drawn)
-            r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
+                drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
+                run.record(drawn[-1])         # before any is left out, or the curve would flatter
+                useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
+            batch = rescored(run.model, cfg, join(drawn))
+            r, mask = batch.responses, batch.responses.mask
+            differ = contrast(batch.rewards, cfg.samples)     # [P], before the penalty (eq. 11)
+            rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
             # A group with zero variance has no gradient but that of the KL penalty. Without one it
-            # is left out, but counted: the step must not change. DAPO's batch consists of the other
-            # groups alone, and of no more than `prompts` of them.
-            learns = (adv != 0).view(-1, cfg.samples).any(1) | (cfg.kl_coef > 0 and cfg.draws == 1)
+            # is left out, but counted: the step must not change. DAPO's batch consists of groups
+            # whose rewards differ, and of no more than `prompts` of them.
+            learns = (adv != 0).view(-1, cfg.samples).any(1) | (cfg.kl_coef > 0)
+            if cfg.draws > 1:
+                learns = differ
             rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]
             counted = mask
             if cfg.draws > 1:
@@ -179,7 +185,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
-            logp_ref = reference_logp(run.reference, cfg, batch) if cfg.kl_coef else r.logp
+            logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)

@@ -27,6 +27,7 @@ and a KL penalty; a value function with its own weights. `clipped_surrogate`, `v
 are CartPole's.
 """
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, in_pieces, logp_under, rescored
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
@@ -121,9 +122,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr,
-                               max_grad_norm=cfg.max_grad_norm)
+                               max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     price = torch.nn.Module()                                 # beta, which the checkpoint keeps
     price.register_buffer("coef", torch.tensor(cfg.kl_coef, device=run.device))
 
@@ -147,16 +149,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
             run.record(batch)
+            batch = rescored(run.model, cfg, batch)
             r, mask = batch.responses, batch.responses.mask
 
             # Advantages: the reward of each token against its value.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
-                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
+                kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             scores = batch.rewards - cfg.end_penalty * ~r.finished                # [B]
             rewards, last = token_rewards(scores, kl, price.coef, mask)           # [B, T]
-            with torch.no_grad():
-                value = values(critic, batch.prompts, r.of, r.ids)                # [B, T]
+            value = in_pieces(cfg, batch, partial(values, critic))                # [B, T]
             lam = length_adaptive(mask.sum(1), cfg.alpha) if cfg.alpha else cfg.lam
             episode = (rewards, select(value, mask), following(value, mask), last,
                        torch.zeros_like(last))

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
-from llm.learn import Loss, reference_logp
+from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -118,7 +118,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     expected = RunningMean(cfg.memory, run.device)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: Tensor) -> Loss:
@@ -130,13 +131,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(cfg.total_steps):
             # Collect.
             problems = run.problems(cfg.prompts)
-            batch = run.sample(problems, cfg.samples)
+            batch = rescored(run.model, cfg, run.sample(problems, cfg.samples))
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
             # Advantages, less the KL penalty: token by token where tokens have their own returns.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
-                kl = k1(r.logp, reference_logp(run.reference, cfg, batch), mask)
+                kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             if cfg.baseline != "batch":
                 rewards = rewards - cfg.kl_coef * kl.sum(1)
             if cfg.baseline == "others":

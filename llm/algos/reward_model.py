@@ -83,8 +83,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
     pairs, held_out = find_pairs(run, cfg), find_pairs(run, cfg, held_out=True)
     model = ScalarModel(run.model, std=(run.model.shape.width + 1) ** -0.5)
-    optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm)
+    optimizer = FlatAdam(model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
     check_context(pairs.prompts.ids.shape[1], run.max_tokens + 1, run.model)       # an end is added
+
+    def pieces(rows: Tensor) -> tuple[Tensor, ...]:
+        return rows.to(run.device).split(cfg.micro_batch or max(1, len(rows)))
 
     def judge(batch: Batch, rows: Tensor) -> Tensor:
         """Rewards of responses, `[n]`. One that was cut off gets an end token, as `RewardModel`
@@ -100,8 +104,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             chosen = shuffled(len(pairs.texts) // 2, cfg.batch, update, cfg.seed)
             optimizer.zero_grad()
             losses = right = 0.0
-            for piece in rows_of(chosen).split(cfg.micro_batch or 2 * len(chosen)):
-                reward = judge(pairs, piece.to(run.device)).view(-1, 2)           # preferred, other
+            for piece in pieces(rows_of(chosen)):
+                reward = judge(pairs, piece).view(-1, 2)                          # preferred, other
                 loss = bradley_terry(reward[:, 0], reward[:, 1], cfg.margin).sum() / len(chosen)
                 loss.backward()
                 run.check_finite(rewards=reward.detach(), loss=loss.detach())
@@ -114,8 +118,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Test on held-out pairs, and calibrate at the end: neither needs a gradient.
             with torch.no_grad():
                 if run.row_due:
-                    rows = torch.arange(len(held_out.texts), device=run.device)
-                    reward = judge(held_out, rows).view(-1, 2)
+                    parts = pieces(torch.arange(len(held_out.texts)))
+                    reward = torch.cat([judge(held_out, rows) for rows in parts]).view(-1, 2)
                     margins = reward[:, 0] - reward[:, 1]
                     lengths = held_out.responses.lengths
                     run.log(pair_accuracy=(margins > 0).float().mean(), pair_margin=margins.mean(),
@@ -123,5 +127,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                             length_correlation=correlation(reward.flatten(), lengths))
                 if update + 1 == cfg.total_steps:
                     batch = run.sample(run.problems(cfg.calibration))
-                    model.calibrate(judge(batch, batch.responses.of))
+                    parts = pieces(batch.responses.of)
+                    model.calibrate(torch.cat([judge(batch, rows) for rows in parts]))
         return run.result(model)

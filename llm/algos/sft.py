@@ -40,6 +40,7 @@ class Config(LanguageConfig):
     lr: Positive = 2e-3              # 1e-3 to 4e-3 for small models, 1e-5 for large ones
     warmup: Natural = 20             # updates in which the learning rate grows to lr
     anneal: bool = True              # then it falls linearly to a tenth
+    adam_eps: Positive = 1e-8        # with 1e-5, the small gradients of a good imitation step less
     max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
     stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never
     stop_every: Count = 5            # updates between two checks of that
@@ -54,7 +55,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=1e-8)
+                         eps=cfg.adam_eps)
     problems = problems_of(task, cfg.demonstrations, run.rng)
     fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]
 

@@ -217,7 +217,7 @@ def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
     if family is None:
         raise UserError("no family of models has both qkv_bias and qk_norm; leave one of them out to save this one")
-    scaling = None
+    others, scaling = sorted(tokenizer.ends - {tokenizer.end}), None
     if shape.rope_scaling is not None:
         scaling = {"rope_type": "llama3", **dict(zip(LLAMA3, shape.rope_scaling, strict=True))}
     return {"architectures": [family], "model_type": FAMILIES[family][0], "hidden_act": "silu",
@@ -225,7 +225,8 @@ def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
             "rope_theta": shape.rope_theta, "rope_scaling": scaling,
             "rope_parameters": {"rope_theta": shape.rope_theta, **(scaling or {"rope_type": "default"})},
             "dtype": str(model.dtype).removeprefix("torch."),
-            "bos_token_id": None, "eos_token_id": tokenizer.end, "pad_token_id": None}
+            "bos_token_id": None, "eos_token_id": [tokenizer.end, *others] if others else tokenizer.end,
+            "pad_token_id": None}
 
 
 def safetensors(folder: str | Path) -> ModuleType:

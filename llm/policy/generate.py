@@ -3,7 +3,7 @@
 What is drawn here is what is trained on: the mask and the log-probabilities are made where the tokens are made, and
 never inferred from token ids afterwards.
 """
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 
 import torch
@@ -64,10 +64,10 @@ class Responses:
     of: Tensor
 
     @classmethod
-    def empty(cls, of: Tensor, length: int, end: int) -> "Responses":
-        """Room for responses of at most `length` tokens to the prompts `of`, `[B]`, all of it `end` and 0."""
+    def empty(cls, of: Tensor, length: int) -> "Responses":
+        """Room for responses of at most `length` tokens to the prompts `of`, `[B]`, all of it 0."""
         B, device = len(of), of.device
-        return cls(torch.full((B, length), end, device=device), torch.zeros(B, length, device=device),
+        return cls(torch.zeros(B, length, dtype=torch.long, device=device), torch.zeros(B, length, device=device),
                    torch.zeros(B, length, device=device), torch.zeros(B, dtype=torch.long, device=device),
                    torch.zeros(B, dtype=torch.bool, device=device), of.clone())
 
@@ -86,10 +86,14 @@ class Responses:
 
 
 class Sampler:
-    """Draws responses from a model; keeps the memory of its cache, and on CUDA the recorded step, from call to call."""
+    """Draws responses from a model; keeps the memory of its cache, and on CUDA the recorded step, from call to call.
 
-    def __init__(self, model: Transformer, end: int):
-        self.model, self.end = model, end
+    end: the id that ends a response, or several of which each does.
+    """
+
+    def __init__(self, model: Transformer, end: int | Collection[int]):
+        self.model = model
+        self.ends = torch.tensor([end] if isinstance(end, int) else sorted(end), device=model.device)
         self.caches: dict[tuple[int, int], Cache] = {}
         self.steps: dict[tuple[int, int, int], Step] = {}
 
@@ -103,7 +107,7 @@ class Sampler:
             generator: of the model's device; the only source of randomness. None takes the likeliest token each time.
             tool: asked after each token that the policy has written; the tokens that it adds are not the policy's, and
                 an end token among them ends the response. One for all rows, or one for each.
-        The end token is drawn like any other, kept, and counts in the mask.
+        An end token is drawn like any other, kept, and counts in the mask.
         ValueError where prompt and response would not fit the model's context.
         """
         model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
@@ -120,7 +124,7 @@ class Sampler:
         cache.fill(prefix)
         step = self._step(cache, prompts)
 
-        out = now = Responses.empty(of, max_tokens, self.end)             # all of them, and what is under way of them
+        out = now = Responses.empty(of, max_tokens)             # all of them, and what is under way of them
         rows, begin = torch.arange(B, device=device), prompts.lengths[of]
         alive = torch.ones_like(now.finished)
         insert = Insertions(tool, B) if tool else None
@@ -133,7 +137,7 @@ class Sampler:
             now.ids[:, t], now.mask[:, t] = token, mine
             now.logp[:, t] = log_pi.gather(1, token[:, None])[:, 0]
             now.lengths += alive
-            alive = alive & (token != self.end)
+            alive = alive & (token[:, None] != self.ends).all(1)
             if t + 1 == max_tokens:
                 break
             if t % look == look - 1:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -37,9 +38,11 @@ class Start:
 def fresh(cfg: LanguageConfig, task: Any) -> Start:
     """A small model with random weights, for the characters of a task.
 
-    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, or `heads` does not divide
-    `width`.
+    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, where a problem of its
+    list has no demonstration to imitate, or where `heads` does not divide `width`.
     """
+    for problem in getattr(task, "train", ()):
+        task.demonstration(problem, np.random.default_rng(cfg.seed))
     if task.alphabet is None:
         raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
                         "give --model the folder of a checkpoint with a tokenizer")

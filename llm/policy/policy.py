@@ -27,7 +27,7 @@ class LanguagePolicy:
                  seed: int = 0, tool: Callable[[str], str | None] | None = None, end_of_turn: str = ""):
         self.model, self.tokenizer = model, tokenizer
         self.max_tokens, self.temperature, self.tool, self.end_of_turn = max_tokens, temperature, tool, end_of_turn
-        self.sampler = Sampler(model, tokenizer.end)
+        self.sampler = Sampler(model, tokenizer.ends)
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
     def respond(self, prompt: str, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
@@ -77,16 +77,16 @@ class Turns:
         self.begin, self.turn = 0, ""                         # the first token of the present turn, and its text
 
     def __call__(self, tokens: list[int]) -> list[int] | None:
-        end, dialogue = self.tokenizer.end, self.dialogue
+        dialogue = self.dialogue
         self.turn = self.tokenizer.decode(tokens[self.begin:])
-        if tokens[-1] == end:
+        if tokens[-1] in self.tokenizer.ends:
             dialogue.end(self.turn, ended=True)
             return None
         if dialogue.end_of_turn not in self.turn:
             return None
         added = encode_words(self.tokenizer, dialogue.take(self.turn), dialogue.name)
         self.begin, self.turn = len(tokens) + len(added), ""
-        return [end] if dialogue.done else added
+        return [self.tokenizer.end] if dialogue.done else added
 
     def finish(self) -> None:
         """The response is over; where the policy has not ended it, it was cut off in this turn."""

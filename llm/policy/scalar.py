@@ -12,7 +12,7 @@ from llm.policy.score import read
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 
-AT_ONCE = 512           # responses that are judged together
+AT_ONCE = 512           # responses that are judged together, unless a run says otherwise
 
 
 class ScalarModel(nn.Module):
@@ -65,10 +65,13 @@ class RewardModel:
     """A trained reward model as a person uses it: `model(prompt, response)` is what the response is worth.
 
     The mean over the responses of the policy that it was made from is 0, their deviation 1.
+
+    Attributes:
+        at_once: how many responses are read together.
     """
 
     def __init__(self, model: ScalarModel, tokenizer: Tokenizer):
-        self.model, self.tokenizer = model, tokenizer
+        self.model, self.tokenizer, self.at_once = model, tokenizer, AT_ONCE
 
     def __call__(self, prompt: str, response: str) -> float:
         return self.judge([prompt], [response])[0]
@@ -76,10 +79,10 @@ class RewardModel:
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
         """The reward of each response, read as one that has ended. UserError: a character it does not know."""
-        found, device, end = [], self.model.body.device, self.tokenizer.end
-        for i in range(0, len(prompts), AT_ONCE):
-            asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + AT_ONCE]], device)
-            said = Prompts.of([[*self.tokenizer.encode(r), end] for r in responses[i:i + AT_ONCE]], device)
+        found, device, end, n = [], self.model.body.device, self.tokenizer.end, self.at_once
+        for i in range(0, len(prompts), n):
+            asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + n]], device)
+            said = Prompts.of([[*self.tokenizer.encode(r), end] for r in responses[i:i + n]], device)
             check_context(asked.ids.shape[1], said.ids.shape[1], self.model.body)
             of = torch.arange(len(said.ids), device=device)
             found += rewards(self.model, asked, of, said.ids, said.lengths).tolist()

@@ -7,12 +7,14 @@ from llm.policy.generate import Prompts
 from llm.policy.transformer import Prefix, Slots, Transformer
 from spinup.core.kl import kl_categorical
 
+PIECE = 2**19           # log-probabilities whose entropy is found at a time
 CHUNK = 2**26           # logits that are kept for the way back; a larger batch is cut, and each piece computed again
 
 
 def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temperature: float = 1.0,
           checkpointing: bool = False) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy, `[B, T]` in fp32, of each token of `ids` given its prompt and all before it.
+    """Log-probability, with its gradient, and entropy, without, `[B, T]` in fp32, of each token of `ids` given its
+    prompt and all before it.
 
     Args:
         of: `[B]` the row of `prompts` that each response answers. Each of those prompts is read once.
@@ -54,9 +56,19 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
 
 
 def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32."""
+    """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32.
+
+    The entropy has no gradient: no loss reads it, and its graph would keep two more tensors of all symbols.
+    """
     log_pi = (model.logits(hidden).float() / temperature).log_softmax(-1)
-    return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), -(log_pi.exp() * log_pi.clamp(min=-1e4)).sum(-1)
+    return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), entropy(log_pi)
+
+
+@torch.no_grad()
+def entropy(log_pi: Tensor) -> Tensor:
+    """Entropy in nats, `[...]`, of log-probabilities `[..., vocab]`, in pieces that stay in a processor's cache."""
+    rows = log_pi.flatten(0, -2).split(max(1, PIECE // log_pi.shape[-1]))
+    return torch.cat([-x.exp().mul_(x.clamp(min=-1e4)).sum(-1) for x in rows]).view(log_pi.shape[:-1])
 
 
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,

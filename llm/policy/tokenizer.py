@@ -16,18 +16,20 @@ class Tokenizer(Protocol):
     """The form of a tokenizer.
 
     Attributes:
-        end: the id that ends a response.
+        end: the id that is written, and taught, behind a response.
+        ends: every id that ends a response; `end` is one of them.
         vocab_size: ids are below it; a model may have more.
     """
 
     end: int
+    ends: frozenset[int]
     vocab_size: int
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text and nothing more: it may stand in the middle of others."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of a response, which stops at the end token."""
+        """The text of a response, which stops at the first of `ends`."""
 
     def prompt(self, text: str) -> list[int]:
         """The ids that the policy reads for a prompt."""
@@ -47,7 +49,7 @@ def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
 class CharTokenizer:
     """A token a character: id 0 is the end, 1 to n are the characters in the order of the alphabet."""
 
-    end = 0
+    end, ends = 0, frozenset([0])
 
     def __init__(self, alphabet: str):
         self.alphabet, self.vocab_size = alphabet, len(alphabet) + 1
@@ -64,7 +66,7 @@ class CharTokenizer:
                             "there") from None
 
     def decode(self, ids: Iterable[int]) -> str:
-        return "".join(self.alphabet[i - 1] for i in takewhile(lambda i: i != self.end, ids))
+        return "".join(self.alphabet[i - 1] for i in takewhile(lambda i: i not in self.ends, ids))
 
     def prompt(self, text: str) -> list[int]:
         return self.encode(text)
@@ -92,26 +94,29 @@ class HFTokenizer:
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"the tokenizer in {folder} cannot be opened ({reason}); fetch it again") from None
         self.folder, self.vocab_size = Path(folder).resolve(), len(self.tokenizer)
-        self.end = self._end(Path(folder))
+        found = self._ends(Path(folder))
+        self.end, self.ends = found[0], frozenset(found)
 
-    def _end(self, folder: Path) -> int:
-        """The token that a chat template writes after an assistant's words; without a template the end of a text.
+    def _ends(self, folder: Path) -> list[int]:
+        """The token that a chat template writes after an assistant's words, the end of a text, and those that
+        generation_config.json names, or without it config.json, as in transformers. The first is the one to write.
 
         The end of a text is not asked first: Qwen2.5's base models have the template, and `<|endoftext|>` as that.
         """
+        found = []
         if self.tokenizer.chat_template:
             words, special = "the last words", {i for i, t in self.tokenizer.added_tokens_decoder.items() if t.special}
             chat = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": words}]
             tail = self.tokenizer.apply_chat_template(chat, tokenize=False).rpartition(words)[2]
-            behind = [i for i in self.encode(tail) if i in special]
-            if behind:
-                return behind[0]
-        if self.tokenizer.eos_token_id is not None:
-            return self.tokenizer.eos_token_id
+            found += [i for i in self.encode(tail) if i in special][:1]
+        found += [] if self.tokenizer.eos_token_id is None else [self.tokenizer.eos_token_id]
         for file in (folder / "generation_config.json", folder / "config.json"):
             end = json.loads(file.read_text("utf-8")).get("eos_token_id") if file.is_file() else None
             if end is not None:
-                return end[0] if isinstance(end, list) else end
+                found += end if isinstance(end, list) else [end]
+                break
+        if found:
+            return found
         raise UserError(f"{folder} names no token that ends a text; put an eos_token into its tokenizer_config.json")
 
     def encode(self, text: str) -> list[int]:
@@ -120,7 +125,7 @@ class HFTokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Special tokens are left out, and the spaces left as they were written."""
-        ids = list(takewhile(lambda i: i != self.end, ids))
+        ids = list(takewhile(lambda i: i not in self.ends, ids))
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def prompt(self, text: str) -> list[int]:

@@ -60,6 +60,11 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
     return list(found)
 
 
+def distinct(problems: list[Any]) -> list[Any]:
+    """These problems, each once: where few are held out, drawing many brings them again."""
+    return list({(p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None))): p for p in problems}.values())
+
+
 def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
     """The teacher's response to a problem. UserError where it is no text."""
     name = f"`demonstration` of the task {task.name}"

@@ -75,8 +75,8 @@ class UserTask(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         text = problem.data.get("demonstration", problem.data.get("completion", problem.answer))
         if not isinstance(text, str) or not text:
-            raise UserError(f'nothing shows how to answer {SHORT.repr(problem.prompt)}; give each prompt a text as its '
-                            '"demonstration"')
+            raise UserError(f'nothing shows a small model how to answer {SHORT.repr(problem.prompt)}; give each prompt '
+                            'a text as its "demonstration", or --model the folder of a model that can answer')
         return text
 
     def reward(self, problem: Problem, response: str) -> float:

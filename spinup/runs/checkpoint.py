@@ -1,5 +1,4 @@
 """Checkpoints: plain tensors and numbers, written whole, and read without running anything."""
-import io
 import pickle
 import warnings
 import zipfile
@@ -16,9 +15,8 @@ from spinup.runs.files import write_whole
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Write nested dicts and lists of tensors, arrays and numbers. Returns what `load_checkpoint` would give: the same
     data, with tensors in place of the arrays."""
-    buffer, written = io.BytesIO(), plain(state)
-    torch.save(written, buffer)
-    write_whole(path, buffer.getvalue())
+    written = plain(state)
+    write_whole(path, lambda file: torch.save(written, file))             # no second copy in memory
     return written
 
 
@@ -59,7 +57,7 @@ def intact(path: Path) -> bool:
 def plain(x: Any) -> Any:
     """The same data with tensors, cloned out of any larger storage, where arrays or numpy numbers were."""
     if isinstance(x, torch.Tensor):
-        return x.detach().cpu().clone()
+        return x.detach().to("cpu", copy=True)
     if isinstance(x, np.ndarray | np.generic):
         return torch.from_numpy(np.array(x))
     if isinstance(x, dict):

@@ -26,6 +26,11 @@ def duration(seconds: float) -> str:
     return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
 
 
+def pace(rate: float) -> str:
+    """Steps a second, in two digits at least."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
 def quoted(folder: str) -> str:
     """A folder as it is typed in a shell: in quotes if there is a space in it."""
     return f'"{folder}"' if re.search(r"\s", folder) else folder
@@ -72,7 +77,7 @@ class Display:
             self.lines = steps * PLAIN_LINES // self.total + 1
             name, rate = short(self.measure), row["steps_per_second"]
             self.say(f"{steps:>11,} / {self.total:,} steps   {name} {number(row[self.measure]):>8}   "
-                     f"{rate:>8,.{0 if rate >= 100 else 1}f} steps/s   {duration(left)} left")
+                     f"{pace(rate):>8} steps/s   {duration(left)} left")
 
     def _table(self, row: dict[str, float], left: float) -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2))

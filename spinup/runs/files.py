@@ -1,17 +1,19 @@
 """Files that are written whole or not at all."""
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from spinup.errors import UserError
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that a reader, or a power cut, sees the old file or the new one and nothing between."""
+def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
+    """Put `data`, or what a function writes into the file that it is given, at `path` so that a reader, or a power cut,
+    sees the old file or the new one and nothing between."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
-        file.write(data)
+        data(file) if callable(data) else file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

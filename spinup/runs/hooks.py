@@ -9,13 +9,11 @@ class Hooks:
         measure: the column of `progress.csv` that tells how good the policy is.
         next_words: the commands that a finished run recommends.
         epochs: rows of `progress.csv` in a run.
-        decimals: of steps a second, where they are printed.
     """
 
     measure = "return_mean_100"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
     epochs = 200
-    decimals = 0
 
     def describe_subject(self) -> dict[str, Any]:
         """What `config.json` says of it beside the settings."""

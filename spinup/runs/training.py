@@ -20,7 +20,7 @@ from spinup.machine import find_compiler
 from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import Row, RunConfig
-from spinup.runs.display import Display, duration, quoted
+from spinup.runs.display import Display, duration, pace, quoted
 from spinup.runs.files import write_json
 from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
@@ -263,9 +263,8 @@ class Training(Hooks):
         self.display.close()
         folder = describe(self.directory)
         if self.status == "finished":
-            rate = f"{self.steps / seconds:,.{self.decimals}f} a second"
-            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {rate}; {self.summary()}; "
-                             f"curve: {folder}/curve.png")
+            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {pace(self.steps / seconds)} a second; "
+                             f"{self.summary()}; curve: {folder}/curve.png")
             self.display.say("\n".join(f"  spinup {word} {quoted(folder)}" for word in self.next_words))
         else:
             how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
@@ -273,10 +272,14 @@ class Training(Hooks):
             self.display.say(f"interrupted after {self.steps:,} steps{' and saved' if self.steps else ''}; to go on, "
                              f"{how}")
 
+    def _rate(self) -> float:
+        """Steps a second so far, to six digits: updates of a large model take minutes."""
+        return float(f"{self.steps / self.seconds:.6g}")
+
     def _write_row(self) -> None:
         self.rows += 1
         row: Row = {"epoch": self.rows, "steps": self.steps, **self.row(), **self.logged,
-               "wall_seconds": round(self.seconds, 3), "steps_per_second": round(self.steps / self.seconds, 1)}
+               "wall_seconds": round(self.seconds, 3), "steps_per_second": self._rate()}
         self.log_file.write(row)
         self.display.row(row, self.end)
         if self.config.on_row is not None:
@@ -286,7 +289,7 @@ class Training(Hooks):
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
             "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3),
-            "steps_per_second": round(self.steps / self.seconds, 1), "measure": self.measure, **self.outcome()})
+            "steps_per_second": self._rate(), "measure": self.measure, **self.outcome()})
 
     def _interrupt(self, *_: Any) -> None:
         if self.interrupted:

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
-from spinup.runs.display import duration, number, short
+from spinup.runs.display import duration, number, pace, short
 from spinup.runs.folders import check_exp_name, check_same, read_result
 from spinup.view.statistics import interval
 
@@ -263,7 +263,7 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
     between = " to ".join(map(number, interval(returns) or ())) or "-"
     states = {s: n for s in ("finished", "failed", "interrupted", "waiting") if (n := sum(j.status == s for j in jobs))}
     return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), between,
-            f"{np.mean([r['steps_per_second'] for r in results]):,.0f}" if results else "-",
+            pace(np.mean([r["steps_per_second"] for r in results])) if results else "-",
             "finished" if list(states) == ["finished"] else ", ".join(f"{n} {s}" for s, n in states.items()))
 
 

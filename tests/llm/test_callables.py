@@ -71,8 +71,8 @@ def test_a_function_that_equals_ours_gives_the_same_curve(method, own, exact, tr
         assert theirs[column] == pytest.approx(values, rel=exact, abs=exact, nan_ok=True), column
 
 
-# Turned red by: diagnostics of a loss that are in no column; a mean of them that counts micro-batches as equal, or the
-# padding.
+# Turned red by: diagnostics of a loss, of tokens or of pairs, that are in no column; a mean of them that counts
+# micro-batches as equal, or the padding.
 def test_the_diagnostics_of_a_loss_are_columns(train):
     def watched(logp, logp_old, adv, mask):
         each, stats = clip(logp, logp_old, adv, mask)
@@ -80,6 +80,12 @@ def test_the_diagnostics_of_a_loss_are_columns(train):
     progress = train("grpo", loss=watched)
     assert progress["share_of_ones"] == pytest.approx([1.0] * 3) and all(x > 0 for x in progress["a"])
     assert "share_of_ones" not in train("grpo")
+
+    def of_pairs(*args):
+        return plain_dpo(*args), {"longest": args[2].max()}
+    assert len(train("dpo", loss=of_pairs)["longest"]) == 3
+    with pytest.raises(UserError, match="a diagnostic named reward_margin, which is a column of the run; choose"):
+        train("dpo", loss=lambda *args: (plain_dpo(*args), {"reward_margin": 1.0}))
 
 
 # Turned red by: a group with zero variance that is left out although its advantage is not 0.

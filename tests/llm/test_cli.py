@@ -91,7 +91,7 @@ WRONG = {                                                                 # what
     "group of one": ("llm grpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
     "group of one of another": ("llm dapo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
     "no others": ("llm rloo --samples 1", "the others to the same prompt, and --samples 1 leaves none; choose 2 or"),
-    "one response": ("llm online_dpo --draw 1", "--draw 1 leaves nothing to compare; choose 2 or more, or 0 for fixed"),
+    "one response": ("llm online_dpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for"),
     "minibatches": ("llm grpo --prompts 2 --samples 4 --minibatches 9",
                     "--minibatches 9 is more than the responses of an update, --prompts 2 x --samples 4 = 8; choose at "
                     "most 8"),
@@ -100,7 +100,7 @@ WRONG = {                                                                 # what
     "buffer": ("llm grpo --overlong 600", "longer than the model's context of 512; choose a smaller --overlong or"),
     "buffer of a model": ("llm grpo --overlong 600 --model {model}", "choose a smaller --overlong or"),
     "text": ("llm grpo --task open.jsonl --reward score.py:one",
-             "the prompts of open are ordinary text, which a small character model cannot read; give --model"),
+             "nothing shows a small model how to answer 'a>'; give each prompt a text as its \"demonstration\", or"),
     "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs its file"),
     "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
     "model of the hub": ("llm grpo --model Qwen/Qwen2.5-0.5B", "fetch it with `hf download Qwen/Qwen2.5-0.5B"),

@@ -392,7 +392,7 @@ def catch(train):
 
             with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop) as caught:
                 patch.setattr(Run, "backward", stop)
-                own = {"draw": 2} if method == "kto" else {}              # or z would be 0: see the test of it
+                own = {"samples": 2} if method == "kto" else {}              # or z would be 0: see the test of it
                 train(method, temperature=0.7, total_steps=at, lr=0.02, warmup=0, **own)
             (run, batch, rows, loss, *per_row), whole = caught.value.args
             made[method, at] = Call(run, batch, rows, loss, per_row, whole)
@@ -635,7 +635,7 @@ def test_online_dpo_compares_what_it_now_writes(train, monkeypatch):
 
     monkeypatch.setattr(Run, "sample", draw)
     monkeypatch.setattr(Run, "backward", spy)
-    train("online_dpo", draw=4, total_steps=3, lr=0.02, warmup=0)
+    train("online_dpo", samples=4, total_steps=3, lr=0.02, warmup=0)
     assert len(drawn) == len(used) == 3 and used[0][2] == 0 < used[2][2]
     for whole, (pairs, rows, _) in zip(drawn, used, strict=True):
         groups = whole.rewards.view(-1, 4)

@@ -21,6 +21,7 @@ from llm.run import Run
 from llm.tasks import Problem
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate, whiten
 from spinup.registry import algorithms, in_module
 
@@ -74,10 +75,10 @@ def start(make_model):
 def train(start, tmp_path_factory):
     """Train with a method: `train("grpo", seed=2)`."""
     def train(method, **given):
-        module, own = ALGORITHMS[method], {"batch": 20} if method == "sft" else {"prompts": 8, "samples": 4}
-        settings = TINY | {"task": Mixed(), "model": start, "total_steps": 1} | algorithms("llm")[method].settings
-        cfg = module.Config(**{**settings, **own, **given}, log_dir=str(tmp_path_factory.mktemp(method)))
-        return module.train(cfg)
+        algorithm, own = algorithms("llm")[method], {"batch": 20} if method == "sft" else {"prompts": 8, "samples": 4}
+        settings = TINY | {"task": Mixed(), "model": start, "total_steps": 1} | algorithm.settings | own | given
+        module = algorithm.load()
+        return module.train(module.Config(**settings, log_dir=str(tmp_path_factory.mktemp(method))))
     return train
 
 
@@ -277,6 +278,41 @@ def test_leaving_out_groups_without_contrast_changes_nothing(method, kl_coef, ca
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
 
+# Turned red by: groups told apart by rewards less the penalty, which a length alone would bring back; rewards without
+# the penalty in the advantage.
+def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
+    call = catch("dapo", overlong=5)
+    r, run = call.batch.responses, call.run
+    penalised = call.batch.rewards + grpo.overlong_penalty(r.lengths, run.max_tokens, 5)
+    differ, after = grpo.contrast(call.batch.rewards, 4), grpo.contrast(penalised, 4)
+    assert (after & ~differ).any()                                        # equal rewards, and lengths that differ
+    assert sorted(call.rows.tolist()) == differ.repeat_interleave(4).nonzero()[:32, 0].tolist()
+    assert torch.equal(call.per_row[0][:, 0], grpo.group_advantage(penalised, 4))
+
+
+# Turned red by: an optimiser that is not told, of the policy or of the value function.
+@pytest.mark.parametrize("method", [*ALGORITHMS, "ppo", "dpo", "reward_model"])
+def test_adams_eps_is_a_setting(method, start, tmp_path, monkeypatch):
+    made = []
+    init = FlatAdam.__init__
+
+    def spy(*args, **settings):
+        made.append(settings["eps"])
+        init(*args, **settings)
+
+    def stop(optimizer):
+        raise Stop
+
+    monkeypatch.setattr(FlatAdam, "__init__", spy)
+    monkeypatch.setattr(FlatAdam, "zero_grad", stop)
+    module = algorithms("llm")[method].load()
+    own = {"pairs": 8} if hasattr(module.Config, "pairs") else {}
+    cfg = module.Config(**TINY, **own, task=Mixed(), model=start, adam_eps=0.125, log_dir=str(tmp_path))
+    with pytest.raises(Stop):
+        module.train(cfg)
+    assert made == [0.125] * (2 if method == "ppo" else 1)
+
+
 # Turned red by: log-probabilities of the sampler's at another temperature.
 def test_at_ratio_1_grpo_is_reinforce(catch):
     ours, plain = catch("grpo", average="token"), catch("reinforce")
@@ -342,6 +378,25 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
     torch.testing.assert_close(torch.where(r.mask > 0, logp, 0.0), r.logp, atol=1e-5, rtol=0)
     stats = call.gradient()[1]
     assert stats["ratio_min"] == pytest.approx(1, abs=1e-5) and stats["ratio_max"] == pytest.approx(1, abs=1e-5)
+
+
+# Turned red by: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
+# REINFORCE, a KL that is nothing but rounding.
+def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
+    start = make_model(task=Mixed(), layers=3, width=64, heads=4, total_steps=1, lr=1e-6)
+
+    def on_device(start, cfg):
+        for p in start.model.bfloat16().blocks.parameters():
+            p.data.mul_(4 if p.dim() == 2 else 1)                         # large numbers, which round far
+        return start
+
+    monkeypatch.setattr("llm.warmup.on_device", on_device)
+    for method in ("grpo", "ppo"):
+        row = {name: x[0] for name, x in train(method, model=start, minibatches=1).progress.items()}
+        assert row["ratio_min"] == row["ratio_max"] == 1.0 and row["grad_norm"] > 0, method
+    still = train("rloo", model=start, reward=lambda prompt, response: 0.5, kl_coef=1.0, lr=0.1, warmup=0).policy.model
+    begun = on_device(load_model(start), None).model
+    assert still.dtype == torch.bfloat16 and torch.equal(weights(still), weights(begun))
 
 
 # Bug: the last piece is dropped (9). Turned red by: `rows[:n // minibatches * minibatches]`; one order for all epochs;

@@ -12,9 +12,12 @@ import torch
 import llm
 import spinup
 from llm.diagnose import diagnose
+from llm.rollout import sample
 from llm.run import METRICS, PHASES, Result
 from llm.tasks import Problem
 from llm.tasks.make import make_task
+from llm.tasks.strings import Reverse
+from llm.tasks.task import is_held_out
 from spinup.errors import NonFiniteError, UserError
 from spinup.registry import algorithms
 from spinup.runs.checkpoint import load_checkpoint
@@ -205,6 +208,35 @@ def test_the_columns_of_seconds_add_up(beginner):
     assert spent > 0.85 * many.progress["wall_seconds"][-1]
     imitation = train("sft", beginner)
     assert not any(imitation.progress["rollout_seconds"] + imitation.progress["reward_seconds"])
+
+
+# Turned red by: one digit of steps a second, which makes 0.0 of a run whose updates take a minute.
+def test_a_slow_run_says_how_long_it_takes(beginner, monkeypatch, capsys):
+    monkeypatch.setattr("spinup.runs.training.Training.seconds", property(lambda run: 125.0 * max(1, run.steps)))
+    result = train("grpo", beginner, quiet=False)
+    assert result.progress["steps_per_second"] == [0.008] * 4
+    said = capsys.readouterr().out
+    assert "1 / 4 steps" in said and "0.008 steps/s   6 min 15 s left" in said
+    assert "4 steps in 8 min 20 s, 0.008 a second" in said
+
+
+# Turned red by: a problem that is read, and greedily answered, again and again where few are held out; answers judged
+# beside the problem of another row.
+def test_each_of_few_held_out_problems_is_read_once(able, monkeypatch):
+    drawn = []
+
+    def spy(*args, **settings):
+        drawn.append(sample(*args, **settings))
+        return drawn[-1]
+
+    monkeypatch.setattr("llm.run.sample", spy)
+    monkeypatch.setattr(Reverse, "gold", lambda task, problem, response: float(response == problem.answer))
+    result = train("grpo", able, held_out=256, total_steps=1)
+    _, sampled, greedy = drawn
+    prompts = [p.prompt for p in sampled.problems]
+    assert prompts == [p.prompt for p in greedy.problems] and len(set(prompts)) == len(prompts) < 20
+    assert len(greedy.texts) == len(prompts) and len(sampled.texts) == 256 // len(prompts) * len(prompts)
+    assert result.progress["held_out_gold"] == result.progress["held_out_accuracy"] > [0.0]
 
 
 # What a run gives.
@@ -451,7 +483,8 @@ def test_a_reward_may_be_a_function(cli, beginner):
         return len(seen) % 3 == 0
 
     result = train("rloo", beginner, reward=vowels)
-    assert len(seen) == 4 * (16 + 2 * 8)                                  # drawn, and both kinds of held-out answers
+    few = len({prompt for prompt, _ in seen if is_held_out(prompt)})
+    assert len(seen) == 4 * (16 + 8 // few * few + few)                   # drawn, and both kinds of held-out answers
     assert all(re.fullmatch("[a-j]{2}>", prompt) and set(response) <= set("abcdefghij>") for prompt, response in seen)
     config = read_json(result.directory / "config.json")["config"]
     assert config["task"] == REVERSE and config["reward"] == {"callable": "vowels"}

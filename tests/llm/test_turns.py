@@ -9,9 +9,10 @@ import llm
 from llm import learn
 from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
-from llm.policy.load import fresh
+from llm.policy.load import Start, fresh
 from llm.policy.policy import LanguagePolicy
 from llm.policy.score import score
+from llm.policy.tokenizer import CharTokenizer
 from llm.restore import load
 from llm.rollout import demonstrated, sample
 from llm.run import Run
@@ -100,8 +101,23 @@ def folder(make_model):
 
 def drawn(task, start, n=60, seed=0, samples=2):
     problems = task.problems(n, np.random.default_rng(seed))
-    return sample(Sampler(start.model, start.tokenizer.end), task, start.tokenizer, problems, samples=samples,
+    return sample(Sampler(start.model, start.tokenizer.ends), task, start.tokenizer, problems, samples=samples,
                   max_tokens=task.max_tokens, generator=torch.Generator().manual_seed(seed))
+
+
+class TwoEnds(CharTokenizer):
+    """A 0 ends a response too."""
+
+    ends = frozenset([0, 1])
+
+
+# Turned red by: an episode that is told of one end alone, `tokens[-1] == end`.
+def test_each_of_several_ends_ends_the_turn(model):
+    task = Guess()
+    batch = drawn(task, Start(model.model, TwoEnds(model.tokenizer.alphabet)))
+    empty = (batch.responses.ids[:, 0] == 1).nonzero()[:, 0].tolist()
+    assert empty and all(task.episodes[row].turns == [""] and batch.texts[row] == "" for row in empty)
+    assert batch.responses.lengths[empty].eq(1).all() and batch.responses.finished[empty].all()
 
 
 # Turned red by: an observation that is masked in, or a turn that is masked out; the reward of one turn alone, or of

@@ -146,10 +146,10 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        """Return a copy of the moments, `[parameters]` each, and the number of steps."""
-        own = {} if self.master is self.flat else {"master": self.master.clone()}
-        return {"steps": self.steps, "first": self.first.clone(), "second": self.second.clone(),
-                **own}
+        """Return the moments, `[parameters]` each, and the number of steps: no copies, as with
+        torch's optimisers."""
+        own = {} if self.master is self.flat else {"master": self.master}
+        return {"steps": self.steps, "first": self.first, "second": self.second, **own}
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
         """Restore the moments, `[parameters]` each, and the number of steps."""

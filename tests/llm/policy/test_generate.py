@@ -159,6 +159,17 @@ def test_all_may_end_at_once(model):
     check(model, [[3, 1]], out)
 
 
+# Turned red by: one of the ends alone; `.any(1)` for `.all(1)`.
+def test_each_of_several_ends_ends_a_response(model):
+    ends = {0, 5}
+    out, last = Sampler(model, ends)(Prompts.of(ROWS), samples=40, max_tokens=12, generator=seed()), set()
+    for ids, n, finished in zip(out.ids.tolist(), out.lengths.tolist(), out.finished.tolist(), strict=True):
+        assert [t for t in range(n) if ids[t] in ends] == [n - 1] * finished and (finished or n == 12)
+        last |= {ids[n - 1]} & ends
+    assert last == ends
+    check(model, ROWS, out)
+
+
 # Turned red by: `exponential_()` without the generator.
 def test_randomness_is_the_generators_alone(model):
     sampler = Sampler(model, end=0)

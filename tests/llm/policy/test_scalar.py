@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import llm
-from llm.policy import scalar
 from llm.policy.generate import Prompts
 from llm.policy.scalar import RewardModel, ScalarModel, rewards, values
 from llm.policy.tokenizer import CharTokenizer
@@ -164,7 +163,7 @@ def judge_of(seed=0):
 # Turned red by: no end token behind a response, which is then read as one that is cut off; the rows of one piece for
 # those of another; the last piece left out.
 @pytest.mark.parametrize("at_once", [1, 3, 512])
-def test_a_response_is_worth_the_same_in_any_company(at_once, monkeypatch):
+def test_a_response_is_worth_the_same_in_any_company(at_once):
     judge = judge_of()
     tokens, end = judge.tokenizer, judge.tokenizer.end
     expected = []
@@ -172,7 +171,7 @@ def test_a_response_is_worth_the_same_in_any_company(at_once, monkeypatch):
         row = torch.tensor([[*tokens.prompt(prompt), *tokens.encode(response), end]])
         expected.append(judge.model.numbers(judge.model.body.hidden(row, Slots())[0, -1]).item())
     assert len({round(x, 4) for x in expected}) == len(expected)
-    monkeypatch.setattr(scalar, "AT_ONCE", at_once)
+    judge.at_once = at_once
     found = judge.judge(ASKED, SAID)
     assert all(isinstance(x, float) for x in found)
     assert found == pytest.approx(expected, abs=1e-5)

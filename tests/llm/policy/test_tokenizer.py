@@ -116,6 +116,18 @@ def test_the_end(made):
         HFTokenizer(folder)
 
 
+# Turned red by: one end alone; the end of a text left out beside a template; config.json read in spite of the other
+# file; the first entry of a list alone; another end than the template's to write.
+@pytest.mark.parametrize("given", [
+    {"eos": "<|endoftext|>"}, {"eos": "<|im_end|>", "config": {"eos_token_id": [258, 256]}},
+    {"eos": "<|im_end|>", "generation_config": {"eos_token_id": [256, 258]}, "config": {"eos_token_id": 52}}], ids=str)
+def test_each_of_several_ends_ends_a_response(given, made):
+    tokenizer = HFTokenizer(made(template=QWEN, pad="<|endoftext|>", **given))
+    for text in ("4<|endoftext|>2<|im_end|>", "4<|im_end|>2<|endoftext|>"):
+        assert tokenizer.decode(tokenizer.encode(text)) == "4"
+    assert names(tokenizer, [tokenizer.end]) == "<|im_end|>" and tokenizer.ends == {256, 258}
+
+
 # Turned red by: special tokens that are shown; text behind the end.
 def test_a_response_is_decoded_up_to_its_end(made):
     tokenizer = HFTokenizer(made(template=QWEN, eos="<|im_end|>", pad="<|endoftext|>"))

@@ -1,0 +1,148 @@
+"""Settings that bound memory: how many rows a pass reads, what it keeps, and what is said where memory runs out."""
+import json
+import tracemalloc
+
+import pytest
+import torch
+
+import llm
+from llm.policy.generate import Sampler
+from llm.policy.score import log_probs
+from llm.policy.transformer import Shape, Transformer
+from spinup.core.fast.adam import FlatAdam
+from spinup.errors import UserError
+from spinup.registry import algorithms
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+
+TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
+        "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
+SIZES = {"prompts": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_first": 0,
+         "kl_coef": 0.1, "keep": 0.0}
+
+
+def letters(prompt: str, response: str) -> float:
+    return float(len(set(response)))
+
+
+def settings(method, **given):
+    """Settings with which each method does all that it can do."""
+    known = algorithms("llm")[method].load().Config.__dataclass_fields__
+    given = {"reward": letters} | ({"samples": 4} if "prompts" in known else {}) | given
+    return TINY | {name: x for name, x in SIZES.items() if name in known} | given
+
+
+@pytest.fixture
+def rows_read(monkeypatch):
+    """The rows of each pass of a transformer, but for those of the sampler, whose cache is memory of another kind."""
+    read, sampling = [], []
+    hidden, call = Transformer.hidden, Sampler.__call__
+
+    def spy(model, ids, *args, **settings):
+        if not sampling:
+            read.append(len(ids))
+        return hidden(model, ids, *args, **settings)
+
+    def sample(*args, **settings):
+        sampling.append(True)
+        try:
+            return call(*args, **settings)
+        finally:
+            sampling.pop()
+
+    monkeypatch.setattr(Transformer, "hidden", spy)
+    monkeypatch.setattr(Sampler, "__call__", sample)
+    return read
+
+
+# Turned red by: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
+# model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
+@pytest.mark.parametrize("method", algorithms("llm"))
+def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read, tmp_path, monkeypatch):
+    monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
+    found = {}
+    for micro_batch in (0, 4):
+        rows_read.clear()
+        result = getattr(llm, method)(model=beginner, micro_batch=micro_batch, log_dir=str(tmp_path / str(micro_batch)),
+                                      **settings(method))
+        weights = torch.cat([p.detach().flatten() for p in result.policy.model.parameters()])
+        row = {name: x[-1] for name, x in result.progress.items() if "second" not in name}
+        found[micro_batch] = weights, max(rows_read), row
+    (whole, most, row), (pieces, few, same) = found[0], found[4]
+    assert most > 4 >= few
+    torch.testing.assert_close(pieces, whole, atol=2e-6, rtol=0)
+    assert same == pytest.approx(row, abs=1e-4, nan_ok=True)
+
+
+def test_a_reward_model_judges_a_micro_batch_at_a_time(beginner, rows_read, tmp_path):
+    judge = llm.reward_model(model=beginner, log_dir=str(tmp_path), **settings("reward_model"))
+    rows_read.clear()
+    llm.rloo(model=beginner, micro_batch=4, log_dir=str(tmp_path), **settings("rloo", reward=judge.policy))
+    assert max(rows_read) == 4
+
+
+# Turned red by: an entropy with a graph, which keeps two more tensors of all symbols; one whose pieces are mixed up.
+def test_the_way_back_keeps_one_tensor_of_all_symbols(monkeypatch):
+    model = Transformer(Shape(vocab_size=1000))
+    hidden, ids, kept = torch.randn(5, 6, 64, requires_grad=True), torch.randint(1000, (5, 6)), {}
+
+    def pack(x):
+        kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        logp, found = log_probs(model, hidden, ids, temperature=0.5)
+    assert sum(x.shape == (5, 6, 1000) for x in kept.values()) == 1 and logp.requires_grad and not found.requires_grad
+    expected = torch.distributions.Categorical(logits=model.logits(hidden) / 0.5).entropy()
+    torch.testing.assert_close(found, expected.detach())
+    monkeypatch.setattr("llm.policy.score.PIECE", 7000)
+    assert torch.equal(log_probs(model, hidden, ids, temperature=0.5)[1], found)
+
+
+CPU = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to "
+                   "allocate 8000000000 bytes. Error code 12 (Cannot allocate memory)")
+GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+# Turned red by: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
+@pytest.mark.parametrize(("where", "method", "error", "given", "words"), [
+    ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens"),
+    ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --checkpointing, or lower --max-tokens"),
+    ("spinup.core.fast.adam.FlatAdam.step", "sft", CPU, {"checkpointing": True, "micro_batch": 64},
+     "add --micro-batch 16, or lower --max-tokens"),
+    ("llm.run.sample", "dpo", GPU, {"checkpointing": True, "micro_batch": 2}, "settings; lower --max-tokens"),
+    ("llm.learn.score", "dpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens")])
+def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error, given, words, beginner, tmp_path,
+                                                            monkeypatch):
+    def fail(*args, **settings):
+        raise error
+
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(UserError, match=f"^the memory does not suffice for these .*{words}$"):
+        getattr(llm, method)(model=beginner, log_dir=str(tmp_path), **settings(method, **given))
+    begun = [json.loads(x.read_text())["status"] for x in tmp_path.glob("*/*/result.json")]
+    assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
+
+
+# Turned red by: any RuntimeError taken for this one.
+def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
+    def fail(*args, **settings):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("llm.run.sample", fail)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo"))
+
+
+# Turned red by: moments that are copied where they are; a file that is put together in memory before it is written.
+def test_a_checkpoint_is_copied_once(tmp_path):
+    optimizer = FlatAdam([torch.nn.Parameter(torch.randn(500_000))], lr=0.1)
+    parts = {"optimizer": optimizer.state_dict()}
+    assert parts["optimizer"]["first"].data_ptr() == optimizer.first.data_ptr()
+    tracemalloc.start()                                       # sees what Python holds, and not the tensors
+    written = save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "grpo", "parts": parts})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500_000
+    optimizer.first.fill_(1.0)                                # what was written is no view of it
+    for state in written, load_checkpoint(tmp_path / "checkpoint.pt"):
+        assert not state["parts"]["optimizer"]["first"].any()
