@@ -25,7 +25,7 @@ from llm.tasks.task import Problem, Task, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import describe, find_run, read_run
-from spinup.view.statistics import in_words, interval
+from spinup.view.statistics import ANYWHERE, SHARE, in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
 CHUNK = 256             # problems answered at once
@@ -173,14 +173,14 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
     return f"{describe(folder)}: {words}"
 
 
-def mean_of(each: np.ndarray) -> tuple[float, tuple[float, float] | None, str]:
+def mean_of(each: np.ndarray, within: tuple[float, float] = ANYWHERE) -> tuple[float, tuple[float, float] | None, str]:
     """Mean of what was found for each problem `[P]`, its 95 % interval, and that in words."""
-    return float(each.mean()), interval(each), in_words(each, 3)
+    return float(each.mean()), interval(each, within), in_words(each, 3, within)
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
     """Results on pairs, `[n]` True where ranked rightly, as numbers and in words."""
-    mean, between, words = mean_of(right.astype(float))
+    mean, between, words = mean_of(right.astype(float), SHARE)
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
 
@@ -188,7 +188,7 @@ def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
     """Results of rewards `[P, PASS]` and of those of the greedy answers `[P]`, where 1 is solved."""
     right = (sampled >= 1).double()
-    mean, between, words = mean_of(right.mean(1).numpy())
+    mean, between, words = mean_of(right.mean(1).numpy(), SHARE)
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
              "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{PASS}": float(right.amax(1).mean()),
              "reward": float(sampled.mean())}

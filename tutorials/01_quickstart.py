@@ -20,7 +20,7 @@ import llm
 from spinup import ppo
 from spinup.view.evaluate import evaluate
 from spinup.view.notebook import curves, panels, show, sizes
-from spinup.view.statistics import bootstrap_interval
+from spinup.view.statistics import mean_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "device": "cpu"},
@@ -83,7 +83,7 @@ show(figure, "Mean return of the last 100 episodes against environment steps: ev
 
 # %%
 final = [evaluate(result.policy, "CartPole-v1", episodes=100).mean for result in trained]
-low, high = bootstrap_interval(final)
+low, high = mean_interval(final)
 print("mean return of the final policies:", ", ".join(f"{x:.1f}" for x in final))
 print(f"over seeds: {np.mean(final):.1f}, 95 % interval {low:.1f} to {high:.1f}")
 

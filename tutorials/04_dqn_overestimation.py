@@ -25,7 +25,7 @@ from spinup.algos.dqn import greedy_value, td_target
 from spinup.envs import make
 from spinup.view.notebook import curves, panels, show, sizes
 from spinup.view.plots import COLOURS
-from spinup.view.statistics import bootstrap_interval
+from spinup.view.statistics import mean_interval
 
 SIZE = sizes(BUDGET, ci={"seeds": (1, 2, 3), "worlds": 20, "device": "cpu"},
              cpu={"seeds": (1, 2, 3, 4, 5), "worlds": 40, "device": "cpu"},
@@ -145,7 +145,7 @@ figure, both = panels(2)
 TITLES = ("error of the values", "worth that the greedy policy loses")
 for i, (axes, title) in enumerate(zip(both, TITLES, strict=True)):
     for (name, found), colour, mark in zip(tables.items(), COLOURS, ("o-", "s--"), strict=False):
-        low, high = zip(*(bootstrap_interval(x[i]) for x in found), strict=True)
+        low, high = zip(*(mean_interval(x[i]) for x in found), strict=True)
         axes.fill_between(RENEW, low, high, color=colour, alpha=0.15)
         axes.plot(RENEW, [x[i].mean() for x in found], mark, color=colour, linewidth=2, label=name)
     axes.set(title=title, xlabel="tries between renewals of the copy", xscale="log", xticks=RENEW, xticklabels=RENEW)
@@ -265,7 +265,7 @@ starts = {(noise, name): np.array([at_start(run.policy) for run in results])
 later = {(noise, name): [np.mean(run.progress["q"][len(run.progress["q"]) // 2:]) for run in results]
          for noise, runs in trained.items() for name, results in runs.items()}
 for (noise, name), found in starts.items():
-    low, high = bootstrap_interval(later[noise, name])
+    low, high = mean_interval(later[noise, name])
     print(f"noise {noise}, {name:10}: mean Q over the second half {np.mean(later[noise, name]):.1f} ({low:.1f} to"
           f" {high:.1f}); promises {found[:, 0].mean():.1f} and gets {found[:, 1].mean():.1f}")
 

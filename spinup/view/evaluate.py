@@ -25,7 +25,7 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % bootstrap interval of the mean over episodes of this one policy, None for fewer than three.
+        """95 % interval (Student's t) of the mean over episodes of this one policy, None for fewer than three.
 
         Other training seeds vary more.
         """

@@ -28,7 +28,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, pace, short
 from spinup.runs.folders import check_exp_name, check_same, read_result
-from spinup.view.statistics import interval
+from spinup.view.statistics import interval, range_of
 
 POLL = 0.2                                              # seconds between looks at the processes
 OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
@@ -260,7 +260,8 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
     """The cells of one variant."""
     results = [j.result() for j in jobs if j.status == "finished"]
     returns = [r[r["measure"]] for r in results if r[r["measure"]] is not None]
-    between = " to ".join(map(number, interval(returns) or ())) or "-"
+    within = range_of(results[0]["measure"] if results else "")
+    between = " to ".join(map(number, interval(returns, within) or ())) or "-"
     states = {s: n for s in ("finished", "failed", "interrupted", "waiting") if (n := sum(j.status == s for j in jobs))}
     return (variant, ",".join(str(j.seed) for j in jobs), show(float(np.mean(returns)) if returns else None), between,
             pace(np.mean([r["steps_per_second"] for r in results])) if results else "-",

@@ -10,7 +10,7 @@ import numpy as np
 from spinup.errors import UserError, nearest
 from spinup.runs.curve import COLOURS, LINES, STYLE, Curves, figure, finish, line, read_curves, render
 from spinup.runs.files import write_whole
-from spinup.view.statistics import ENOUGH, bootstrap_interval, interval
+from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
 
 if TYPE_CHECKING:                                            # it takes 0.3 s: imported where a picture is drawn
     from matplotlib.axes import Axes
@@ -75,8 +75,8 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     """Draw every run in or below `directories`, one axis per environment and measure; returns the paths of the PNG and
     the SVG.
 
-    A curve is the mean over the runs of a group, with its 95 % bootstrap interval, as far as all of them reach. What
-    goes on after the first has stopped, and each of fewer than three runs, is drawn by itself, thin.
+    A curve is the mean over the runs of a group, with its 95 % interval (Student's t), as far as all of them reach.
+    What goes on after the first has stopped, and each of fewer than three runs, is drawn by itself, thin.
 
     Args:
         x: environment steps or wall time.
@@ -117,7 +117,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                 look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
                 found = (m.xy(column, value or m.measure) for m in members)
                 curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
-                banded |= _draw_group(axes, curves, label, look)
+                banded |= _draw_group(axes, curves, label, look, range_of(value or members[0].measure))
                 for (where, algorithm, source), (xs, ys) in published.items():
                     if curves and where == env and algorithm == members[0].algorithm:
                         reached = xs <= max(x[-1] for x, _ in curves)
@@ -141,7 +141,7 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
     `value` names another, in their last rows up to the step where the shortest of them ends.
 
     `n` counts the runs that have a number there; `steps` are those of the shortest run; `low` and `high` bound the 95 %
-    bootstrap interval over runs, and are NaN for fewer than three.
+    interval of the mean over runs, and are NaN for fewer than three.
     """
     rows = []
     for (env, measure), groups in grouped(find_curves(directories), group, value).items():
@@ -149,13 +149,14 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
             until = min(m.progress["steps"][-1] for m in members)
             curves = (m.xy("steps", value or m.measure) for m in members)
             last = [float(ys[xs <= until][-1]) for xs, ys in curves if (xs <= until).any()]
-            low, high = interval(last) or (np.nan, np.nan)
+            low, high = interval(last, range_of(value or members[0].measure)) or (np.nan, np.nan)
             rows.append({group: label, "env": env, "n": len(last), "steps": int(until), "measure": measure,
                          "mean": float(np.mean(last)) if last else np.nan, "low": low, "high": high})
     return rows
 
 
-def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str]) -> bool:
+def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],
+                within: tuple[float, float]) -> bool:
     """One entry of the legend: a mean with its interval (True), or each run where they are few (False)."""
     if not curves:
         return False
@@ -167,7 +168,7 @@ def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label
         return False
     grid = np.linspace(start, end, POINTS)
     on_grid = np.stack([np.interp(grid, xs, ys) for xs, ys in curves])     # [n, POINTS]
-    axes.fill_between(grid, *bootstrap_interval(on_grid, resamples=2_000), color=look["color"], alpha=0.18, linewidth=0)
+    axes.fill_between(grid, *mean_interval(on_grid, within=within), color=look["color"], alpha=0.18, linewidth=0)
     line(axes, grid, on_grid.mean(0), **look, linewidth=2, label=label)
     for xs, ys in curves:
         if xs[-1] > end:

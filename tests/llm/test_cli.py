@@ -19,11 +19,12 @@ from llm.config import LanguageConfig
 from llm.tasks.names import task_names
 from llm.tasks.task import Problem, is_held_out
 from llm.tasks.taste import Taste
+from llm.watch import of_accuracy, of_pairs
 from spinup.registry import algorithms
 from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.view import grid
-from spinup.view.statistics import bootstrap_interval
+from spinup.view.statistics import mean_interval
 
 RUN = Path("runs/x/x_s1")
 REVERSE = ["--task", "reverse:length=2,symbols=10"]
@@ -326,6 +327,14 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
 
 
+# Turned red by: an accuracy of 1.07.
+def test_the_interval_of_an_accuracy_ends_where_shares_do():
+    found, words = of_pairs(np.array([True, True, False]))
+    assert found["interval"] == (0, 1) and "95 % interval 0.000 to 1.000" in words
+    found, words = of_accuracy(torch.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 1.0]]), torch.ones(3))
+    assert 0 < found["interval"][0] < found["interval"][1] == 1 and "to 1.000)" in words
+
+
 # Turned red by: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
 def test_chat_answers_a_pipe(run, cli, monkeypatch):
     policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]
@@ -400,7 +409,7 @@ def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
     for name, numbers in {"reward": [x for _, x, _, _ in shown], "gold": [x for _, _, x, _ in shown]}.items():
         rewards = np.array(numbers).reshape(5, 8)
         assert found.pop(name) == pytest.approx(rewards.mean(), abs=0.006)
-        assert found.pop(f"{name}_interval") == pytest.approx(bootstrap_interval(rewards.mean(1)), abs=0.006)
+        assert found.pop(f"{name}_interval") == pytest.approx(mean_interval(rewards.mean(1)), abs=0.012)
         assert found.pop(f"{name}_std") == pytest.approx(rewards.std(), abs=0.006)
     greedy = found.pop("reward_greedy")
     assert found == {"directory": learned["ppo"], "task": "taste", "problems": 5}

@@ -16,7 +16,7 @@ each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 # tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an interval needs
 # two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. `fewer` stands for a line of a
 # tutorial. The first one looks at the curve that is drawn.
-OTHERS = {"01_quickstart": {"draws": True},
+OTHERS = {"01_quickstart": {"seeds": (1, 2), "draws": True}, "04_dqn_overestimation": {"seeds": (1, 2)},
           "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
           "07_rl2": {"fewer": ("TRIALS = 20_000 ", "TRIALS = 5_000 ")},
           "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}}}

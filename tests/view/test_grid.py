@@ -14,7 +14,7 @@ from spinup.runs.flags import from_flags
 from spinup.runs.folders import config_to_json
 from spinup.runs.log import read_progress
 from spinup.view import grid as grid_module
-from spinup.view.grid import Grid, check_job, expand, grid, plan
+from spinup.view.grid import Grid, Job, check_job, expand, grid, plan, summary
 
 SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "hidden": ["8,8"], "no-anneal": []}
 
@@ -117,6 +117,18 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path,
     rows = {line.split()[0]: re.split(r"\s{2,}", line) for line in out.splitlines() if line.startswith("x_gamma")}
     assert rows["x_gamma0.7"] == ["x_gamma0.7", "5", "123", "-", "10", "finished"]
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
+
+
+# Turned red by: the interval of a return cut as that of an accuracy is, or the other way round.
+@pytest.mark.parametrize(("measure", "between"),
+                         [("held_out_accuracy", "0 to 1"), ("return_mean_100", "-0.3828 to 1.783")])
+def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between):
+    jobs = [Job("x", seed, {}, tmp_path / f"x_s{seed}", status="finished") for seed in (1, 2, 3)]
+    for job, value in zip(jobs, (0.2, 0.9, 1.0), strict=True):
+        job.directory.mkdir()
+        result = {"status": "finished", "steps": 1, "measure": measure, measure: value, "steps_per_second": 10.0}
+        write_json(job.directory / "result.json", result)
+    assert summary("x", jobs)[3] == between
 
 
 def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from spinup.runs import curve
 from spinup.runs.curve import draw_curve
 from spinup.view import plots
 from spinup.view.plots import plot, summary
+from spinup.view.statistics import mean_interval
 
 
 def write_run(folder, returns, *, env="CartPole-v1", algorithm="ppo", steps=100):
@@ -151,7 +152,7 @@ def test_seeds_become_a_mean_with_a_band_and_two_stay_themselves(tmp_path, figur
     assert len({line.get_color() for line in each}) == 1 and each[0].get_linewidth() < mean.get_linewidth()
     (band,) = axes.collections
     at_start = [y for x, y in band.get_paths()[0].vertices if x == 100]
-    assert 10 <= min(at_start) < 30 < max(at_start) <= 60
+    assert (min(at_start), max(at_start)) == pytest.approx(mean_interval([10, 20, 60]))
     assert ElementTree.parse(tmp_path / "plot.svg").getroot().tag.endswith("svg")
     with Image.open(tmp_path / "plot.png") as picture:
         assert picture.format == "PNG"
@@ -243,8 +244,19 @@ def test_summary_is_what_was_drawn(tmp_path):
     three, two = summary([tmp_path])
     assert {k: three[k] for k in ("experiment", "env", "n", "steps", "measure", "mean")} == {
         "experiment": "three", "env": "CartPole-v1", "n": 3, "steps": 200, "measure": "return", "mean": 130.0}
-    assert 110 <= three["low"] < 130 < three["high"] <= 160
+    assert (three["low"], three["high"]) == mean_interval([110, 120, 160])
     assert (two["n"], two["mean"]) == (1, 7.0) and np.isnan([two["low"], two["high"]]).all()
+
+
+# Turned red by: a band of accuracies that goes above 1.
+def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, figures):
+    for seed, accuracy in enumerate([0.2, 0.9, 1.0]):
+        write_language(tmp_path / "a" / f"a_s{seed}", "held_out_accuracy", held_out_accuracy=[accuracy, accuracy])
+    plot([tmp_path])
+    (band,) = figures[0].axes[0].collections
+    heights = [y for _, y in band.get_paths()[0].vertices]
+    (row,) = summary([tmp_path])
+    assert (min(heights), max(heights)) == (row["low"], row["high"]) == (0, 1)
 
 
 # Turned red by: the last number of each run, however long, or the measure in place of the column that was asked for.

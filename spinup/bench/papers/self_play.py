@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr, t
+from scipy.stats import spearmanr
 
 from spinup import load
 from spinup.arena.games import LEARNED_IN, find_game
@@ -16,6 +16,7 @@ from spinup.envs.ratings import MEAN, expected_score
 from spinup.envs.worlds.boards import BOARDS
 from spinup.envs.zoo import make_one_zoo
 from spinup.runs.files import read_json
+from spinup.view.statistics import SHARE, interval
 
 SEEDS = (1, 2, 3)
 GAMES = 500                                                              # against each, half of them in each seat
@@ -46,7 +47,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     ranks = min(float(spearmanr(steps, ratings)[0]) for steps, ratings in ranked)
     pairs = [meet("connect_four", *both) for both in zip(of["connect_four", ""], of["connect_four", "newest"],
                                                          strict=True)]
-    share, error = float(np.mean([np.mean(p) for p in pairs])), interval(pairs)
+    shares = [float(np.mean(p)) for p in pairs]
+    low, high = interval(shares, SHARE) or (np.nan, np.nan)
     lines = [
         Line("tic-tac-toe: minutes of training, the slowest", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
              slowest["tictactoe"] <= MINUTES["tictactoe"]),
@@ -60,8 +62,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("games won against one-ply", "", won["one-ply"], f">= {ONE_PLY}", won["one-ply"] >= ONE_PLY),
         Line("rank correlation of rating and steps of training, the worst seed", "", ranks, f">= {RANKS}",
              ranks >= RANKS),
-        Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", share),
-        Line("its 95 % interval, from", "", share - error), Line("to", "", share + error),
+        Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", float(np.mean(shares))),
+        Line("its 95 % interval, from", "", low), Line("to", "", high),
         *arena_lines(), *speed_lines()]
 
     def draw(figure: Any) -> None:
@@ -192,9 +194,3 @@ def meet(game: str, one: Path, other: Path) -> list[float]:
     rng = np.random.default_rng(0)
     return [*play(make_game(GAMES // 2, 1), first, second, rng),
             *(1 - score for score in play(make_game(GAMES // 2, 2), second, first, rng))]
-
-
-def interval(pairs: list[list[float]]) -> float:
-    """Half the width of the 95 % interval of the mean over pairs of seeds, by Student's t."""
-    means = [np.mean(p) for p in pairs]
-    return float(t.ppf(0.975, len(means) - 1) * np.std(means, ddof=1) / len(means) ** 0.5) if len(means) > 1 else np.nan
