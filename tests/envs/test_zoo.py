@@ -128,8 +128,8 @@ def test_what_cannot_be_played_is_said(env, num_envs, words):
 
 def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
     envs, rng = make("classic/hanabi-v5", 4, 0), np.random.default_rng(0)
-    envs.reset()
     with pytest.raises(UserError, match="hanabi-v5 is not a game of one against the other"):
+        envs.reset()                                                      # the opponent's first move may already win
         for _ in range(100):
             envs.step(random_actions(envs, rng))
 
