@@ -1,4 +1,4 @@
-"""A memory that does not suffice, told in one sentence that names the settings to change."""
+"""Running out of memory, as one sentence that names the settings to change."""
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from llm.config import LanguageConfig
 from spinup.errors import UserError
 
-# What torch says: of a GPU in an OutOfMemoryError, of other memory in a RuntimeError.
+# Messages of torch: an OutOfMemoryError of a GPU, a RuntimeError of the CPU.
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 PIECE = 16              # responses in a micro-batch, the first to try
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:
-    """The UserError to raise in place of an error that memory is exhausted; None for any other."""
+    """The UserError to raise in place of an out-of-memory error; None for any other error."""
     if not isinstance(error, RuntimeError) or not OUT_OF_MEMORY.search(str(error)):
         return None
     piece = min(PIECE, cfg.micro_batch // 2 if cfg.micro_batch else PIECE)
@@ -23,8 +23,10 @@ def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError
 
 @contextmanager
 def enough_memory(cfg: LanguageConfig) -> Iterator[None]:
-    """Run a block whose end of memory is a UserError."""
+    """Raise a UserError where the block runs out of memory."""
     try:
         yield
     except RuntimeError as error:
-        raise out_of_memory(error, cfg) or error from None
+        if told := out_of_memory(error, cfg):
+            raise told from None
+        raise

@@ -175,9 +175,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # A group with zero variance has no gradient but that of the KL penalty. Without one it
             # is left out, but counted: the step must not change. DAPO's batch consists of groups
             # whose rewards differ, and of no more than `prompts` of them.
-            learns = (adv != 0).view(-1, cfg.samples).any(1) | (cfg.kl_coef > 0)
-            if cfg.draws > 1:
-                learns = differ
+            unequal = (adv != 0).view(-1, cfg.samples).any(1)
+            learns = differ if cfg.draws > 1 else unequal | (cfg.kl_coef > 0)
             rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]
             counted = mask
             if cfg.draws > 1:

@@ -38,12 +38,12 @@ class Start:
 def fresh(cfg: LanguageConfig, task: Any) -> Start:
     """A small model with random weights, for the characters of a task.
 
-    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, where a problem of its
-    list has no demonstration to imitate, or where `heads` does not divide `width`.
+    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, which may be because a
+    problem of its list has no demonstration, or where `heads` does not divide `width`.
     """
-    for problem in getattr(task, "train", ()):
-        task.demonstration(problem, np.random.default_rng(cfg.seed))
     if task.alphabet is None:
+        for problem in getattr(task, "train", ()):
+            task.demonstration(problem, np.random.default_rng(cfg.seed))
         raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
                         "give --model the folder of a checkpoint with a tokenizer")
     if cfg.width % cfg.heads or cfg.width // cfg.heads % 2:

@@ -124,7 +124,7 @@ def forward(name, self, *args):
         raise TypeError(f"an object of the answer has no {name}") from None
     return method(*args)
 
-# What is not here, as a comparison with plain data, is never the answer's word.
+# Only these operations ask the answer. It has no say in others, such as a comparison with plain data.
 for name in ("setattr getitem setitem delitem len iter next enter exit str int float index abs neg add sub mul truediv "
              "floordiv mod pow radd rsub rmul rtruediv matmul or and xor").split():
     name = f"__{name}__"

@@ -58,7 +58,7 @@ def choose(board: Board, console: Console) -> int | None:
 
 
 def ask(console: Console) -> str | None:
-    """What is typed; None at the end of the input, which is said."""
+    """Read a line from the terminal; None, and a line that says so, where the input has ended."""
     try:
         return console.input().strip().lower()
     except EOFError:
