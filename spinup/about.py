@@ -17,6 +17,9 @@
     [renamed.old_field]                 # a setting's former name; `values` translates its former values
     to = "new_field"
 
+    [defaults.Box]                      # settings for every environment with such actions, or of such observations,
+    epochs = 10                         # ("images"), where no preset is used; the later table counts over the earlier
+
     [presets."CartPole-v1"]             # settings for an environment or a task; `reached` and `published` are none
     total_steps = 100_000
 """
@@ -55,6 +58,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in
                 lambda value: tables(value) and all(
                     isinstance(now.get("to"), str) and isinstance(now.get("values", {}), dict) and
                     {*now} <= {"to", "values"} for now in value.values())),
+    "defaults": (f"tables of settings, such as [defaults.Box], for some of {', '.join((*ACTIONS, *OBSERVATIONS))}",
+                 lambda value: tables(value) and {*value} <= {*ACTIONS, *OBSERVATIONS}),
     "presets": ("tables of settings, such as [presets.\"CartPole-v1\"], in which `reached` is a table and `published` "
                 "a text",
                 lambda value: tables(value) and all(

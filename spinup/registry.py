@@ -69,6 +69,11 @@ class Algorithm:
         return self.variants.get(self.variant, {})
 
     @property
+    def defaults(self) -> dict[str, dict[str, Any]]:
+        """Settings by the kind of actions or observations, for environments without a preset."""
+        return self.about.get("defaults", {})
+
+    @property
     def presets(self) -> dict[str, dict[str, Any]]:
         """By name: `settings`, what was `reached` with them here, and the best `published` result."""
         return {name: {"settings": {k: v for k, v in table.items() if k not in ("reached", "published")},

@@ -12,6 +12,7 @@ from gymnasium import Space
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
@@ -23,6 +24,8 @@ from spinup.envs.make import find_id, quiet_mujoco
 from spinup.runs.training import Training
 
 Settings = dict[str, Any]
+EPISODES = 100          # of an evaluation
+UNSEEN = 1_000_000      # added to a run's seed for its evaluation: seeds that were not trained on
 
 
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -40,6 +43,22 @@ def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     return report(model.num_timesteps, ended - training, ended - started, returns,
                   {"stable-baselines3": stable_baselines3.__version__}, before=before,
                   networks_alone_per_second=networks_alone(job["algo"], job["env"], s, plain=True))
+
+
+def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """R100 and E100 of the peer with its own default settings, in the same environment for as many steps."""
+    quiet_mujoco()
+    torch.set_num_threads(1)
+    model = getattr(stable_baselines3, job["algo"].upper())("MlpPolicy", job["env"], seed=job["seed"], device="cpu")
+    began = time.perf_counter()
+    model.learn(job["total_steps"])
+    seconds = time.perf_counter() - began
+    training = [float(episode["r"]) for episode in model.ep_info_buffer]
+    test = make_vec_env(job["env"], n_envs=1, seed=UNSEEN + job["seed"])
+    played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
+    return {"seed": job["seed"], "R100": float(np.mean(training)), "E100": float(np.mean(played)),
+            "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
+            "evaluation_returns": played, "version": stable_baselines3.__version__}
 
 
 class Clock(BaseCallback):
@@ -127,4 +146,4 @@ def rows(s: Settings) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    work({"sb3": run_sb3})
+    work({"sb3": run_sb3, "returns": returns})

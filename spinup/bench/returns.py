@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.process import check_out, finish, spinup
+from spinup.bench.process import ONE_THREAD, check_out, child, finish, spinup
 from spinup.envs.make import find_id
 from spinup.registry import find
-from spinup.runs.config import check_names, settings_of
+from spinup.runs.config import check_names, flag, settings_of
+from spinup.runs.files import write_json
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
@@ -28,48 +29,80 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
 
 
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
+            preset: str = "auto", total_steps: int | None = None, against: str | None = None,
             log_dir: Path = Path("runs"), out: Path | None = None) -> int:
     """Train the preset of `env` with each seed, evaluate each policy, print a table and JSON; 1 where a goal is missed.
 
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
     fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
+
+    preset, total_steps: as of `spinup ALGORITHM`. against: "sb3" trains stable-baselines3 too, with its own default
+    settings, for as many steps of the same environment; the goal is then to reach its mean E100.
     """
     check_out(out)
     env, found = find_id(env), find(algorithm)
-    given = {"env": env, **({"compile": True} if compile else {})}
+    asked = {"preset": None if preset == "auto" else preset, "total_steps": total_steps, "compile": compile or None}
+    asked = {setting: value for setting, value in asked.items() if value is not None}
+    given = {"env": env, **{setting: value for setting, value in asked.items() if setting != "preset"}}
     check_names(given, settings_of(found.load().Config), f"{algorithm} has no setting")
-    config, _ = configure(found, given)
-    name = f"bench_{algorithm}_{env.replace('/', '-')}"
+    config, _ = configure(found, given, preset)
+    flags = [word for setting, value in asked.items() for word in in_flags(setting, value)]
+    name = "_".join(["bench", algorithm, env.replace("/", "-"), *(f"{value}" for value in asked.values())])
     for seed in seeds:
         folder = log_dir / name / f"{name}_s{seed}"
         if (folder / "config.json").exists():
             check_same(folder, algorithm, replace(config, seed=seed), HOW - {"compile"}, "choose another --log-dir")
     with ThreadPoolExecutor(workers) as pool:
-        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, compile), seeds))
-    for r in runs:
-        print(f"seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
-              f"{r['steps']:,} steps in {r['seconds']:.0f} s")
+        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, flags), seeds))
+        peers = list(pool.map(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], log_dir / name),
+                              seeds if against else []))
     about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
-    goal = GOALS.get((algorithm, env), {})
-    result: dict[str, Any] = {
-        "command": f"spinup bench returns {algorithm} --env {env} --seeds {' '.join(map(str, seeds))}"
-                   f"{' --compile' * compile}",
-        "steps": runs[0]["steps"], "settings": about["config"], "versions": about["versions"], "git": about["git"],
-        "goal": goal}
+    goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
+    words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
+             *(["--against", against] if against else [])]
+    result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
+                              "versions": about["versions"], "git": about["git"], **summary("", runs)}
+    if peers:
+        result["peer"] = summary("stable-baselines3: ", peers)
+        goal = {"E100": result["peer"]["E100"]["mean"]}
+    result["goal"] = goal
+    result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
+    return finish(result, out, runs=runs, **({"peers": peers} if peers else {}))
+
+
+def in_flags(setting: str, value: Any) -> list[str]:
+    """A setting as words of the command line."""
+    return [flag(setting)] if value is True else [flag(setting), str(value)]
+
+
+def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print a line a seed and a line a measure; mean, interval and values of each measure."""
+    for r in runs:
+        print(f"{whose}seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
+              f"{r['steps']:,} steps in {r['seconds']:.0f} s")
+    found = {}
     for measure in ("R100", "E100"):
         values = [r[measure] for r in runs]
-        result[measure] = {"mean": float(np.mean(values)), "interval": interval(values), "seeds": values}
-        print(f"{measure} {np.mean(values):.1f} (seeds: {len(values)}; {in_words(values, 1)})")
-    result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
-    return finish(result, out, runs=runs)
+        found[measure] = {"mean": float(np.mean(values)), "interval": interval(values), "seeds": values}
+        print(f"{whose}{measure} {np.mean(values):.1f} (seeds: {len(values)}; {in_words(values, 1)})")
+    return found
 
 
-def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, compile: bool) -> dict[str, Any]:
+def _peer(algorithm: str, env: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
+    """What stable-baselines3 reaches with one seed; kept in a file, so that it is trained once."""
+    path = folder / f"sb3_{steps}_s{seed}.json"
+    if not path.exists():
+        job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps}
+        write_json(path.absolute(), child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: list[str]) -> dict[str, Any]:
     """Train and evaluate one seed."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
         spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
-                *(["--compile"] if compile else []))
+               *flags)
     elif not finished(folder):
         spinup("resume", str(folder))
     done, progress = read_result(folder), read_progress(folder)

@@ -61,6 +61,12 @@ def algorithm(what: str, argv: list[str]) -> int:
                             help="mean of the last 20 episodes to reach. [475]")
     if what == "returns":
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
+        parser.add_argument("--preset", default="auto", metavar="NAME",
+                            help="auto (that of the environment), none, or a name from `spinup algos`. [auto]")
+        parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
+                            help="steps of each run. [as the preset says]")
+        parser.add_argument("--against", choices=["sb3"], default=None,
+                            help="train a peer too, with its own defaults, for as many steps")
         parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
         parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
                             help="the folder of the runs. [runs]")

@@ -11,7 +11,7 @@ from spinup.parser import Parser
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import Positive, Range, comments, flag, parse, types_of
-from spinup.runs.presets import configure
+from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised
 
 METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "reward": "FILE:NAME", "sticky_actions": "P",
@@ -33,21 +33,24 @@ def config_parser(algorithm: Algorithm) -> Parser:
         about = name if owner is config else vars(owner).get("ABOUT", "every run")
         if about not in groups:
             groups[about] = parser.add_argument_group(f"settings of {about}")
-        add_setting(groups[about], field, hint, help_of[field], algorithm.settings.get(field, getattr(config, field)))
+        add_setting(groups[about], field, hint, help_of[field], algorithm.settings.get(field, getattr(config, field)),
+                    partial(default_in_words, algorithm, field))
     for old, now in algorithm.about.get("renamed", {}).items():           # they work, and the help is silent about them
         add_setting(groups[name], old, str if "values" in now else types[now["to"]], "", None)
     return parser
 
 
-def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: str, default: Any) -> None:
+def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: str, default: Any,
+                in_words: Callable[[str], str] = str) -> None:
     """Add the flag of a setting; that of one of several stages is called such as ppo.kl_coef. Without a reason the flag
-    works, and the help is silent about it.
+    works, and the help is silent about it. in_words: completes the default that the help shows.
     """
     stage, dot, field = name.rpartition(".")
     convert = partial(parse, name, hint)
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     default = "none" if default is None else default
+    default = in_words(f"{default}")
     limits = "".join(f"; {limit}" for limit in get_args(hint)[1:]) if get_origin(hint) is Annotated else ""
     text = (f"{reason}{limits}." + (f" [{default}]" if default != "" else "")).replace("%", "%%")
     text = text if reason else argparse.SUPPRESS
@@ -60,7 +63,7 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
 
 
 def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
-    """The Config that the command line asks for, and the name of the preset in it. UserError for what does not fit."""
+    """The Config that the command line asks for, and words that name its preset. UserError for what does not fit."""
     given = vars(config_parser(algorithm).parse(argv))
     for name, value in given.items():
         if value == "" and METAVARS.get(name) == "DIR":

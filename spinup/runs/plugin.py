@@ -67,6 +67,7 @@ def check_toml(algorithm: Algorithm, hints: dict[str, Any]) -> None:
     """UserError where the TOML file names a parent or setting that does not exist, or has a value out of its range."""
     path = algorithm.path.with_suffix(".toml")
     tables = {f"variants.{name}": settings for name, settings in algorithm.variants.items()}
+    tables |= {f"defaults.{name}": settings for name, settings in algorithm.defaults.items()}
     tables |= {f'presets."{name}"': preset["settings"] for name, preset in algorithm.presets.items()}
     for table, settings in tables.items():
         check_names(settings, [*hints], f"{path}: [{table}] has what is no setting of Config,")

@@ -1,4 +1,7 @@
-"""From layers of settings to a Config: defaults, a variant, a preset, a TOML file, and what the user gave."""
+"""From layers of settings to a Config: defaults, a variant, a preset, a TOML file, and what the user gave.
+
+Where no preset is used, the algorithm's TOML file may have defaults for the kind of environment: `[defaults.Box]`.
+"""
 import sys
 from pathlib import Path
 from typing import Any
@@ -6,6 +9,10 @@ from typing import Any
 from spinup.errors import UserError, nearest
 from spinup.registry import Algorithm
 from spinup.runs.config import RunConfig, flag, read_toml
+
+KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "Box": "continuous actions",
+         "MultiBinary": "binary actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple",
+         "images": "images", "vectors": "vectors"}
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> tuple[str, dict[str, Any]]:
@@ -27,10 +34,10 @@ def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> t
 
 def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
               file: str | Path | None = None) -> tuple[Any, str]:
-    """The Config that layers of settings make, and the name of the preset in it.
+    """The Config that layers of settings make, and words that name the preset or the defaults in it.
 
-    A later layer counts over an earlier one: default, variant, preset, TOML file, given. UserError for an environment
-    or task without a name.
+    A later layer counts over an earlier one: default, default of the kind of environment (without a preset), variant,
+    preset, TOML file, given. UserError for an environment or task without a name.
     """
     config: type[RunConfig] = algorithm.load().Config
     given = up_to_date(algorithm, given)
@@ -39,9 +46,24 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     value = given.get(subject, from_file.get(subject, algorithm.settings.get(subject, default)))
     if isinstance(value, str) and not value:
         raise UserError(f"--{subject} is empty; leave it out for {default}")
-    name, values = choose_preset(algorithm, config.full_subject(value), preset)
-    layers = {**algorithm.settings, **values, **from_file, **given, subject: value}
-    return config(**layers, algorithm=algorithm.name), name
+    full = config.full_subject(value)
+    name, values = choose_preset(algorithm, full, preset)
+    kinds: list[str] = []
+    if name == "none" and algorithm.defaults:
+        kinds = [kind for kind in config.kinds(value) if kind in algorithm.defaults]
+    by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
+    layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
+    said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]
+    if name == "none" and preset == "auto":
+        said += [f"--preset {near} was made for a kindred environment"
+                 for near in config.kindred(full, algorithm.presets)[:1]]
+    return config(**layers, algorithm=algorithm.name), "; ".join(said)
+
+
+def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:
+    """The default of a setting, followed by those of kinds of environments: "4; 10 for continuous actions"."""
+    others = [f"{table[setting]} for {KINDS[kind]}" for kind, table in algorithm.defaults.items() if setting in table]
+    return "; ".join([default, *others])
 
 
 def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = True) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from spinup.registry import family, find, serving
 from spinup.runs import plugin
 from spinup.runs.config import check_names, comments, settings_of
 from spinup.runs.folders import find_run, read_run
-from spinup.runs.presets import configure
+from spinup.runs.presets import configure, default_in_words
 
 INTERNAL = ("on_row",)  # arguments that are no settings
 
@@ -60,7 +60,8 @@ def trainer(name: str) -> Callable[..., Any]:
         "    config: a TOML file of settings",
         "    resume: the folder of a run of the same settings to go on with",
         "    on_row: a function that is called with each row of progress.csv, a dict",
-        *(f"    {name} = {defaults[name]!r}: {help_of[name]}" for name in settings_of(config) if name != subject), "",
+        *(f"    {name} = {default_in_words(algorithm, name, repr(defaults[name]))}: {help_of[name]}"
+          for name in settings_of(config) if name != subject), "",
         "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
         "Returns a Result with `policy`, `progress`, `directory`, `status`, and how good it is.",
         f"UserError, before anything is written: a setting that is unknown or out of its range, a wrong {subject}, or",
