@@ -1,4 +1,5 @@
 """What is done with runs of language models; `spinup/family.py` has the same functions for agents in environments."""
+from collections.abc import Iterable
 from pathlib import Path
 
 from llm import restore
@@ -10,6 +11,16 @@ from spinup.machine import find_device
 from spinup.registry import Algorithm
 
 load = restore.load
+
+
+def kinds(task: object) -> list[str]:
+    """Kinds of tasks for which an algorithm may have defaults: there are none."""
+    return []
+
+
+def kindred(task: object, presets: Iterable[str]) -> list[str]:
+    """Presets of tasks of the same kind: there are none, for a preset is that of a task with any options."""
+    return []
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:

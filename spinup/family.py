@@ -1,11 +1,13 @@
 """What is done with runs of agents in environments; `llm/family.py` has the same functions for language models."""
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from spinup import registry
 from spinup.envs import make
 from spinup.envs.atari import in_words, protocol
-from spinup.envs.spaces import space_from_json
+from spinup.envs.make import EnvSource
+from spinup.envs.spaces import observation_view, space_from_json
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.machine import find_device
@@ -17,6 +19,27 @@ from spinup.runs.policy import Policy, initial
 from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play
+
+
+def kinds(env: EnvSource) -> list[str]:
+    """Kinds of environments for which an algorithm may have defaults: the class of the action space, such as Box, and
+    "images" or "vectors". UserError where the environment cannot be made.
+    """
+    made = make(env, exact=False)
+    try:
+        images = len(observation_view(made.observation_space)[0]) == 3
+        return [type(made.action_space).__name__, "images" if images else "vectors"]
+    finally:
+        made.close()
+
+
+def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
+    """Those presets that are of another version of the environment, or of the same set: Atari games, or environments
+    whose ids have the same part before a /.
+    """
+    def family(name: str) -> str:
+        return "Atari" if protocol(name) else name.rpartition("/")[0] or name.rpartition("-v")[0]
+    return [name for name in presets if isinstance(env, str) and family(env) == family(name)]
 
 
 def load(directory: Path, device: str = "cpu") -> Policy:

@@ -256,7 +256,7 @@ def inside(path: Path, run: Path) -> bool:
 
 
 def family(algorithm: Algorithm) -> ModuleType:
-    """The module `family.py` of an algorithm's family: `load`, `watch`, `evaluate`, `check`."""
+    """The module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`."""
     return importlib.import_module(f"{FAMILIES[algorithm.family]}.family")
 
 

@@ -357,7 +357,7 @@ def test_settings_as_people_type_them(cli, tmp_path):
 def test_the_first_line_names_the_preset(cli):
     small = ["--total-steps", 1024, "--num-envs", 4, "--rollout-steps", 64]
     assert cli("ppo", *small).out.startswith("preset: CartPole-v1\n")
-    assert cli("ppo", *small, "--preset", "none").out.startswith("preset: none\n")
+    assert cli("ppo", *small, "--preset", "none").out.startswith("preset: none; defaults for discrete actions\n")
     assert cli("vpg", *small, "--env", "CliffWalking-v1").out.startswith("preset: none\n")
 
 

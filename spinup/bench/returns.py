@@ -47,7 +47,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     check_names(given, settings_of(found.load().Config), f"{algorithm} has no setting")
     config, _ = configure(found, given, preset)
     flags = [word for setting, value in asked.items() for word in in_flags(setting, value)]
-    name = "_".join(["bench", algorithm, env.replace("/", "-"), *(f"{value}" for value in asked.values())])
+    chosen = [setting if value is True else f"{value}" for setting, value in asked.items()]
+    name = "_".join(["bench", algorithm, env.replace("/", "-"), *chosen])
     for seed in seeds:
         folder = log_dir / name / f"{name}_s{seed}"
         if (folder / "config.json").exists():

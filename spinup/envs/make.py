@@ -16,7 +16,6 @@ from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import Memory
-from spinup.envs.spaces import observation_view
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds import find_worlds
@@ -93,24 +92,6 @@ def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kw
                         "out")
     # The workers are sent "package:Id" as it was typed: they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
-
-
-def kinds(env: EnvSource) -> list[str]:
-    """The class of the action space, such as Box, and "images" or "vectors". UserError as of `make`."""
-    made = make(env, exact=False)
-    try:
-        images = len(observation_view(made.observation_space)[0]) == 3
-        return [type(made.action_space).__name__, "images" if images else "vectors"]
-    finally:
-        made.close()
-
-
-def same_set(one: str, other: str) -> bool:
-    """Whether two ids are of one environment in two versions, or of one set of environments: Atari games, or those
-    whose ids begin alike, up to a /.
-    """
-    first, second = ("Atari" if protocol(i) else i.rpartition("/")[0] or i.rpartition("-v")[0] for i in (one, other))
-    return first == second
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -97,16 +97,6 @@ class RunConfig:
         """Names that a preset for `value` may have, the most particular first."""
         return [value] if isinstance(value, str) else []
 
-    @classmethod
-    def kinds(cls, value: Any) -> list[str]:
-        """Kinds of what is trained on, for which an algorithm may have defaults; the later count over the earlier."""
-        return []
-
-    @classmethod
-    def kindred(cls, value: Any, presets: Iterable[str]) -> list[str]:
-        """Those presets that were made for something of the same kind as `value`."""
-        return []
-
 
 @dataclass(kw_only=True)
 class BaseConfig(RunConfig):
@@ -125,18 +115,6 @@ class BaseConfig(RunConfig):
         """CartPole is CartPole-v1. UserError, with the nearest id, for one that does not exist."""
         from spinup.envs.make import find_id  # not above: `spinup plot` need not wait for Gymnasium
         return find_id(value) if isinstance(value, str) else value
-
-    @classmethod
-    def kinds(cls, value: Any) -> list[str]:
-        """The class of the action space, such as Box, and "images" or "vectors". UserError for no such environment."""
-        from spinup.envs.make import kinds
-        return kinds(value)
-
-    @classmethod
-    def kindred(cls, value: Any, presets: Iterable[str]) -> list[str]:
-        """Presets of other versions of the environment, or of the same set: Atari, or the part of the id before a /."""
-        from spinup.envs.make import same_set
-        return [name for name in presets if isinstance(value, str) and same_set(value, name)]
 
     @property
     def env_settings(self) -> dict[str, Any]:

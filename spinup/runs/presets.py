@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError, nearest
-from spinup.registry import Algorithm
-from spinup.runs.config import RunConfig, flag, read_toml
+from spinup.registry import Algorithm, family
+from spinup.runs.config import RunConfig, checked, flag, read_toml, types_of
 
 KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "Box": "continuous actions",
          "MultiBinary": "binary actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple",
@@ -46,17 +46,18 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     value = given.get(subject, from_file.get(subject, algorithm.settings.get(subject, default)))
     if isinstance(value, str) and not value:
         raise UserError(f"--{subject} is empty; leave it out for {default}")
+    value = checked(subject, types_of(config)[subject], value)
     full = config.full_subject(value)
     name, values = choose_preset(algorithm, full, preset)
     kinds: list[str] = []
     if name == "none" and algorithm.defaults:
-        kinds = [kind for kind in config.kinds(value) if kind in algorithm.defaults]
+        kinds = [kind for kind in family(algorithm).kinds(value) if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
     said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]
     if name == "none" and preset == "auto":
         said += [f"--preset {near} was made for a kindred environment"
-                 for near in config.kindred(full, algorithm.presets)[:1]]
+                 for near in family(algorithm).kindred(full, algorithm.presets)[:1]]
     return config(**layers, algorithm=algorithm.name), "; ".join(said)
 
 

@@ -347,8 +347,8 @@ def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_go
     preset = returns_module.configure
     monkeypatch.setattr(returns_module, "spinup", lambda *words: here(
         *words, *(["--total-steps", "8192"] if words[0] == "ppo" else [])))
-    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: preset(
-        algorithm, {**given, "total_steps": 8192}))
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given, name: preset(
+        algorithm, {**given, "total_steps": 8192}, name))
 
     def goes(goal: float) -> tuple[int, dict]:
         monkeypatch.setitem(returns_module.GOALS, ("ppo", "CartPole-v1"), {"E100": goal})
@@ -376,7 +376,7 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
                          quiet=True, tensorboard=False))
     with pytest.raises(UserError, match="a run with total_steps 250, not 20000; choose another --log-dir"):
         returns_module.returns("sac", "Pendulum", seeds=[3], log_dir=tmp_path)
-    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given: (
+    monkeypatch.setattr(returns_module, "configure", lambda algorithm, given, preset: (
         algorithm.load().Config(**given, **small), "none"))
     monkeypatch.setattr(returns_module, "spinup", here)
     capsys.readouterr()
@@ -384,3 +384,20 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["goal"] == {"E100": -165} and not result["met"]
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
+
+
+# Turned red by: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
+def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here):
+    monkeypatch.setattr(returns_module, "spinup", here)
+    words = {"seeds": [1], "preset": "none", "total_steps": 1100, "against": "sb3", "log_dir": tmp_path}
+    code = returns_module.returns("ppo", "CartPole-v1", **words, out=tmp_path / "raw.json")
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["command"].endswith("--seeds 1 --preset none --total-steps 1100 --against sb3")
+    assert result["settings"]["lr"] == 1e-3 and result["settings"]["total_steps"] == 1100
+    assert result["goal"] == {"E100": result["peer"]["E100"]["mean"]}
+    assert code == (0 if result["E100"]["mean"] >= result["goal"]["E100"] else 1)
+    peer = json.loads((tmp_path / "raw.json").read_text())["peers"][0]
+    assert peer["steps"] == 2048 and result["steps"] == 1024              # the peer ends its first batch
+    assert len(peer["evaluation_returns"]) == 100 and all(8 <= r <= 500 for r in peer["evaluation_returns"])
+    monkeypatch.setattr(returns_module, "child", None)                    # it is not trained again
+    assert returns_module.returns("ppo", "CartPole-v1", **words) == code

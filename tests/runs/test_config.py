@@ -1,16 +1,21 @@
 """Settings: what each may be, how they are typed, and which layer wins."""
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 import pytest
+from gymnasium import Env, Space, spaces
 
 from spinup.errors import UserError
 from spinup.registry import algorithms, find
 from spinup.runs.config import BaseConfig, Range, checked, flag, parse, read_toml, settings_of, types_of
+from spinup.runs.flags import config_parser
 from spinup.runs.folders import config_from_json, config_to_json
 from spinup.runs.presets import configure
+from spinup.runs.public import trainer
 
 PPO = find("ppo")
 ppo = PPO.load()
@@ -130,6 +135,52 @@ def test_whole_numbers_and_reals_keep_their_kind():
     assert type(config.total_steps) is int and type(config.ratio) is float
 
 
+def pixels(actions: Space) -> Callable[[], Env]:
+    """A function that makes an environment of images with the given actions."""
+    class Pixels(Env):
+        observation_space, action_space = spaces.Box(0, 255, (64, 64, 3), np.uint8), actions
+    return Pixels
+
+
+# Turned red by: defaults that count over a preset, a variant, a file or a flag; a kind that is not looked at.
+def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
+    tables = {"Box": {"epochs": 7, "lam": 0.5, "gamma": 0.5}, "images": {"epochs": 8}, "Discrete": {"epochs": 9}}
+    algorithm = replace(PPO)                                              # whose contents are read once
+    algorithm.__dict__["about"] = PPO.about | {"defaults": tables}
+    file = tmp_path / "mine.toml"
+    file.write_text("lam = 0.25\n")
+    config, said = configure(algorithm, {"env": "InvertedDoublePendulum-v5", "gamma": 0.75}, file=file)
+    assert (config.epochs, config.lam, config.gamma) == (7, 0.25, 0.75)
+    assert said == "none; defaults for continuous actions"
+    config, said = configure(algorithm, {"env": "Pendulum-v1"})
+    assert said == "Pendulum-v1" and config == configure(PPO, {"env": "Pendulum-v1"})[0]
+    assert configure(algorithm, {"env": "Pendulum-v1"}, "none")[0].epochs == 7
+    config, said = configure(algorithm, {"env": pixels(spaces.Box(-1, 1, (2,)))})
+    assert (config.epochs, config.lam) == (8, 0.5)                        # images are the more particular
+    assert said == "none; defaults for continuous actions; defaults for images"
+    assert configure(algorithm, {"env": pixels(spaces.MultiBinary(2))})[1] == "none; defaults for images"
+    monkeypatch.setattr(type(algorithm), "settings", {"epochs": 6})
+    assert configure(algorithm, {"env": "CliffWalking-v1"})[0].epochs == 6
+
+
+# Turned red by: a preset of another set; one that is named although the user left presets out.
+@pytest.mark.parametrize(("algorithm", "env", "named"), [
+    ("ppo", "CartPole-v0", "CartPole-v1"), ("ppo", "ALE/Alien-v5", "PongNoFrameskip-v4"),
+    ("dqn", "AlienNoFrameskip-v4", "PongNoFrameskip-v4"), ("ppo", "Humanoid-v5", ""), ("ppo", "FrozenLake-v1", "")])
+def test_the_first_line_names_the_preset_of_a_kindred_environment(algorithm, env, named):
+    said = configure(find(algorithm), {"env": env})[1]
+    assert said.endswith(f"; --preset {named} was made for a kindred environment" if named else "actions")
+    assert "kindred" not in configure(find(algorithm), {"env": env}, "none")[1]
+
+
+# Turned red by: defaults that the help, or the docstring of the Python function, does not show.
+def test_help_and_docstring_show_defaults_by_kind():
+    epochs = PPO.defaults["Box"]["epochs"]
+    shown = f"{ppo.Config().epochs}; {epochs} for continuous actions"
+    assert f"[{shown}]" in " ".join(config_parser(PPO).format_help().split())
+    assert f"epochs = {shown}: " in trainer("ppo").__doc__
+
+
 # Turns red (each tried): preset and file, or file and flags swapped in api.py; dashes not turned in `read_toml`.
 def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     file, default = tmp_path / "mine.toml", ppo.Config()
@@ -141,8 +192,9 @@ def test_flags_count_over_the_file_over_the_preset_over_the_default(tmp_path):
     assert (config.epochs, config.lr, config.rollout_steps, config.hidden) == (preset.epochs, preset.lr / 2, 512, (8,))
     assert (config.value_coef, config.env) == (default.value_coef, "CartPole-v1")
     config, name = configure(PPO, {"rollout_steps": 512}, preset="none", file=file)
-    assert (config.epochs, config.lr, config.rollout_steps, name) == (default.epochs, preset.lr / 2, 512, "none")
-    assert configure(PPO, {}, preset="none") == (default, "none")
+    assert (config.epochs, config.lr, config.rollout_steps, name) == (
+        default.epochs, preset.lr / 2, 512, "none; defaults for discrete actions")
+    assert configure(find("vpg"), {}, preset="none") == (find("vpg").load().Config(), "none")
 
 
 def test_the_file_may_name_the_environment_and_so_the_preset(tmp_path):
