@@ -35,11 +35,13 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
+    learning_starts: Count = 1000      # steps of random actions first: critics need bad ones too
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
     tau: Unit = 0.005                  # share of the way targets go at each gradient step
     explore_noise: NonNegative = 0.1   # deviation of noise on actions, of range -1 to 1
+    saturation_coef: NonNegative = 1e-3    # weight of the squared output before tanh, whose slope
+                                       # vanishes far from 0: a saturated actor learns no more
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
 
 
@@ -58,6 +60,12 @@ def squared_error(q: Tensor, target: Tensor) -> Tensor:
 def deterministic_policy_loss(q: Tensor) -> Tensor:
     """-Q(s, mu(s)), `[B]` of `[1, B]`: its gradient by the actor's weights is eq. 6."""
     return -q[0]
+
+
+def saturation(output: Tensor) -> Tensor:
+    """Mean square of the actor's outputs before tanh, `[B]` of `[B, k]`. Its gradient leads back
+    from where that of tanh has vanished (not in the paper)."""
+    return output.square().mean(-1)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
@@ -91,9 +99,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        act, _ = policy.params(obs)
+        output = policy.pi(obs)                                           # [B, k], before tanh
+        act, _ = dist.params(output)
         with frozen(q_optimizer.params):
-            return deterministic_policy_loss(policy.values(obs, act)).mean(), {}
+            loss = deterministic_policy_loss(policy.values(obs, act))     # [B]
+        return (loss + cfg.saturation_coef * saturation(output)).mean(), {}
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:

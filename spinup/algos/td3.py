@@ -33,7 +33,7 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
+    learning_starts: Count = 1000      # steps of random actions first: critics need bad ones too
     gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
     tau: Unit = 0.005                  # share of the way targets go at each gradient step
@@ -41,6 +41,8 @@ class Config(ReplayConfig):
     target_noise: NonNegative = 0.2    # noise on the target's actions: how far Q is smoothed
     noise_clip: NonNegative = 0.5      # bound of that noise, so that targets stay near the action
     policy_delay: Count = 2            # gradient steps of the critics for each of the actor
+    saturation_coef: NonNegative = 1e-3    # weight of the squared output before tanh, whose slope
+                                       # vanishes far from 0: a saturated actor learns no more
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 
@@ -86,9 +88,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        act, _ = policy.params(obs)
+        output = policy.pi(obs)                                           # [B, k], before tanh
+        act, _ = dist.params(output)
         with frozen(q_optimizer.params):
-            return deterministic_policy_loss(policy.values(obs, act, critics=1)).mean(), {}
+            loss = deterministic_policy_loss(policy.values(obs, act, critics=1))      # [B]
+        return (loss + cfg.saturation_coef * saturation(output)).mean(), {}
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
