@@ -19,7 +19,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from spinup.algos.ddpg import deterministic_policy_loss, squared_error
+from spinup.algos.ddpg import deterministic_policy_loss, saturation, squared_error
 from spinup.algos.dqn import td_target
 from spinup.core.bounded import NoisyAction
 from spinup.core.critics import ActorCritics, frozen

@@ -8,7 +8,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import nn
 
-from spinup.algos.ddpg import deterministic_policy_loss, squared_error
+from spinup.algos.ddpg import deterministic_policy_loss, saturation, squared_error
 from spinup.errors import UserError
 
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
@@ -37,10 +37,18 @@ def test_the_policy_loss_is_minus_the_first_critic():
     assert deterministic_policy_loss(torch.tensor([[1.0, -2.0], [9.0, 9.0]])).tolist() == [-1.0, 2.0]
 
 
+# Turned red by: outputs that tanh has already bounded; a sum over actions.
+def test_saturation_leads_back_from_where_tanh_has_no_slope():
+    assert saturation(torch.tensor([[3.0, -1.0], [0.0, 0.0]])).tolist() == [5.0, 0.0]
+    output = torch.full((1, 2), 20.0, requires_grad=True)
+    assert torch.autograd.grad(output.tanh().sum(), output)[0].abs().max() == 0
+    assert torch.autograd.grad(saturation(output).mean(), output)[0].tolist() == [[20.0, 20.0]]
+
+
 # Every gradient step of a training, one transition at a time. Turned red by: the other network's action or value in the
 # target; gamma left out; the sum for the mean; an actor that climbs down, or climbs the target.
 def test_every_update_is_the_one_worked_out_by_hand(watch):
-    seen = watch("ddpg", BOUNDS, gamma=0.9, num_envs=2)
+    seen = watch("ddpg", BOUNDS, gamma=0.9, num_envs=2, saturation_coef=0.01)
     assert len(seen.of("q")) == len(seen.of("pi")) == 82
     for step in seen.steps[::3]:
         obs, act, rew, next_obs, terminated = (*(x.double() for x in step.batch), *[None] * 4)[:5]
@@ -51,7 +59,9 @@ def test_every_update_is_the_one_worked_out_by_hand(watch):
                 y = rew[i] + 0.9 * (1 - terminated[i]) * target.q[0](torch.cat([next_obs[i], next_act]))[0]
                 loss = loss + (policy.q[0](torch.cat([obs[i], act[i]]))[0] - y) ** 2 / len(obs)
             else:
-                loss = loss - policy.q[0](torch.cat([obs[i], policy.pi(obs[i]).tanh()]))[0] / len(obs)
+                output = policy.pi(obs[i])
+                loss = loss - policy.q[0](torch.cat([obs[i], output.tanh()]))[0] / len(obs)
+                loss = loss + 0.01 * (output ** 2).mean() / len(obs)
         net = policy.q if step.part == "q" else policy.pi
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
         assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)

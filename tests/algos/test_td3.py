@@ -34,7 +34,8 @@ def test_smoothed_action_clips_the_noise_and_then_the_action():
 # larger; noise left out, not clipped, or of another size; the mean of both critics' errors; an actor that climbs the
 # second critic, or the lesser; an actor at every step, or at the odd ones.
 def test_every_update_is_the_one_worked_out_by_hand(watch):
-    seen = watch("td3", BOUNDS, gamma=0.9, num_envs=2, target_noise=0.4, noise_clip=0.3, policy_delay=3)
+    seen = watch("td3", BOUNDS, gamma=0.9, num_envs=2, target_noise=0.4, noise_clip=0.3, policy_delay=3,
+                 saturation_coef=0.01)
     assert [step.part for step in seen.steps] == ["q", "q", "q", "pi"] * 27 + ["q"]
     noises, least = [], set()
     for step in seen.steps[::3]:
@@ -49,7 +50,9 @@ def test_every_update_is_the_one_worked_out_by_hand(watch):
                 y = rew[i] + 0.9 * (1 - terminated[i]) * min(judged)
                 loss = loss + sum((q(torch.cat([obs[i], act[i]]))[0] - y) ** 2 for q in policy.q) / len(obs)
             else:
-                loss = loss - policy.q[0](torch.cat([obs[i], policy.pi(obs[i]).tanh()]))[0] / len(obs)
+                output = policy.pi(obs[i])
+                loss = loss - policy.q[0](torch.cat([obs[i], output.tanh()]))[0] / len(obs)
+                loss = loss + 0.01 * (output ** 2).mean() / len(obs)
         net = policy.q if step.part == "q" else policy.pi
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
         assert step.stats["loss"].item() == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
