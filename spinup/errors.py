@@ -23,6 +23,11 @@ class NonFiniteError(RuntimeError):
     """A number became infinite or NaN; the message names it and the step."""
 
 
+class EnvironmentFailure(RuntimeError):
+    """The code of an environment raised an exception, the cause of this one; the message names the environment, the
+    step, the copy and the action."""
+
+
 class WorkerError(RuntimeError):
     """Another process of the same training is missing."""
 

@@ -4,12 +4,13 @@ Each file of this folder has the commands of one group, `COMMANDS`, and what the
 """
 import gc
 import sys
+import traceback
 from typing import NoReturn
 
 from llm import cli as llm_cli
 from spinup import registry
 from spinup.cli import bench, compete, know, learn, look, train
-from spinup.errors import NonFiniteError, UserError, WorkerError, nearest
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError, nearest
 
 GROUPS = (train, look, compete, learn, know, bench)
 COMMANDS = {name: command for group in GROUPS for name, command in group.COMMANDS.items()}
@@ -35,6 +36,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
         code = 1
     except (NonFiniteError, WorkerError) as error:
         print(f"spinup: {error}", file=sys.stderr)
+        code = 1
+    except EnvironmentFailure as error:
+        print(f"spinup: {error}\n", file=sys.stderr)
+        traceback.print_exception(error.__cause__)
         code = 1
     sys.exit(code)
 

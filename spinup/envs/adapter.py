@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
+from spinup.envs.trouble import check_finite, failed, finite, name_of, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -40,6 +41,7 @@ class VectorAdapter(VectorEnv):
         super().__init__(env.num_envs)
         self.env, self.close_it = env, close_it
         self.same_step = self._restarts_in_step()
+        self.name = name_of(env)
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
         takes_list = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
@@ -67,13 +69,23 @@ class VectorAdapter(VectorEnv):
         return isinstance(inner, SyncVectorEnv)
 
     def _reset(self) -> np.ndarray:
-        return self._seen(self.env.reset(seed=self.seed)[0], self.num_envs)
+        try:
+            raw, _ = self.env.reset(seed=self.seed)
+        except Exception as error:
+            raise failed(self.name, error, place()) from error
+        obs = self._seen(raw, self.num_envs)
+        check_finite(self.name, obs)
+        return obs
 
     def _step(self, action: np.ndarray) -> Step:
         if self.env._spinup_ticket is not self.ticket:
             raise UserError("this vector environment was used by another training or evaluation in the meantime; give "
                             "a function that makes one, so that each has its own")
-        raw, reward, terminated, truncated, infos = self.env.step(self._native(action))
+        native = self._native(action)
+        try:
+            raw, reward, terminated, truncated, infos = self.env.step(native)
+        except Exception as error:
+            raise failed(self.name, error, place(int(self.episode_length.max()) + 1, action=native)) from error
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         obs, final_obs, info = self._seen(raw, self.num_envs), None, Rows(infos, self.num_envs)
         if (ended := terminated | truncated).any():
@@ -88,7 +100,11 @@ class VectorAdapter(VectorEnv):
                 info = Rows(infos, self.num_envs, ended)
             else:
                 obs[ended] = self._restarted(ended)
-        return Step(obs, np.array(reward, np.float32), terminated, truncated, final_obs, self._costs(infos, info), info)
+        reward = np.array(reward, np.float32)
+        if not finite(obs, reward, final_obs):
+            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
+            check_finite(self.name, obs)                                  # of a reset
+        return Step(obs, reward, terminated, truncated, final_obs, self._costs(infos, info), info)
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
         """Restart the copies where `ended`, `[N]` bool; returns their first observations."""

@@ -2,6 +2,7 @@
 
 In turn, not in parallel: up to 32 copies of CartPole or HalfCheetah, processes were always slower than one process.
 """
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from gymnasium import Env
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
+from spinup.envs.trouble import check_finite, check_space, failed, finite, name_of, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -17,16 +19,21 @@ from spinup.errors import UserError
 class GymVectorEnv(VectorEnv):
     """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode.
 
-    first: the first copy, where it was made already. seeds: of the copies, in place of those from `seed`.
+    first: the first copy, where it was made already. seeds: of the copies, in place of those from `seed`. begin: the
+    number of the first copy in messages.
     """
 
     def __init__(self, make_one: Callable[[], Env], num_envs: int, seed: int, first: Env | None = None,
-                 seeds: list[int] | None = None):
+                 seeds: list[int] | None = None, begin: int = 0):
         super().__init__(num_envs)
         self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
+        self.name, self.begin = name_of(self.envs[0]), begin
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        check_space(self.name, "observation_space", self.observation_space)
+        check_space(self.name, "action_space", self.action_space)
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
         self.seeds = seeds or copy_seeds(seed, num_envs)
+        self.taken = [0] * num_envs                                       # steps of each copy's episode, for messages
 
     @property
     def can_save(self) -> bool:
@@ -40,15 +47,20 @@ class GymVectorEnv(VectorEnv):
 
     def _reset(self) -> np.ndarray:
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
-        for i, env in enumerate(self.envs):
-            obs[i] = self._begin(env, seed=self.seeds[i])
+        for i, seed in enumerate(self.seeds):
+            obs[i] = self._begin(i, seed=seed)
+        check_finite(self.name, obs, first=self.begin)
         return obs
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        return self._begin(self.envs[i], seed=seed)
+        return self._begin(i, seed=seed)
 
-    def _begin(self, env: Env, **how: int) -> np.ndarray:
-        made = env.reset(**how)
+    def _begin(self, i: int, **how: int) -> np.ndarray:
+        try:
+            made = self.envs[i].reset(**how)
+        except Exception as error:
+            raise failed(self.name, error, place(copy=self.begin + i)) from error
+        self.taken[i] = 0
         if not isinstance(made, tuple) or len(made) != 2:
             raise UserError(f"reset of the environment gave {type(made).__name__}, not observation and info; in "
                             "one of the old kind write return obs, {}")
@@ -64,9 +76,14 @@ class GymVectorEnv(VectorEnv):
         obs = np.empty((self.num_envs, *self.shape), self.dtype)
         reward = np.empty(self.num_envs, np.float32)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        final_obs, infos = None, []
+        final_obs, infos, taken = None, [], [t + 1 for t in self.taken]
         for i, env in enumerate(self.envs):
-            made = env.step(to_native(self.action_space, action[i]))
+            native = to_native(self.action_space, action[i])
+            self.taken[i] += 1
+            try:
+                made = env.step(native)
+            except Exception as error:
+                raise failed(self.name, error, place(self.taken[i], self.begin + i, native)) from error
             if not isinstance(made, tuple) or len(made) != 5:
                 number = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
                 raise UserError(f"step of the environment gave {number}, not five: observation, reward, terminated, "
@@ -81,19 +98,27 @@ class GymVectorEnv(VectorEnv):
                 if final_obs is None:
                     final_obs = obs.copy()
                 final_obs[i] = obs[i]
-                obs[i] = self._begin(env)
+                obs[i] = self._begin(i)
             elif final_obs is not None:
                 final_obs[i] = obs[i]
+        if not finite(obs, reward, final_obs):
+            check_finite(self.name, obs if final_obs is None else final_obs, reward, action, taken, self.begin)
+            check_finite(self.name, obs, first=self.begin)                # of a reset
         return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def close(self) -> None:
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:                                    # nothing is lost by it
+                print(f"spinup: {self.name} raised {type(error).__name__}: {error}, when it was closed",
+                      file=sys.stderr)
 
     def _save(self) -> list[list[dict[str, Any]]]:
         return [save_layers(env) for env in self.envs]
 
-    def _load(self, state: list[list[dict[str, Any]]]) -> None:
+    def _load(self, state: list[list[dict[str, Any]]], taken: list[int] | None = None) -> None:
+        self.taken = self.episode_length.tolist() if taken is None else taken
         for env, saved in zip(self.envs, state, strict=True):
             load_layers(env, saved)
 

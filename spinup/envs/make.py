@@ -16,6 +16,7 @@ from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import Memory
+from spinup.envs.trouble import failed
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds import find_worlds
@@ -83,15 +84,19 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
     """The copies of a Gymnasium environment in processes of their own; see `make`. UserError: `env` is something else.
     """
-    one_by_one = callable(env) and not (isinstance(env, type) and issubclass(env, Game))
-    if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
-        found = find_id(env)
-        one_by_one = not protocol(found) and (found not in OURS or bool(kwargs))
-    if not one_by_one:
+    if not steps_one_by_one(env, **kwargs):
         raise UserError(f"--env-workers does not serve {env_name(env)}, which steps its copies all at once; leave it "
                         "out")
     # The workers are sent "package:Id" as it was typed: they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
+
+
+def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
+    """Whether copies of Gymnasium's environment itself are stepped, which is neither ours nor the emulator's."""
+    if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
+        found = find_id(env)
+        return not protocol(found) and (found not in OURS or bool(kwargs))
+    return callable(env) and not (isinstance(env, type) and issubclass(env, Game))
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
@@ -100,7 +105,11 @@ def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.
         takes_number = "num_envs" in inspect.signature(env).parameters
     except (TypeError, ValueError):                                       # of some classes written in C
         takes_number = False
-    return check_made(env(**({"num_envs": num_envs} if takes_number else {}) | kwargs))
+    try:
+        made = env(**({"num_envs": num_envs} if takes_number else {}) | kwargs)
+    except Exception as error:
+        raise failed(env_name(env), error, "when it was made") from error
+    return check_made(made)
 
 
 def check_made(made: Any) -> Any:
@@ -155,10 +164,10 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0].rstrip('. ')}{newest}") from None
     except gymnasium.error.Error as error:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
-    except TypeError as error:
-        if kwargs:
+    except Exception as error:
+        if kwargs and isinstance(error, TypeError):
             raise UserError(f"{env} does not take these settings: {error}") from None
-        raise
+        raise failed(env, error, "when it was made") from error
 
 
 def find_id(env: str) -> str:
@@ -177,6 +186,9 @@ def find_id(env: str) -> str:
         except ImportError as error:
             raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, "
                             "or write the id alone") from None
+        except Exception as error:
+            raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
+                            f"imported: {error}; mend it first") from None
     ids = [*gymnasium.registry, *OURS]
     if name in ids:
         return name

@@ -9,6 +9,8 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.networks import SMALLEST_IMAGE
 from spinup.errors import ActionsError, UserError
 
+MOST = 100_000_000      # numbers of an observation
+MOST_ACTIONS = 1_000_000                # each is an output of the network
 ObsView = Callable[[Any], np.ndarray]
 
 
@@ -20,11 +22,15 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     Discrete and MultiDiscrete values are one-hot, and bytes are divided by the largest upper bound of their Box.
     UserError if an observation has no fixed length or is empty.
     """
+    check_supported(space)
     try:
         size = spaces.flatdim(space)
     except (NotImplementedError, ValueError):
         raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that "
                         "it returns a Box") from None
+    if size > MOST:
+        raise UserError(f"an observation of {space} is a vector of {size:,} numbers, and at most {MOST:,} can be seen; "
+                        "wrap the environment so that it returns fewer")
     if not size:
         raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
@@ -39,6 +45,16 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
     if (divisor == 1).all():
         return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs)
     return (size,), np.dtype(np.float32), lambda obs: spaces.flatten(space, obs) / divisor
+
+
+def check_supported(space: Space) -> None:
+    """UserError for a space, or a part of one, whose elements are not numbers."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            check_supported(part)
+    elif isinstance(space, spaces.Text | spaces.Graph | spaces.OneOf):
+        raise UserError(f"a space of type {type(space).__name__} is not supported; wrap the environment so that it has "
+                        "a Box or Discrete space")
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
@@ -90,7 +106,7 @@ def describe(obs: Any) -> str:
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
     """The distribution that acts in `space`; ActionsError, a UserError, where none does."""
     if isinstance(space, spaces.Discrete):
-        return Categorical((int(space.n),))
+        return Categorical((number_of_actions(space, algorithm),))
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
         return Categorical(tuple(int(n) for n in space.nvec))
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
@@ -103,8 +119,11 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
 
 
 def number_of_actions(space: Space, algorithm: str) -> int:
-    """n of Discrete actions; ActionsError for all others."""
+    """n of Discrete actions; UserError for very many, ActionsError for all others."""
     if isinstance(space, spaces.Discrete):
+        if space.n > MOST_ACTIONS:
+            raise UserError(f"{algorithm} has an output for each action, and {space} has more than {MOST_ACTIONS:,}; "
+                            "wrap the environment so that it has fewer")
         return int(space.n)
     raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete actions", type(space).__name__)
 

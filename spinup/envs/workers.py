@@ -24,7 +24,7 @@ from spinup.envs.gym import GymVectorEnv
 from spinup.envs.spaces import observation_view
 from spinup.envs.state import Unsaveable
 from spinup.envs.vector import Step, VectorEnv, copy_seeds, exited
-from spinup.errors import UserError, WorkerError
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 
 CLOSE_SECONDS = 5       # for a worker to close its environments, after which it is killed
 GUARD = "in a script of yours, put the training under `if __name__ == \"__main__\":`, because workers import the script"
@@ -57,7 +57,8 @@ class WorkerVectorEnv(VectorEnv):
         self.rows = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
         self.processes, self.pipes = _start(workers)
         self._end = weakref.finalize(self, _end, self.processes, self.pipes)
-        spaces = self._ask_each([(make_one, share.tolist()) for share in shares])
+        spaces = self._ask_each([(make_one, share.tolist(), int(begin))
+                                 for share, begin in zip(shares, ends[:-1], strict=True)])
         self.begun = True
         self.observation_space, self.action_space = spaces[0]
         self.shape, self.dtype, _ = observation_view(self.observation_space)
@@ -82,18 +83,17 @@ class WorkerVectorEnv(VectorEnv):
             code = self.processes[i].exitcode
             self.close()
             if not self.begun:
-                raise WorkerError(f"a worker process of {self.name} ended before it began (exit code {code}); "
+                raise WorkerError(f"worker process {i} of {self.name} ended before it began (exit code {code}); "
                                   f"{GUARD}") from None
-            raise WorkerError(f"a worker process of {self.name} ended during a step (exit code {code}); if memory is "
+            raise WorkerError(f"worker process {i} of {self.name} ended during a step (exit code {code}); if memory is "
                               "short, choose fewer --env-workers") from None
         if kind == "user error":
             self.close()
             raise UserError(answer)
         if kind == "error":
             self.close()
-            error, trace = answer
-            raise WorkerError(f"{self.name} raised {error} in a worker process; without --env-workers the traceback "
-                              "shows where") from RemoteTraceback(trace)
+            kind_of_error, words, trace = answer
+            raise kind_of_error(f"{words}, in worker process {i}") from RemoteTraceback(trace)
         return kind, answer
 
     def _ask_all(self, command: str, *arguments: Any) -> list[Any]:
@@ -122,7 +122,7 @@ class WorkerVectorEnv(VectorEnv):
         return [copy for copies in self._ask_all("_save") for copy in copies]
 
     def _load(self, state: list[list[dict[str, Any]]]) -> None:
-        self._ask_each([("_load", state[rows]) for rows in self.rows])
+        self._ask_each([("_load", state[rows], self.episode_length[rows].tolist()) for rows in self.rows])
 
     def close(self) -> None:
         self._end()
@@ -194,8 +194,8 @@ class Copies:
             if self.env is not None:
                 command, *arguments = message
                 return "", getattr(self.env, command)(*arguments)
-            make_one, seeds = message
-            self.env = GymVectorEnv(make_one, len(seeds), 0, seeds=seeds)
+            make_one, seeds, begin = message
+            self.env = GymVectorEnv(make_one, len(seeds), 0, seeds=seeds, begin=begin)
             return "", (self.env.observation_space, self.env.action_space)
         except Unsaveable as error:
             return "unsaveable", str(error)
@@ -203,8 +203,11 @@ class Copies:
             return "user error", str(error)
         except SystemExit as end:
             return "user error", exited(end)
+        except (EnvironmentFailure, NonFiniteError) as error:
+            return "error", (type(error), str(error), "".join(traceback.format_exception(error.__cause__ or error)))
         except Exception as error:
-            return "error", (f"{type(error).__name__}: {error}", traceback.format_exc())
+            return "error", (WorkerError, f"a worker process raised {type(error).__name__}: {error}",
+                             traceback.format_exc())
 
     def close(self) -> None:
         """Close them, where they were made."""

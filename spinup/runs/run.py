@@ -10,6 +10,7 @@ from torch import nn
 
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
+from spinup.envs.look import look
 from spinup.envs.make import env_name, make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
@@ -31,6 +32,7 @@ def make_env(cfg: BaseConfig) -> VectorEnv:
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
                         "environment, in place of the object")
+    look(cfg.env, cfg.seed, **cfg.env_settings)
     return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
-from spinup.errors import NonFiniteError, UserError, WorkerError
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
 from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -132,7 +132,7 @@ class Training(Hooks):
         torch.set_num_threads(self.threads_before)
         if self.handler_before is not None:
             signal.signal(signal.SIGINT, self.handler_before)
-        if isinstance(error, WorkerError):
+        if isinstance(error, WorkerError | EnvironmentFailure):
             error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
         try:
             self.display.close()

@@ -13,7 +13,7 @@ from spinup.algos.es import Config as OfES
 from spinup.envs import make, workers
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds.boards import TicTacToe
-from spinup.errors import UserError, WorkerError
+from spinup.errors import EnvironmentFailure, UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.run import make_env
@@ -62,8 +62,9 @@ class Dice(gymnasium.Env):
 if 'Dice-v0' not in gymnasium.registry:
     gymnasium.register('Dice-v0', entry_point=Dice, disable_env_checker=True)
 """
-TROUBLES = {"error": (WorkerError, "partial raised ValueError: the dice are loaded in a worker process; without "),
-            "exit": (WorkerError, r"partial ended during a step \(exit code 3\)"),
+TROUBLES = {"error": (EnvironmentFailure, "Dice raised ValueError: the dice are loaded, at step 2 of an episode, "
+                                          "in copy 2, after the action 1, in worker process 1"),
+            "exit": (WorkerError, r"worker process 1 of partial ended during a step \(exit code 3\)"),
             "sys.exit": (UserError, r"the environment called sys.exit\(0\); let it return terminated = True"),
             "reward": (UserError, "the environment gave a reward of None; it must be one number"),
             "info": (UserError, "the info of a step cannot be sent between processes .* or leave out --env-workers")}
@@ -175,5 +176,5 @@ def test_a_script_without_a_guard_is_told_to_have_one(dice, tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 1
-    assert 'WorkerError: a worker process of Dice ended before it began' in ended.stderr
+    assert 'WorkerError: worker process 0 of Dice ended before it began' in ended.stderr
     assert 'put the training under `if __name__ == "__main__":`' in ended.stderr

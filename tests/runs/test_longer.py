@@ -40,7 +40,7 @@ def test_a_run_cannot_be_made_shorter_or_other(train):
     done = train(total_steps=640)
     with pytest.raises(UserError, match="has 640 steps behind it already; .* more than 640, not 320"):
         train(total_steps=320, resume=done.directory)
-    with pytest.raises(UserError, match="is a run with lr 0.0003, not 0.1"):
+    with pytest.raises(UserError, match="is a run with lr 0.001, not 0.1"):
         train(total_steps=1280, lr=0.1, resume=done.directory)
 
 

@@ -1,0 +1,69 @@
+"""Messages for what goes wrong inside an environment: whose it is, where, and after which action."""
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import Env, Space
+
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
+
+
+def name_of(env: Env | gymnasium.vector.VectorEnv) -> str:
+    """The id of an environment, or its class where it has none."""
+    kind = type(env.unwrapped)
+    return env.spec.id if env.spec is not None else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def place(step: int | None = None, copy: int | None = None, action: Any = None) -> str:
+    """Where something happened: step of an episode (None: in reset), copy, and the action taken."""
+    words = ["in reset" if step is None else f"at step {step} of an episode"]
+    if copy is not None:
+        words.append(f"in copy {copy}")
+    if action is not None:
+        shown = np.array2string(np.asarray(action), precision=4, threshold=20, separator=", ")
+        words.append(f"after the action {shown}")
+    return ", ".join(words)
+
+
+def failed(name: str, error: Exception, where: str) -> Exception:
+    """The exception to raise for one that an environment raised; a sentence for a `reset` that takes no seed."""
+    if isinstance(error, UserError):
+        return error
+    if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
+        return UserError(f"reset of {name} takes no seed; write def reset(self, *, seed=None, options=None)")
+    return EnvironmentFailure(f"{name} raised {type(error).__name__}: {error}, {where}")
+
+
+def check_space(name: str, what: str, space: Any) -> None:
+    """UserError where an observation_space or action_space is no space."""
+    if not isinstance(space, Space):
+        raise UserError(f"the {what} of {name} is {space!r}; it must be a space of gymnasium.spaces, such as Box")
+
+
+def finite(*numbers: np.ndarray | None) -> bool:
+    """Whether all numbers of these arrays are finite."""
+    return all(x is None or np.isfinite(x).all() for x in numbers)
+
+
+def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, action: np.ndarray | None = None,
+                 steps: Sequence[int] | None = None, first: int = 0) -> None:
+    """UserError that names the first copy with an observation or reward that is not finite, and the action before it.
+
+    All have a row for each copy; steps: which step of its episode this is. first: number of the first copy.
+    NonFiniteError where the action was not finite already, which is not the environment's fault.
+    """
+    if finite(obs, reward):
+        return
+    wrong_obs = ~np.isfinite(obs.reshape(len(obs), -1))
+    wrong = wrong_obs.any(1) if reward is None else wrong_obs.any(1) | ~np.isfinite(reward)
+    i = int(wrong.argmax())
+    where = place(None if steps is None else int(steps[i]), first + i, None if action is None else action[i])
+    if action is not None and not np.isfinite(action[i]).all():
+        raise NonFiniteError(f"the policy gave {name} an action that is not finite, {where}. A smaller --lr is the "
+                             "first thing to try")
+    if wrong_obs[i].any():
+        k = int(wrong_obs[i].argmax())
+        raise UserError(f"{name} gave an observation with {obs[i].ravel()[k]} as number {k} of {obs[i].size}, {where}; "
+                        "let it return finite numbers")
+    raise UserError(f"{name} gave a reward of {reward[i]}, {where}; let it return finite numbers")

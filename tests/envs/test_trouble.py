@@ -1,0 +1,207 @@
+"""What goes wrong inside a user's environment: found before the run's folder is made, or named by step and action."""
+import os
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import Env, spaces
+
+from spinup.envs import make
+from spinup.envs.look import look
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
+
+MODULE = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Odd(gymnasium.Env):
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def __init__(self, late=10**9):
+        self.late, self.t = late, 0
+        {init}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t += 1
+        obs = np.zeros(2, np.float32)
+        {reset}
+        return obs, {{}}
+
+    def step(self, action):
+        self.t += 1
+        obs, reward, terminated = np.zeros(2, np.float32), 1.0, False
+        {step}
+        return obs, reward, terminated, self.t % 8 == 0, {{}}
+
+    def close(self):
+        {close}
+
+
+gymnasium.register('Odd-v0', entry_point=Odd, disable_env_checker=True)
+"""
+FINE = {"init": "pass", "reset": "pass", "step": "pass", "close": "pass"}
+TINY = ["--total-steps", 128, "--num-envs", 2, "--rollout-steps", 32, "--minibatches", 2, "--quiet"]
+LATE = "if self.t > 40: "
+
+# What is wrong from the first steps on -> the sentence, and the exit code.
+AT_ONCE = {
+    "reward text": ({"step": "reward = '5'"}, "gave a reward of '5'; it must be one number", 2),
+    "reward none": ({"step": "reward = None"}, "gave a reward of None; it must be one number", 2),
+    "reward nan": ({"step": "reward = np.nan"}, "Odd-v0 gave a reward of nan, at step 1 of an episode, in copy 0", 2),
+    "end text": ({"step": "terminated = 'no'"}, "gave 'no' for terminated; it must be True or False", 2),
+    "end none": ({"step": "terminated = None"}, "gave None for terminated; it must be True or False", 2),
+    "shape": ({"step": "obs = np.zeros(3)"}, "and its observation_space is Box(-1.0, 1.0, (2,), float32)", 2),
+    "four values": ({"step": "return obs, reward, terminated, {}"}, "gave 4 values, not five", 2),
+    "nothing": ({"step": "return None"}, "gave NoneType, not five", 2),
+    "old reset": ({"reset": "return obs"}, "reset of the environment gave ndarray, not observation and info", 2),
+    "reset nan": ({"reset": "obs[1] = np.nan"}, "gave an observation with nan as number 1 of 2, in reset, in copy", 2),
+    "raises": ({"step": "raise ValueError('dice')"}, "Odd-v0 raised ValueError: dice, at step 1 of an episode", 1),
+    "reset raises": ({"reset": "1 / 0"}, "Odd-v0 raised ZeroDivisionError: division by zero, in reset, in copy 0", 1),
+    "init raises": ({"init": "raise OSError('no port')"}, "Odd-v0 raised OSError: no port, when it was made", 1),
+    "no space": ({"init": "self.observation_space = None"}, "the observation_space of Odd-v0 is None; it must be", 2),
+    "text": ({"init": "self.observation_space = spaces.Text(5)"}, "type Text is not supported; wrap", 2),
+    "huge": ({"init": "self.observation_space = spaces.Discrete(10**10)"}, "a vector of 10,000,000,000 numbers", 2),
+    "many actions": ({"init": "self.action_space = spaces.Discrete(10**10)"}, "has more than 1,000,000; wrap", 2)}
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """A function that writes the module `odd_of_a_test` with such lines."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(lines: dict[str, str]) -> str:
+        for name in ("odd_of_a_test", "odd_of_a_test.py"):
+            monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+        (tmp_path / "odd_of_a_test.py").write_text(MODULE.format(**FINE | lines))
+        return "odd_of_a_test:Odd-v0"
+    yield write
+    gymnasium.registry.pop("Odd-v0", None)
+
+
+# Turned red by: a look that is left out, or that comes after the folder.
+@pytest.mark.parametrize("case", AT_ONCE)
+def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_path, case):
+    lines, words, code = AT_ONCE[case]
+    done = cli("ppo", "--env", odd(lines), *TINY)
+    assert done.code == code and words in done.err.splitlines()[0], done.err
+    assert done.err.startswith("spinup: ") and ("Traceback" in done.err) == (code == 1)
+    assert not Path("runs").exists()
+
+
+# Turned red by: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
+@pytest.mark.parametrize(("line", "words", "code"), [
+    ("obs[0] = np.inf", "Odd-v0 gave an observation with inf as number 0 of 2, at step ", 2),
+    ("reward = -np.inf", "Odd-v0 gave a reward of -inf, at step ", 2),
+    ("raise RuntimeError('late')", "Odd-v0 raised RuntimeError: late, at step ", 1)])
+def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words, code):
+    done = cli("ppo", "--env", odd({"step": LATE + line}), *TINY)
+    first = done.err.splitlines()[0]
+    assert done.code == code and words in first and "--lr" not in first
+    assert " in copy " in first and "after the action " in first
+    assert ("RuntimeError: late" in done.err.splitlines()[-1]) == (code == 1)
+    assert "failed" in next(Path("runs").glob("*/*/result.json")).read_text()
+
+
+# Turned red by: an import error that is not of the kind ImportError.
+def test_a_module_with_a_wrong_line_is_named_with_the_line(odd, cli):
+    odd({"init": "this is no Python"})
+    done = cli("ppo", "--env", "odd_of_a_test:Odd-v0", *TINY)
+    assert done.code == 2 and "raises SyntaxError when it is imported" in done.err and "line 12)" in done.err
+
+
+# Turned red by: an exception of close() that loses the result.
+def test_an_environment_that_cannot_be_closed_loses_nothing(odd, cli):
+    done = cli("ppo", "--env", odd({"close": "raise OSError('still in use')"}), *TINY)
+    assert done.code == 0 and "Odd-v0 raised OSError: still in use, when it was closed" in done.err
+    assert "finished" in next(Path("runs").glob("*/*/result.json")).read_text()
+
+
+class Old(Env):
+    """Its `reset` takes no seed, as before Gymnasium."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,))
+
+    def reset(self):
+        return np.zeros(1), {}
+
+
+def test_a_reset_without_seed_is_named():
+    with pytest.raises(UserError, match=r"takes no seed; write def reset\(self, \*, seed=None, options=None\)"):
+        look(Old)
+
+
+class Echo(Env):
+    """Its observation is the action."""
+
+    observation_space, action_space = spaces.Box(-9, 9, (1,)), spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return action, 0.0, False, False, {}
+
+
+# Turned red by: an environment that is blamed for the policy's NaN.
+def test_an_action_that_is_not_finite_is_the_policys():
+    env = make(Echo, 2)
+    env.reset()
+    env.step(np.zeros((2, 1), np.float32))
+    with pytest.raises(NonFiniteError, match="an action that is not finite, at step 2 of an episode, in copy 1, after"):
+        env.step(np.array([[0.0], [np.nan]], np.float32))
+
+
+class Wide(Echo):
+    """Images that are no bytes."""
+
+    observation_space = spaces.Box(0, 1, (64, 64, 3))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros((64, 64, 3), np.float32), {}
+
+    def step(self, action):
+        return np.zeros((64, 64, 3), np.float32), 0.0, False, False, {}
+
+
+# Turned red by: a look whose environment stays open, or is the one that is trained in.
+def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
+    made, closed = [], []
+
+    class Counted(Wide):
+        def __init__(self):
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+
+    look(Counted)
+    assert len(made) == 1 and closed == made
+    assert "a vector of 12,288 numbers; if it is an image" in capsys.readouterr().err
+    look(Echo)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the folder of a run is compared by its bytes")
+def test_a_look_changes_no_number_of_a_run(monkeypatch, cli):
+    words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 4096, "--quiet", "--exp-name"]
+    assert cli(*words, "a").code == 0
+    monkeypatch.setattr("spinup.runs.run.look", lambda *_, **__: None)
+    assert cli(*words, "b").code == 0
+
+    def rows(name: str) -> list[list[str]]:
+        lines = Path("runs", name, f"{name}_s1", "progress.csv").read_text().splitlines()
+        timed = [i for i, column in enumerate(lines[0].split(",")) if "second" in column]
+        return [[x for i, x in enumerate(line.split(",")) if i not in timed] for line in lines]
+    assert rows("a") == rows("b")
+
+
+def test_an_exception_keeps_its_cause():
+    env = make(type("Breaks", (Echo,), {"step": lambda self, action: 1 / 0}), 1)
+    env.reset()
+    with pytest.raises(EnvironmentFailure, match="Breaks raised ZeroDivisionError") as failure:
+        env.step(np.zeros((1, 1), np.float32))
+    assert isinstance(failure.value.__cause__, ZeroDivisionError)
