@@ -7,17 +7,18 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from spinup.envs.make import EnvSource, make, steps_one_by_one
+from spinup.envs.spaces import observation_view
 
 STEPS = 3
 LONG = 10_000           # numbers of a vector observation; longer ones are often images in disguise
 
 
-def look(env: EnvSource, seed: int = 0, **kwargs: Any) -> None:
+def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> None:
     """Make a user's environment, reset it twice, take a few steps with random actions, and close it.
 
     The environments of this library, of PettingZoo, Atari and EnvPool are left alone, and a vector environment that was
     made already, whose training would miss these steps.
-    Takes the arguments of `spinup.envs.make`. UserError for a wrong observation, reward or end; EnvironmentFailure
+    Takes the arguments of `spinup.envs.make`; a trial's `episodes` change nothing here. UserError for a wrong observation, reward or end; EnvironmentFailure
     where the environment raises an exception.
     """
     if isinstance(env, gymnasium.vector.VectorEnv) or not steps_one_by_one(env, **kwargs):
@@ -30,8 +31,9 @@ def look(env: EnvSource, seed: int = 0, **kwargs: Any) -> None:
             for _ in range(STEPS):
                 made.step(np.stack([draw(made.action_space) for _ in range(made.num_envs)]))
             made.reset()
-        if len(made.shape) == 1 and made.shape[0] > LONG:
-            print(f"spinup: an observation is a vector of {made.shape[0]:,} numbers; if it is an image, let its Box "
+        shape = observation_view(made.observation_space)[0]
+        if len(shape) == 1 and shape[0] > LONG:
+            print(f"spinup: an observation is a vector of {shape[0]:,} numbers; if it is an image, let its Box "
                   "have dtype uint8 and two to four axes, or make it smaller", file=sys.stderr)
     finally:
         made.close()

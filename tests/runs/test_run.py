@@ -266,7 +266,8 @@ def test_in_a_pipe_a_run_prints_some_ten_plain_lines_and_what_to_type_next(cli):
     done = cli("ppo", *WORDS, "--exp-name", "a b")
     assert "\x1b" not in done.out and done.err == ""
     lines = done.out.splitlines()
-    assert lines[0] == "preset: none; defaults for discrete actions" and lines[1].startswith("ppo on CartPole-v1 · seed 1 · cpu · runs/a b")
+    assert lines[0] == "preset: none; defaults for discrete actions"
+    assert lines[1].startswith("ppo on CartPole-v1 · seed 1 · cpu · runs/a b")
     assert 8 <= sum("steps/s" in line for line in lines) <= 12
     assert [line.split()[1] for line in lines[-4:]] == ["plot", "watch", "eval", "resume"]
     assert all(line.endswith('"runs/a b/a b_s1"') for line in lines[-4:])
