@@ -18,8 +18,8 @@ def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> 
 
     The environments of this library, of PettingZoo, Atari and EnvPool are left alone, and a vector environment that was
     made already, whose training would miss these steps.
-    Takes the arguments of `spinup.envs.make`; a trial's `episodes` change nothing here. UserError for a wrong observation, reward or end; EnvironmentFailure
-    where the environment raises an exception.
+    Takes the arguments of `spinup.envs.make`, of which `episodes` changes nothing here. UserError for a wrong
+    observation, reward or end; EnvironmentFailure where the environment raises an exception.
     """
     if isinstance(env, gymnasium.vector.VectorEnv) or not steps_one_by_one(env, **kwargs):
         return

@@ -234,11 +234,12 @@ def test_threads_and_ctrl_c_are_the_users_again_after_a_run(monkeypatch):
 def test_ctrl_c_in_the_first_update_gives_a_result_too():
     class Interrupting(gymnasium.Wrapper):
         def step(self, action):
-            if not told:
-                told.append(os.kill(os.getpid(), signal.SIGINT))
+            taken.append(action)
+            if len(taken) == 10:                                          # after the look at the environment
+                os.kill(os.getpid(), signal.SIGINT)
             return self.env.step(action)
 
-    told = []
+    taken = []
     result = ppo(lambda: Interrupting(gymnasium.make("CartPole-v1")), **TINY | {"total_steps": 1_000_000})
     assert result.status == "interrupted" and result.progress == {}
     assert (result.directory / "checkpoint.pt").exists()
