@@ -6,7 +6,7 @@ from typing import Any
 
 from llm.bench.pictures.names import picture_names
 from llm.tasks.names import task_names
-from spinup import registry
+from spinup import registry, signals
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input
 
@@ -127,7 +127,7 @@ def rlhf(argv: list[str]) -> int:
         if not stages[-1].cfg.quiet:
             named = [] if "exp_name" in given else ["--exp-name", stages[0].cfg.exp_name.removesuffix(f"_{STAGES[0]}")]
             print(f"to go on with all stages, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
-        return 130
+        return signals.exit_code()
     return 0
 
 

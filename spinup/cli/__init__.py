@@ -3,12 +3,14 @@
 Each file of this folder has the commands of one group, `COMMANDS`, and what the help says of them, `HELP`.
 """
 import gc
+import io
+import os
 import sys
 import traceback
 from typing import NoReturn
 
 from llm import cli as llm_cli
-from spinup import registry
+from spinup import registry, signals
 from spinup.cli import bench, compete, know, learn, look, train
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError, nearest
 
@@ -18,22 +20,34 @@ registry.COMMANDS[""] |= {*COMMANDS, "llm", "help"}
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
     argv = sys.argv[1:] if argv is None else argv
     gc.set_threshold(50_000)                  # with 700, a fifth of the time of importing torch is collecting
     if "" not in sys.path:                                                # the user's folder: --env module:Id-v0
         sys.path.append("")
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")                 # in a locale without accents
     try:
         code = run(argv)
+        sys.stdout.flush()
     except UserError as error:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        code = 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        code = 1
+        code = signals.exit_code()
+    except OSError as error:
+        from spinup.runs.display import no_output
+        from spinup.runs.files import disk_error
+        if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is no fault
+            if not disk_error(error):
+                raise
+            print(f"spinup: {error.filename or 'the output'} cannot be written ({error.strerror.lower()}); make room, "
+                  "or choose another place", file=sys.stderr)
+        no_output()
+        code = 1 if isinstance(error, BrokenPipeError) else 2
     except (NonFiniteError, WorkerError) as error:
         print(f"spinup: {error}", file=sys.stderr)
         code = 1

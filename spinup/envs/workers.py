@@ -25,6 +25,7 @@ from spinup.envs.spaces import observation_view
 from spinup.envs.state import Unsaveable
 from spinup.envs.vector import Step, VectorEnv, copy_seeds, exited
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
+from spinup.signals import NAMES
 
 CLOSE_SECONDS = 5       # for a worker to close its environments, after which it is killed
 GUARD = "in a script of yours, put the training under `if __name__ == \"__main__\":`, because workers import the script"
@@ -160,7 +161,8 @@ def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
 
 def _work(pipe: Connection) -> None:
     """The main function of a worker: makes its copies, then carries out commands until the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for kind in NAMES.keys() - {signal.SIGTERM}:                          # they are for the parent, which ends this one
+        signal.signal(kind, signal.SIG_IGN)
     threadpool_limits(1, "blas")                                          # the workers have the cores
     copies = Copies()
     with contextlib.suppress(OSError):                                    # the pipe was closed in the middle of a step

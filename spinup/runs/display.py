@@ -1,7 +1,11 @@
 """What a run shows while it works: a live table on a terminal, plain lines in a pipe."""
+import contextlib
 import math
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -45,12 +49,39 @@ def number(x: float) -> str:
     return f"{x:,.1f}" if abs(x) >= 100 else f"{x:.4g}"
 
 
+class Screen(Console):
+    """The terminal, or what takes its place. Once nothing can be written there, it is silent, and a training goes on.
+    """
+
+    def on_broken_pipe(self) -> None:
+        self.silence()
+
+    def silence(self) -> None:
+        """Write nothing more; what is buffered is lost."""
+        self.quiet = True
+        no_output()
+
+
+def no_output() -> None:
+    """Send standard output nowhere, so that Python's last flush does not fail."""
+    with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def say(line: str) -> None:
+    """Print a line of a training, which goes on where that is not possible."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        no_output()
+
+
 class Display:
     """Shows rows as they come. `measure` is the column that tells how good the policy is."""
 
     def __init__(self, title: str, measure: str, quiet: bool):
         self.title, self.measure, self.quiet = title, measure, quiet
-        self.console = Console()
+        self.console = Screen()
         self.live = None
         self.lines = 0
         if not quiet:
@@ -62,8 +93,9 @@ class Display:
     def say(self, text: str) -> None:
         """A line of its own."""
         if not self.quiet:
-            self.console.print(Text(text), soft_wrap=True)
-            sys.stdout.flush()
+            with self._writing():
+                self.console.print(Text(text), soft_wrap=True)
+                sys.stdout.flush()
 
     def row(self, row: dict[str, float], total: int) -> None:
         """Show the newest row of a run of `total` steps."""
@@ -72,7 +104,8 @@ class Display:
         self.total = total
         steps, left = row["steps"], max(0, total - row["steps"]) / max(row["steps_per_second"], 1e-9)
         if self.live is not None:
-            self.live.update(self._table(row, left), refresh=True)
+            with self._writing():
+                self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:
             self.lines = steps * PLAIN_LINES // self.total + 1
             name, rate = short(self.measure), row["steps_per_second"]
@@ -94,5 +127,15 @@ class Display:
     def close(self) -> None:
         """Leaves the last lines standing."""
         if self.live is not None:
-            self.live.stop()
+            with self._writing():
+                self.live.stop()
             self.live = None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Be silent from now on where the output is closed, or its disk is full."""
+        try:
+            yield
+        except OSError:
+            self.quiet = True
+            self.console.silence()

@@ -1,4 +1,5 @@
 """Files that are written whole or not at all."""
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -7,16 +8,32 @@ from typing import Any, BinaryIO
 
 from spinup.errors import UserError
 
+# Errors of a disk, not of the program: full, over a quota, read-only, no permission, too large a file, unreadable.
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
+
+
+def disk_error(error: BaseException | None) -> OSError | None:
+    """The error of a disk that this one is, or comes from; None where there is none."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in DISK:
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
 
 def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
     """Put `data`, or what a function writes into the file that it is given, at `path` so that a reader, or a power cut,
     sees the old file or the new one and nothing between."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        data(file) if callable(data) else file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            data(file) if callable(data) else file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)                                 # a full disk gets its space back
+        raise
     if os.name == "posix":                                                # the rename itself lives in the folder
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)

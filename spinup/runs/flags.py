@@ -6,11 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin
 
+from spinup import signals
 from spinup.errors import UserError
 from spinup.parser import Parser
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import Positive, Range, comments, flag, parse, types_of
+from spinup.runs.display import say
 from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised
 
@@ -76,14 +78,14 @@ def train(algorithm: Algorithm, argv: list[str]) -> int:
     """Train with the settings that the command line asks for; the exit code. UserError for what does not fit."""
     config, preset = from_flags(algorithm, argv)
     if not config.quiet and os.environ.get("RANK", "0") == "0":           # of torchrun's processes one speaks
-        print(f"preset: {preset}")
+        say(f"preset: {preset}")
     with advised():
         return exit_code(algorithm.load().train(config))
 
 
 def exit_code(result: Any) -> int:
-    """0 for a finished run, 130 for an interrupted one; `result` is None in a process that only helps."""
-    return 0 if result is None or result.status == "finished" else 130
+    """0 for a finished run, 130 after Ctrl-C, 143 after SIGTERM; `result` is None in a process that only helps."""
+    return 0 if result is None or result.status == "finished" else signals.exit_code()
 
 
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:

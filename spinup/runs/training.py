@@ -1,9 +1,8 @@
 """Everything around a training: folder, seeds, rows, checkpoints, resume, Ctrl-C. An algorithm keeps only itself."""
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, pace, quoted
-from spinup.runs.files import write_json
+from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
+from spinup.signals import Interruption
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
 
@@ -89,6 +89,9 @@ class Training(Hooks):
         except Timeout:
             raise UserError(f"another process trains in {describe(self.directory)}; wait until it has ended, or stop "
                             "it") from None
+        except OSError as error:
+            raise UserError(f"{describe(self.directory)} cannot be written to ({error.strerror.lower()}); copy the run "
+                            "to a folder of your own, and go on there") from None
         if not self.resumed:
             write_json(self.directory / "config.json", description)
         position = self.state["files"] if self.state else None
@@ -101,12 +104,10 @@ class Training(Hooks):
         self.threads_before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
-        self.interrupted = self.under_way = False
-        self.handler_before = None
-        if threading.current_thread() is threading.main_thread():
-            self.handler_before = signal.signal(signal.SIGINT, self._interrupt)
+        self.under_way = False
         self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
                                f"{describe(self.directory)}", self.measure, self.config.quiet)
+        self.interruption = Interruption(self.display.say).__enter__()
         self.started = time.perf_counter()
         return self
 
@@ -130,19 +131,25 @@ class Training(Hooks):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.blas.restore_original_limits()                               # first, as it restores threads of OpenMP too
         torch.set_num_threads(self.threads_before)
-        if self.handler_before is not None:
-            signal.signal(signal.SIGINT, self.handler_before)
+        self.interruption.__exit__()
         if isinstance(error, WorkerError | EnvironmentFailure):
             error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
+        disk = disk_error(error)
         try:
             self.display.close()
-            self.log_file.close()
             if error is not None and (self.under_way or not self.resumed):            # else it was not gone on with
                 self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
-                self._write_result()
+                with suppress(OSError):                                   # of a full disk
+                    self._write_result()
+            with suppress(OSError if disk else ()):
+                self.log_file.close()
             self.close_subject()                                          # last: it is not ours, and may raise
         finally:
             self.lock.release()
+        if disk is not None:
+            where = describe(self.directory)
+            raise UserError(f"{disk.filename or where} cannot be written ({disk.strerror.lower()}); make room, or "
+                            f"choose another --log-dir; to go on, type: spinup resume {where}") from None
 
     def keep(self, **parts: Any) -> None:
         """Name what a checkpoint must hold; each part has `state_dict` and `load_state_dict`."""
@@ -199,6 +206,11 @@ class Training(Hooks):
     def stop(self) -> None:
         """End the run after the current update, with status "finished": its goal is reached."""
         self.stopped = True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal asks the run to stop."""
+        return bool(self.interruption.received)
 
     @property
     def row_due(self) -> bool:
@@ -291,8 +303,4 @@ class Training(Hooks):
             "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3),
             "steps_per_second": self._rate(), "measure": self.measure, **self.outcome()})
 
-    def _interrupt(self, *_: Any) -> None:
-        if self.interrupted:
-            raise KeyboardInterrupt
-        self.interrupted = True
 

@@ -22,6 +22,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.folders import find_run
 from spinup.runs.policy import initial
+from spinup.signals import NAMES
 
 JOIN_SECONDS = 120      # to import and join in
 WAIT_SECONDS = 1800     # for the others' part of an update, after which one of them is taken to be stuck
@@ -166,7 +167,8 @@ def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None,
 
 def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
           port: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)                          # Ctrl-C is for the first, which ends this one
+    for kind in NAMES.keys() - {signal.SIGTERM}:                          # they are for the first, which ends this one
+        signal.signal(kind, signal.SIG_IGN)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
     train(cfg, resume)
 

@@ -1,0 +1,65 @@
+"""Ctrl-C, SIGTERM and SIGHUP: a training ends after the update under way, saved, and says so at once."""
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+# SIGTERM comes from `kill`, from schedulers and shutdowns; SIGHUP from a terminal that is closed. Windows has neither.
+NAMES = {getattr(signal, name): said for name, said in (
+    ("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGHUP")) if hasattr(signal, name)}
+last = 0                # the signal that ended a training of this process
+
+
+def exit_code() -> int:
+    """The exit code after an interruption, as shells have it: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    return 128 + (last or signal.SIGINT)
+
+
+class Interruption:
+    """A context in which the first of these signals sets `received`, and a second one raises KeyboardInterrupt.
+
+    A handler in Python runs only between two instructions of the main thread, which a long update may keep for minutes.
+    So a thread that the signal wakes at once calls `say` with what will happen. In another thread than the main one,
+    signals stay as they are.
+
+    Attributes:
+        received: the number of the signal; 0 before one came.
+    """
+
+    def __init__(self, say: Callable[[str], None]):
+        self.say, self.received, self.before = say, 0, {}
+        self.wake, self.told = None, None
+
+    def __enter__(self) -> "Interruption":
+        if threading.current_thread() is threading.main_thread():
+            self.before = {kind: signal.signal(kind, self._note) for kind in NAMES}
+            self.wake, self.told = socket.socketpair()
+            for end in (self.wake, self.told):
+                end.setblocking(end is self.told)
+            self.fd_before = signal.set_wakeup_fd(self.wake.fileno(), warn_on_full_buffer=False)
+            threading.Thread(target=self._acknowledge, args=(self.told,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        for kind, handler in self.before.items():
+            signal.signal(kind, signal.SIG_DFL if handler is None else handler)
+        if self.wake is not None:
+            signal.set_wakeup_fd(self.fd_before)
+            self.wake.close()                                             # which ends the thread
+
+    def _note(self, number: int, _: Any) -> None:
+        global last
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = last = number
+
+    def _acknowledge(self, told: socket.socket) -> None:
+        with contextlib.suppress(OSError), told:
+            while numbers := told.recv(16):
+                if named := [NAMES[number] for number in numbers if number in NAMES]:
+                    self.say(f"{named[0]}: stopping after the update under way; once more to stop at once, unsaved")
+                    break
+            while told.recv(16):
+                pass

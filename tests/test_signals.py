@@ -1,0 +1,165 @@
+"""Ctrl-C, SIGTERM and SIGHUP from outside; disks and outputs that take nothing more."""
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+if sys.platform == "win32":
+    pytest.skip("signals and limits of POSIX", allow_module_level=True)
+
+SLOW = """
+import time
+import gymnasium
+
+
+class Slow(gymnasium.Wrapper):
+    steps = 0
+
+    def step(self, action):
+        Slow.steps += 1
+        if Slow.steps == 40:
+            print("under way", flush=True)
+            time.sleep(.2)
+        return self.env.step(action)
+
+
+gymnasium.register('Slow-v0', entry_point=lambda: Slow(gymnasium.make('CartPole-v1')), disable_env_checker=True)
+"""
+TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minibatches", "2", "--no-tensorboard",
+        "--threads", "1"]
+
+
+def start(folder: Path, *words: str, **options) -> subprocess.Popen:
+    """A `spinup` of its own in that folder, whose PYTHONPATH has it."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    return subprocess.Popen([sys.executable, "-m", "spinup", *words], cwd=folder, env=env, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+# Turned red by: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, name, code):
+    (tmp_path / "slow_of_a_test.py").write_text(SLOW)
+    process = start(tmp_path, "ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000",
+                    "--exp-name", "x")
+    while "under way" not in process.stdout.readline():
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(getattr(signal, name))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code and err == ""
+    said = {"SIGINT": "Ctrl-C"}.get(name, name)
+    assert f"{said}: stopping after the update under way; once more to stop at once, unsaved" in out
+    assert "spinup resume runs/x/x_s1" in out.splitlines()[-1]
+    assert json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())["status"] == "interrupted"
+    assert (tmp_path / "runs/x/x_s1/checkpoint.pt").exists()
+
+
+# Turned red by: words that come from the handler alone, which runs when the main thread is free again.
+def test_ctrl_c_is_answered_while_the_main_thread_is_busy(tmp_path):
+    script = ("import os, signal, time\nfrom spinup.signals import Interruption\n"
+              "with Interruption(lambda words: print(time.monotonic(), words, flush=True)) as interruption:\n"
+              "    began = time.monotonic()\n"
+              "    os.kill(os.getpid(), signal.SIGINT)\n"
+              "    sorted(range(1), key=lambda _: None)\n"
+              "    print(began, interruption.received, flush=True)\n")
+    # `pow` of large numbers keeps the interpreter in C, and gives no other thread a chance: zlib does.
+    busy = ("import zlib, threading\n"
+            "data = os.urandom(30_000_000)\n"
+            "with Interruption(lambda words: print('told', time.monotonic(), flush=True)):\n"
+            "    threading.Timer(.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "    zlib.compress(data, 9)\n"
+            "    print('done', time.monotonic(), flush=True)\n")
+    done = subprocess.run([sys.executable, "-c", script + busy], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    lines = [line.split() for line in done.stdout.splitlines()]
+    told, ended = (next(float(line[1]) for line in lines if line[0] == word) for word in ("told", "done"))
+    assert told < ended - 0.05, done.stdout
+
+
+# Turned red by: a second signal that waits like the first.
+def test_a_second_signal_stops_at_once():
+    from spinup.signals import Interruption
+    with pytest.raises(KeyboardInterrupt), Interruption(lambda words: None) as interruption:
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.received == signal.SIGTERM
+        signal.raise_signal(signal.SIGINT)
+
+
+def small_files() -> None:
+    """Let this process write no file of more than 60 kB, as a full disk would."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+
+# Turned red by: an OSError that is not translated; a checkpoint that is replaced by half of one.
+@pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
+    ["ppo", *TINY, "--hidden", "64,64"],
+    ["td3", "--env", "Pendulum-v1", "--learning-starts", "100", "--hidden", "8", "--preset", "none"]])
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, words):
+    name = ["--exp-name", "x", "--checkpoint-steps", "128"]
+    process = start(tmp_path, *words, *name, "--total-steps", "20000", preexec_fn=small_files)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2, err
+    sentence, = err.splitlines()
+    assert "runs/x/x_s1 cannot be written (file too large); make room" in sentence
+    assert "spinup resume runs/x/x_s1" in sentence
+    assert not list((tmp_path / "runs/x/x_s1").glob(".*.tmp"))
+
+
+@pytest.mark.parametrize(("words", "code"), [(["algos"], 2), (["ppo", *TINY, "--total-steps", "128"], 0)])
+def test_an_output_on_a_full_disk(tmp_path, words, code):
+    if not Path("/dev/full").exists():
+        return                                                            # macOS has none
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "spinup", *words], cwd=tmp_path, stdout=full, text=True,
+                              stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == code and "Traceback" not in done.stderr and "Exception" not in done.stderr
+    assert ("finished" in "".join(p.read_text() for p in tmp_path.glob("runs/*/*/result.json"))) == (code == 0)
+
+
+# Turned red by: a broken pipe, or no output at all, that ends a training.
+def test_a_training_goes_on_without_its_output(tmp_path):
+    words = [sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "2560", "--exp-name"]
+    process = subprocess.Popen([*words, "a"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.wait(60) == 0 and process.stderr.read() == ""
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words, "b"], cwd=tmp_path, stderr=subprocess.PIPE,
+                            text=True, timeout=60)
+    assert closed.returncode == 0 and closed.stderr == ""
+    for name in "ab":
+        assert "finished" in (tmp_path / f"runs/{name}/{name}_s1/result.json").read_text()
+
+
+def test_a_locale_without_accents(tmp_path):
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
+    done = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été"],
+                          cwd=tmp_path, capture_output=True, timeout=60, env=env)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    wrong = subprocess.run([sys.executable, "-m", "spinup", "ppo", "--env", "Été-v0"], cwd=tmp_path, timeout=60,
+                           capture_output=True, env=env)
+    assert wrong.returncode == 2 and b"there is no environment" in wrong.stderr
+
+
+def test_in_a_thread_signals_stay_as_they_are():
+    import threading
+
+    from spinup.signals import Interruption
+    before, found = signal.getsignal(signal.SIGTERM), []
+
+    def enter() -> None:
+        with Interruption(lambda words: None):
+            found.append(signal.getsignal(signal.SIGTERM))
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join(10)
+    assert found == [before]
+    began = time.monotonic()
+    with Interruption(lambda words: None):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before and time.monotonic() - began < 1
