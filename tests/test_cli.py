@@ -32,9 +32,15 @@ RUN = Path("runs/x/x_s1")
 
 
 class Acts(gymnasium.Env):
-    """Never stepped: its actions are what no algorithm here serves."""
+    """It is only looked at: its actions are what no algorithm here serves."""
 
     observation_space = Box(-1, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
 
 
 class ActsDict(Acts):

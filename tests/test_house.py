@@ -17,13 +17,13 @@ ROOT = Path(spinup.__file__).parents[1]
 FILES = sorted(p for package in ("spinup", "llm") for p in (ROOT / package).rglob("*.py"))
 ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
 BY_MODULE = {a.module: a for a in ALGORITHMS.values()}
-# What the files of a part may import of ours. The ground: registry, errors, machine, parser.
-GROUND = {"errors", "machine", "parser", "registry"}
+# What the files of a part may import of ours. The ground: registry, errors, machine, parser, signals.
+GROUND = {"errors", "machine", "parser", "registry", "signals"}
 ARROWS = {
-    "errors": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},
+    "errors": set(), "signals": set(), "machine": {"errors"}, "parser": {"errors"}, "about": {"errors"},
     "registry": {"about", "errors"},
     "core": {"core"},
-    "envs": {"core", "envs", "errors"},
+    "envs": {"core", "envs", "errors", "signals"},
     "runs": {"core", "envs", "runs", *GROUND},
     "algos": {"core", "envs", "runs", "algos", "errors"},
     "view": {"core", "envs", "runs", "view", *GROUND},

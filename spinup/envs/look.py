@@ -45,7 +45,7 @@ def draws(space: Space) -> bool:
 
 
 def draw(space: Space) -> np.ndarray:
-    """A random action, as `VectorEnv.step` takes it."""
+    """A random action, `[]` or `[k]`, as one row of what `VectorEnv.step` takes."""
     action = space.sample()
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray(action - space.start)

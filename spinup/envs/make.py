@@ -16,7 +16,7 @@ from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.memory import Memory
-from spinup.envs.trouble import failed
+from spinup.envs.trouble import making
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds import find_worlds
@@ -100,15 +100,14 @@ def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
-    """Call a function given as env, with `num_envs` where it has such a parameter, and check the result."""
+    """Call a function given as env, with `num_envs` where it has such a parameter. UserError for a wrong result,
+    EnvironmentFailure where the function raises an exception."""
     try:
         takes_number = "num_envs" in inspect.signature(env).parameters
     except (TypeError, ValueError):                                       # of some classes written in C
         takes_number = False
-    try:
+    with making(env_name(env)):
         made = env(**({"num_envs": num_envs} if takes_number else {}) | kwargs)
-    except Exception as error:
-        raise failed(env_name(env), error, "when it was made") from error
     return check_made(made)
 
 
@@ -129,8 +128,8 @@ def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) ->
 
 
 def make_one(env: EnvSource, **kwargs: Any) -> Env:
-    """One plain Gymnasium environment, with its own time limit. UserError where it cannot be made, with what to type.
-    """
+    """One plain Gymnasium environment, with its own time limit. UserError where it cannot be made, with what to type;
+    EnvironmentFailure where its own code raises an exception."""
     if callable(env):
         made = call(env, 1, **kwargs)
         if isinstance(made, gymnasium.vector.VectorEnv):
@@ -151,6 +150,12 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         is_game = isinstance(OURS[env](1, 0), Duels)
         instead = "`spinup play` plays against it" if is_game else "`spinup eval` plays it"
         raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
+    with making(env):
+        return make_registered(env, **kwargs)
+
+
+def make_registered(env: str, **kwargs: Any) -> Env:
+    """An environment that Gymnasium knows. UserError where it cannot be made, with what to type."""
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
@@ -164,10 +169,10 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         raise UserError(f"{env} cannot be made here: {str(error).splitlines()[0].rstrip('. ')}{newest}") from None
     except gymnasium.error.Error as error:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
-    except Exception as error:
-        if kwargs and isinstance(error, TypeError):
+    except TypeError as error:
+        if kwargs:
             raise UserError(f"{env} does not take these settings: {error}") from None
-        raise failed(env, error, "when it was made") from error
+        raise
 
 
 def find_id(env: str) -> str:

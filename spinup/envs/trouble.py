@@ -1,5 +1,6 @@
 """Messages for what goes wrong inside an environment: whose it is, where, and after which action."""
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -35,6 +36,18 @@ def failed(name: str, error: Exception, where: str) -> Exception:
     return EnvironmentFailure(f"{name} raised {type(error).__name__}: {error}, {where}")
 
 
+@contextmanager
+def making(name: str) -> Iterator[None]:
+    """Make an environment of that name in this context. EnvironmentFailure where its own code raises an exception that is
+    no UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise failed(name, error, "when it was made") from error
+
+
 def check_space(name: str, what: str, space: Any) -> None:
     """UserError where an observation_space or action_space is no space."""
     if not isinstance(space, Space):
@@ -50,7 +63,8 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
                  steps: Sequence[int] | None = None, first: int = 0) -> None:
     """UserError that names the first copy with an observation or reward that is not finite, and the action before it.
 
-    All have a row for each copy; steps: which step of its episode this is. first: number of the first copy.
+    obs: `[N, *shape]`. reward: `[N]`. action: `[N, ...]`. steps: `[N]`, the number of this step in each copy's episode.
+    first: number of the first copy.
     NonFiniteError where the action was not finite already, which is not the environment's fault.
     """
     if finite(obs, reward):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
+from filelock import FileLock, Timeout
 
 from spinup.errors import UserError
 from spinup.registry import Algorithm
@@ -56,6 +57,21 @@ def describe(directory: Path) -> str:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def lock(directory: Path) -> FileLock:
+    """The lock of a run's folder, taken; the system gives it back when the process ends, however it ends. UserError
+    where another process has it, or the folder cannot be written to."""
+    taken = FileLock(directory / ".lock", timeout=0)
+    try:
+        taken.acquire()
+    except Timeout:
+        raise UserError(f"another process trains in {describe(directory)}; wait until it has ended, or stop "
+                        "it") from None
+    except OSError as error:
+        raise UserError(f"{describe(directory)} cannot be written to ({error.strerror.lower()}); copy the run to a "
+                        "folder of your own, and go on there") from None
+    return taken
 
 
 def read_result(directory: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -83,15 +82,7 @@ class Training(Hooks):
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
         self._make_directory()
-        self.lock = FileLock(self.directory / ".lock", timeout=0)         # given back when the process ends, however
-        try:
-            self.lock.acquire()
-        except Timeout:
-            raise UserError(f"another process trains in {describe(self.directory)}; wait until it has ended, or stop "
-                            "it") from None
-        except OSError as error:
-            raise UserError(f"{describe(self.directory)} cannot be written to ({error.strerror.lower()}); copy the run "
-                            "to a folder of your own, and go on there") from None
+        self.lock = folders.lock(self.directory)
         if not self.resumed:
             write_json(self.directory / "config.json", description)
         position = self.state["files"] if self.state else None
