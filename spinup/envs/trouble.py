@@ -38,8 +38,7 @@ def failed(name: str, error: Exception, where: str) -> Exception:
 
 @contextmanager
 def making(name: str) -> Iterator[None]:
-    """Make an environment of that name in this context. EnvironmentFailure where its own code raises an exception that is
-    no UserError."""
+    """Make an environment of that name in this context: what its own code raises becomes what `failed` returns."""
     try:
         yield
     except UserError:
