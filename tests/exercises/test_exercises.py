@@ -13,7 +13,7 @@ from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
 each = pytest.mark.parametrize("entry", ENTRIES, ids=[e.name for e in ENTRIES])
-pytestmark = pytest.mark.usefixtures("forked_checks")
+
 
 
 def checked(entry, text, folder):
