@@ -138,7 +138,7 @@ def equal(one: Any, other: Any, close: float) -> bool:
 
 
 def numbers(x: Tensor | np.ndarray) -> np.ndarray:
-    """The array of a tensor; of one in bfloat16, which NumPy does not have, in float32."""
+    """The array of a tensor `[...]`; of one in bfloat16, which NumPy does not have, in float32."""
     if isinstance(x, Tensor):
         x = x.detach().float() if x.dtype == torch.bfloat16 else x.detach()
     return np.asarray(x)
