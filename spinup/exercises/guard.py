@@ -79,7 +79,7 @@ class Finder:
 
 
 def protect() -> None:
-    """From now on, refuse to import the library in this process, and to open its files and those of the exercises."""
+    """From now on, importing the library or opening its files in this process is Refused."""
     def hook(event: str, given: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(given[0], str | bytes) and (
                 os.path.abspath(os.fsdecode(given[0])).startswith(ANSWERS)):

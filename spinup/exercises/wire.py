@@ -51,7 +51,7 @@ def encode(value: Any) -> bytes:
 
 
 def packed(x: Any, blob: bytearray, depth: int) -> Any:
-    """A value as JSON has it; the numbers of arrays are appended to `blob`."""
+    """A value as JSON has it; the numbers of arrays are appended to `blob`. TooLong where there are too many."""
     if depth > DEPTH or len(blob) > LONGEST:
         raise TooLong("lists in lists without an end" if depth > DEPTH else f"more than {LONGEST >> 20} MB")
     if isinstance(x, np.generic) and x.dtype.kind in ARRAYS:
