@@ -7,6 +7,7 @@ from torch import nn
 from torch.distributions import Normal
 
 from spinup.exercises.checks import Exercise, Wrong, case
+from spinup.exercises.layers import Net
 
 CONSTANT = 0.5 + 0.5 * math.log(2 * math.pi)            # entropy of a standard normal distribution
 
@@ -30,17 +31,24 @@ def normal(*shape, derive=False):
 
 
 def layers(net):
-    """Each layer in words, in order."""
-    if not isinstance(net, nn.Sequential):
-        raise TypeError(f"mlp returns {type(net).__name__}, where an nn.Sequential of nn.Linear and nn.Tanh is wanted")
-    parts = [m for _, m in net.named_modules(remove_duplicate=False)
-             if not any(m.children()) and not isinstance(m, nn.Identity)]
-    return tuple(f"Linear({m.in_features}, {m.out_features}{', no bias' * (m.bias is None)})"
-                 if isinstance(m, nn.Linear) else type(m).__name__ for m in parts)
+    """Each layer in words, in order, and what is wrong with its parameters."""
+    if not isinstance(net, Net) or net.type != "Sequential":
+        found = net.type if isinstance(net, Net) else type(net).__name__
+        raise TypeError(f"mlp returns {found}, where an nn.Sequential of nn.Linear and nn.Tanh is wanted")
+    return tuple(layer.type if layer.type != "Linear" else "Linear({}, {})".format(*layer.sizes) + faults(layer)
+                 for layer in net.layers)
 
 
-network = exercise.function("mlp", [case(sizes=[3, 4, 2]), case(sizes=[2, 1]), case(sizes=[3, 8, 16, 8, 4])],
-                            view=layers)
+def faults(layer):
+    """What keeps a linear layer from learning anything of its own."""
+    weight = layer.parameters["weight"]
+    return (", no bias" * ("bias" not in layer.parameters) + ", frozen" * (not layer.trainable) +
+            ", all weights equal" * (weight.numel() > 1 and bool((weight == weight[0, 0]).all())) +
+            ", not finite" * (not bool(weight.isfinite().all())) + ", used before" * (layer.same_as >= 0))
+
+
+network = exercise.function("mlp", [case(sizes=[3, 4, 2]), case(sizes=[2, 1]), case(sizes=[3, 8, 16, 8, 4]),
+                                    case(sizes=[3, 8, 8, 8, 2])], view=layers)
 
 
 @network.reference
@@ -50,6 +58,35 @@ def written_out(sizes):
         net.append(nn.Tanh())
         net.append(nn.Linear(sizes[i - 1], sizes[i]))
     return net
+
+
+@network.mistake("Layers of the same widths are one and the same layer, used several times: whatever one of them "
+                 "learns, the others learn too. Make a new nn.Linear for each pair of neighbours.")
+def _(sizes):
+    made = {}
+    net = written_out(sizes)
+    return nn.Sequential(*(made.setdefault((m.in_features, m.out_features), m) if isinstance(m, nn.Linear) else m
+                           for m in net))
+
+
+@network.mistake("The parameters are frozen: no gradient reaches them, and the policy stays as it began.")
+def _(sizes):
+    return written_out(sizes).requires_grad_(False)
+
+
+@network.mistake("All weights of a layer are the same number. Then all of its units compute the same, get the same "
+                 "gradient and stay the same for ever; leave the random weights that nn.Linear begins with.")
+def _(sizes):
+    net = written_out(sizes)
+    for parameter in net.parameters():
+        nn.init.zeros_(parameter)
+    return net
+
+
+@network.mistake("The biases are missing: where the input is 0 the mean is 0 too, whatever was learned.")
+def _(sizes):
+    return nn.Sequential(*(nn.Linear(m.in_features, m.out_features, bias=False) if isinstance(m, nn.Linear) else m
+                           for m in written_out(sizes)))
 
 
 @network.mistake("There is a tanh after the last layer: means outside of -1 to 1 are out of reach, and near the ends "

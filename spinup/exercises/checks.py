@@ -9,8 +9,9 @@
     @returns.mistake("You sum from the front: ...")
     def _(rew, gamma): ...                 # the code of somebody who makes this mistake
 
-A function of a student's is run on every case. Where it does not give what the reference gives, it is compared with
-every mistake: the one that gives the same is named. Only then is the difference itself explained.
+A student's function runs on every case, in its own process; its results are compared here. Where they differ from the
+reference, they are compared with every mistake: the one with the same results is named. Otherwise the difference itself
+is explained.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,18 +19,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from spinup.exercises.explain import explain
-from spinup.exercises.outcome import Case, Outcome, equal, outcome
+from spinup.exercises.outcome import Case, Outcome, equal, failure, outcome
 
 Check = Callable[[SimpleNamespace], None]
 CLOSE = 1e-4            # relative and absolute; what is further off is another number
 
 
 class Wrong(Exception):
-    """Raised by a check. The message explains the mistake; `function` names the student's function that has it."""
+    """Raised by a check. The message explains the mistake.
 
-    def __init__(self, message: str, function: str = ""):
+    Attributes:
+        function: the name of the student's function that has it. line: where in the student's file, 0 if unknown.
+    """
+
+    def __init__(self, message: str, function: str = "", line: int = 0):
         super().__init__(message)
-        self.function = function
+        self.function, self.line = function, line
 
 
 def case(**inputs: Any) -> Case:
@@ -47,7 +52,7 @@ class Function:
         right: the reference.
         mistakes: messages, each with the code of somebody who makes the mistake.
         close: the relative and absolute tolerance of a number.
-        view: turns a returned value that is no tensor or number into a tuple of such, which is compared.
+        view: turns a returned value that is no tensor or number into what is compared; a network comes as a `Net`.
     """
 
     name: str
@@ -71,21 +76,29 @@ class Function:
 
     def check(self, function: Callable[..., Any]) -> None:
         """Raise Wrong where the function differs from the reference."""
-        expected, got = ([outcome(f, inputs, self.view) for inputs in self.cases]
-                         for f in (self.right, function))
-        if all(self.same(e, g) for e, g in zip(expected, got, strict=True)):
+        expected, got = ([self.seen(outcome(f, inputs)) for inputs in self.cases] for f in (self.right, function))
+        wrong = [g for e, g in zip(expected, got, strict=True) if not self.same(e, g)]
+        if not wrong:
             return
         for message, mistaken in self.mistakes:
-            if all(self.same(outcome(mistaken, c, self.view), g) for c, g in zip(self.cases, got, strict=True)):
-                raise Wrong(message, self.name)
-        for inputs, e, g in zip(self.cases, expected, got, strict=True):
-            if not self.same(e, g):
-                raise Wrong(explain(self.name, inputs, e, g, self.close), self.name) from g.error
+            if all(self.same(self.seen(outcome(mistaken, c)), g) for c, g in zip(self.cases, got, strict=True)):
+                raise Wrong(message, self.name, wrong[0].line)
+        message, at = explain(self.name, self.cases, expected, got, self.close)
+        raise Wrong(message, self.name, got[at].line)
 
-    def same(self, one: "Outcome", other: "Outcome") -> bool:
+    def seen(self, found: Outcome) -> Outcome:
+        """An outcome whose value is the one to compare."""
+        if self.view is not None and found.value is not None:
+            try:
+                found.value = self.view(found.value)
+            except Exception as error:
+                found.error = failure(error)
+        return found
+
+    def same(self, one: Outcome, other: Outcome) -> bool:
         """Whether two outcomes are the same: errors by their kind, values and gradients within `close`."""
         if one.error or other.error:
-            return type(one.error) is type(other.error)
+            return bool(one.error and other.error) and one.error.kind == other.error.kind
         return equal(one.value, other.value, self.close) and equal(one.gradients, other.gradients, self.close) and (
             one.changed == other.changed)
 

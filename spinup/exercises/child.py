@@ -1,73 +1,110 @@
-"""Checks a student's file in a process of its own.
+"""Runs a student's file in a process of its own.
 
-    python -m spinup.exercises.child FILE NAME LEVELS SECONDS ANSWERS
+    python -m spinup.exercises.child FILE NAME LEVEL SECONDS
 
-Writes to ANSWERS what it found, in lines of JSON: {"level", "seconds"} after each level that is passed, then either
-{"done"} or {"message", "line", "function"}. If it hangs, it says where and ends.
+At the level "property" it answers questions: it reads {"function", "inputs"} from its stdin and writes what the
+function did to its stdout, both in the format of `spinup.exercises.wire`. It knows neither cases nor answers, and the
+verdict is made by who asks. At the other levels, which do not decide, it trains with the student's functions, and says
+itself what came of it. If it hangs, it says where and ends. What the file prints goes to stderr.
 """
 import faulthandler
 import importlib.util
-import json
 import os
 import sys
 import tempfile
 import threading
-import time
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
-if TYPE_CHECKING:
-    from spinup.exercises.checks import Exercise
+from spinup.exercises import guard, wire
+from spinup.exercises.layers import Net, built
+from spinup.exercises.outcome import line_of, run
 
-LOADING = "loading"
-
-
-def line_of(error: BaseException, file: Path) -> int:
-    """The last line of the student's file that an error, or the one it came from, went through; 0 if none."""
-    while error is not None:
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if frame.filename == str(file):
-                return frame.lineno or 0
-        error = error.__cause__
-    return 0
+EXIT = "it calls exit(); take that out: a check could not go on"
 
 
-def examine(file: Path, exercise: "Exercise", levels: Sequence[str], say: Callable[..., None]) -> None:
-    """Load a student's file in this process, check it at these levels, and `say` the answers that the module states."""
-    from spinup.exercises.checks import Wrong
-    level = LOADING
+def stopped(error: BaseException, file: Path, what: str) -> dict[str, Any]:
+    """The message that a file ended with an error, while `what` was done."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    return {"stopped": EXIT if isinstance(error, SystemExit) else f"{what} ({said})", "line": line_of(error, str(file))}
+
+
+def load(file: Path) -> ModuleType | dict[str, Any]:
+    """The module of a student's file, or the message that it cannot be loaded."""
     try:
         spec = importlib.util.spec_from_file_location("student", file)
         module = sys.modules["student"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        student = SimpleNamespace(**{k: v for k, v in vars(module).items() if not k.startswith("__")})
-        for level in levels:
-            start = time.perf_counter()
-            exercise.check(student, level)
-            say(level=level, seconds=round(time.perf_counter() - start, 2))
-        say(done=True)
-    except Wrong as error:
-        say(message=str(error), line=line_of(error, file), function=error.function)
-    except SystemExit as error:
-        say(message="it calls exit(); take that out: a check could not go on", line=line_of(error, file))
+        return module
     except BaseException as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        say(message=f"{'it cannot be loaded' if level == LOADING else 'it stopped'} ({said})",
-            line=line_of(error, file))
+        return stopped(error, file, "it cannot be loaded")
+
+
+def answer(module: ModuleType, file: Path, question: dict[str, Any]) -> dict[str, Any]:
+    """What a function of the student's does with these inputs, in plain data."""
+    inputs = {n: built(x) if isinstance(x, Net) else x for n, x in question["inputs"].items()}
+    try:
+        found = run(getattr(module, question["function"]), inputs, str(file))
+    except BaseException as error:
+        return stopped(error, file, "it stopped")
+    error = [found.error.kind, found.error.message] if found.error else []
+    return {"value": found.value, "error": error, "gradients": found.gradients, "inputs": found.inputs,
+            "line": found.line}
+
+
+def serve(file: Path, receive: Callable[[], Any], send: Callable[[Any], None]) -> None:
+    """Load a student's file, then answer questions until there are no more."""
+    module = load(file)
+    if isinstance(module, dict):
+        send(module)
+        return
+    send({"ready": True})
+    while True:
+        try:
+            question = receive()
+        except EOFError:
+            return
+        sys.stdout.flush()
+        send(answer(module, file, question))
+
+
+def train(file: Path, name: str, level: str, send: Callable[[Any], None]) -> None:
+    """Check a student's file at a level that trains with it, and send whether that went well."""
+    from spinup.exercises.checks import Wrong
+    from spinup.exercises.source import Entry, lines
+    exercise, module = Entry(name).checks, load(file)
+    if isinstance(module, dict):
+        send(module)
+        return
+    send({"ready": True})
+    try:
+        exercise.check(SimpleNamespace(**vars(module)), level)
+        send({"done": True})
+    except Wrong as error:
+        line = line_of(error, str(file)) or lines(file.read_text(encoding="utf-8")).get(error.function, 0)
+        send({"stopped": str(error), "line": line})
+    except BaseException as error:
+        send(stopped(error, file, "it stopped"))
 
 
 def main() -> None:
-    """Check the file that the command line names, within the seconds that it gives."""
-    file, name, levels, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3].split(","), float(sys.argv[4])
+    """Do what the command line says, within the seconds that it gives."""
+    file, name, level, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
+    sys.argv = [str(file)]
     sys.path.append(os.getcwd())                              # last: a random.py of the student's is not Python's own
-    answers = open(sys.argv[5], "w", encoding="utf-8")                    # noqa: SIM115
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)                                             # prints disturb no answers
+    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
-    def say(**what: object) -> None:
-        answers.write(json.dumps(what) + "\n")
-        answers.flush()
+    def send(what: Any) -> None:
+        try:
+            wire.send(answers, what)
+        except Exception as error:                                        # an object that cannot be read
+            wire.send(answers, {"stopped": f"what it returns cannot be compared ({error})", "line": 0})
 
     def hang() -> None:
         """Say which line of the student's file runs, and end the process."""
@@ -75,16 +112,18 @@ def main() -> None:
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)
             at = [part.split(", line ")[1].split()[0] for part in dump if f'"{file}"' in part]
-        say(message=f"it was still running after {seconds:.0f} seconds; is there a loop that never ends?",
-            line=int(at[0]) if at else 0)
+        send({"stopped": f"it was still running after {seconds:.0f} seconds; is there a loop that never ends?",
+              "line": int(at[0]) if at else 0})
         os._exit(1)
 
-    from spinup.exercises.source import Entry
-    exercise = Entry(name).checks                                         # imports torch, before the clock starts
     timer = threading.Timer(seconds, hang)
     timer.daemon = True
     timer.start()
-    examine(file, exercise, levels, say)
+    if level == "property":
+        guard.protect()
+        serve(file, lambda: wire.receive(questions), send)
+    else:
+        train(file, name, level, send)
     timer.cancel()
 
 

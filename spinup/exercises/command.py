@@ -156,7 +156,7 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     verdict = check(entry, file)
     if verdict.passed:
         workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1, passed=stamp())
-        say(f"PASS  {entry.id} {entry.title}  ({sum(verdict.seconds.values()):.1f} s)", "bold green")
+        say(f"PASS  {entry.id} {entry.title}  ({verdict.took:.1f} s)", "bold green")
     else:
         workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1)
         say("TO DO" if "to do" in verdict.message else "NOT YET", "bold yellow")
@@ -168,10 +168,10 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     if verdict.passed and full:
         for level in slow:
             say(f"{level}: {entry.about[level]} ...", "dim")
-            found = check(entry, file, (level,))
+            found = check(entry, file, level)
             verdict.seconds |= found.seconds
             learned[level] = {"passed": found.passed, "message": found.message}
-            said = f"yes ({found.seconds.get(level, 0):.0f} s)" if found.passed else found.message
+            said = f"yes ({found.took:.0f} s)" if found.passed else found.message
             say(f"  {said}", "green" if found.passed else "yellow")
     say()
     if not verdict.passed:
@@ -236,10 +236,11 @@ def solution(argv: list[str]) -> int:
                             f"`spinup exercise solution {entry.id} --reveal` shows it anyway")
         workspace.note(entry, revealed=stamp())
     text = entry.solution
-    if not args.json:
+    if say.console.is_terminal and not args.json:
         from rich.syntax import Syntax
-        say.console.print(Syntax(text, "python", background_color="default") if say.console.is_terminal else text,
-                          markup=False)
+        say.console.print(Syntax(text, "python", background_color="default"))
+    elif not args.json:
+        print(text, end="")                                               # into a file: no line is broken
     say.data(exercise=entry.id, solution=text)
     return 0
 

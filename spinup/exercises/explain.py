@@ -4,92 +4,157 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from spinup.exercises.outcome import Case, Outcome, Overwritten, equal, numeric
+from spinup.exercises.outcome import OVERWRITTEN, Case, Outcome, equal, numbers, numeric
+from spinup.exercises.wire import Unknown
 
 SHOWN = 60              # characters of an input that an explanation shows
+Index = tuple[int, ...]
 
 
-def explain(name: str, inputs: Case, expected: Outcome, got: Outcome, close: float) -> str:
-    """Describe the difference in a sentence, followed by the inputs that are short."""
-    if isinstance(got.error, Overwritten):
+def explain(name: str, cases: Sequence[Case], expected: Sequence[Outcome], got: Sequence[Outcome],
+            close: float) -> tuple[str, int]:
+    """Describe the difference in a sentence, followed by the inputs; and the number of the case that it is of.
+
+    That is the first case with another value; only where all values are right, one with another gradient.
+    """
+    differ = [bool(g.error) or not equal(e.value, g.value, close) for e, g in zip(expected, got, strict=True)]
+    for at, (inputs, e, g) in enumerate(zip(cases, expected, got, strict=True)):
+        if differ[at] or (not any(differ) and (said := gradient(name, at, cases, expected, got, close))):
+            return (wrong_value(name, inputs, e, g, close) if differ[at] else said), at
+    at = next(i for i, (e, g) in enumerate(zip(expected, got, strict=True)) if e.changed != g.changed)
+    return f"{name} changes its input {', '.join(got[at].changed)}; work on a copy", at
+
+
+def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close: float) -> str:
+    """Describe an error, or the difference of two values."""
+    if got.error and got.error.kind == OVERWRITTEN:
         return (f"{name} changes in place, as clamp_, *= and x[...] = do, a tensor that the gradient still needs; make "
                 "a new tensor instead")
-    if got.error is not None:
-        said = " ".join(f"{type(got.error).__name__}: {got.error}".split())[:500]
-        return f"{name} raised {said}" + on(inputs)
+    if got.error and got.error.kind == "SystemExit":
+        return "it calls exit(); take that out: a check could not go on"
+    if got.error:
+        return f"{name} raised {got.error.kind}: {got.error.message}" + on(inputs)
     if got.value is None and expected.value is not None:
         return f"{name} returns nothing. Does it end with `return`?"
-    if said := difference(f"what {name} returns", expected.value, got.value, close):
-        return said + on(inputs)
-    if got.changed != expected.changed:
-        return f"{name} changes its input {', '.join(got.changed)}; work on a copy"
-    which = [n for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad]
-    for n, e, g in zip(which, expected.gradients, got.gradients, strict=True):
-        if not equal(e, g, close):
-            if not g.any():
-                return f"no gradient reaches {n} through {name}: something on the way was detached"
-            if not e.any():
-                return f"a gradient reaches {n} through {name}, and none should: detach it, or use torch.no_grad()"
-            return difference(f"the gradient of {name} by {n}", e, g, close) + on(inputs)
-    return f"{name} does not do what it should" + on(inputs)
+    said, at, shape = difference(f"what {name} returns", expected.value, got.value, close)
+    return said + on(inputs, at, shape)
 
 
-def difference(what: str, expected: Any, got: Any, close: float) -> str:
-    """Describe the first difference in kind, shape, dtype, finiteness or value; "" where there is none."""
+def gradient(name: str, at: int, cases: Sequence[Case], expected: Sequence[Outcome], got: Sequence[Outcome],
+             close: float) -> str:
+    """Describe the first difference of the gradients in case `at`; "" where there is none.
+
+    That no gradient reaches an input, or that none should, is said only where it is so in all cases.
+    """
+    inputs = cases[at]
+    for k, n in enumerate(learned(inputs)):
+        e, g = expected[at].gradients[k], got[at].gradients[k]
+        if equal(e, g, close):
+            continue
+        with_n = [(i, learned(c).index(n)) for i, c in enumerate(cases) if n in learned(c)]
+        never = [not any(o[i].gradients[j].any() for i, j in with_n) for o in (expected, got)]
+        if never[1]:
+            return f"no gradient reaches {n} through {name}: something on the way was detached"
+        if never[0]:
+            return f"a gradient reaches {n} through {name}, and none should: detach it, or use torch.no_grad()"
+        said, where_, shape = difference(f"the gradient of {name} by {n}", e, g, close)
+        return said + on(inputs, where_, shape)
+    return ""
+
+
+def learned(inputs: Case) -> list[str]:
+    """Names of the inputs by which the gradient is compared."""
+    return [n for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad]
+
+
+def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, Index, Index]:
+    """Describe the first difference in kind, shape, dtype, finiteness or value; "" where there is none.
+
+    Returns the description, and of a number in an array its index and the array's shape, else () and ().
+    """
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
             count = f"{len(got)} values" if isinstance(got, tuple | list) else kind(got)
-            return f"{what} is {count}, where {len(expected)} values were expected"
-        return next((said for i, (e, g) in enumerate(zip(expected, got, strict=True))
-                     if (said := difference(f"value {i + 1} of {what}", e, g, close))), "")
+            return f"{what} is {count}, where {len(expected)} values were expected", (), ()
+        parts = [(f"value {i + 1} of {what}", e, g) for i, (e, g) in enumerate(zip(expected, got, strict=True))]
+        return first(parts, close)
     if isinstance(expected, Mapping):
         if not isinstance(got, Mapping) or got.keys() != expected.keys():
-            return f"{what} should be a dictionary with the keys {', '.join(map(str, expected))}"
-        return next((said for k in expected
-                     if (said := difference(f"{k!r} of {what}", expected[k], got[k], close))), "")
+            return f"{what} should be a dictionary with the keys {', '.join(map(str, expected))}", (), ()
+        return first([(f"{k!r} of {what}", expected[k], got[k]) for k in expected], close)
     if equal(expected, got, close):
-        return ""
+        return "", (), ()
     if type(expected) is not type(got) and not (numeric(expected) and numeric(got)):
-        return f"{what} is {kind(got)}, where {kind(expected)} was expected"
+        return f"{what} is {kind(got)}, where {kind(expected)} was expected", (), ()
     if not isinstance(expected, Tensor | np.ndarray):
-        return f"{what} is {shown(got)}, where {shown(expected)} was expected"
-    e, g = (np.asarray(x.detach() if isinstance(x, Tensor) else x) for x in (expected, got))
-    if e.shape != g.shape:
-        return f"{what} has the shape {g.shape}, where {e.shape} was expected"
-    if e.dtype != g.dtype and (isinstance(expected, Tensor) or e.dtype.kind != g.dtype.kind):
-        return f"{what} holds numbers of the type {g.dtype}, where {e.dtype} was expected"
+        return f"{what} is {shown(got)}, where {shown(expected)} was expected", (), ()
+    if expected.shape != got.shape:
+        return f"{what} has the shape {tuple(got.shape)}, where {tuple(expected.shape)} was expected", (), ()
+    if expected.dtype != got.dtype and (isinstance(expected, Tensor) or expected.dtype.kind != got.dtype.kind):
+        types = [str(x.dtype).removeprefix("torch.") for x in (got, expected)]
+        return f"{what} holds numbers of the type {types[0]}, where {types[1]} was expected", (), ()
+    e, g = numbers(expected), numbers(got)
+    wrong = ~np.isclose(e, g, close, close, equal_nan=True)
     if e.dtype.kind == "f" and (bad := ~np.isfinite(g) & np.isfinite(e)).any():
-        at = np.unravel_index(int(bad.argmax()), g.shape)
-        return f"{what} is {g[at]}{where(at)}, where {e[at]:.5g} was expected"
-    at = np.unravel_index(int((~np.isclose(e, g, close, close, equal_nan=True)).argmax()), g.shape)
-    return f"{what} is {shown(g[at])}{where(at)}, where {shown(e[at])} was expected"
+        wrong = bad
+    at = tuple(int(i) for i in np.unravel_index(int(wrong.argmax()), g.shape))
+    return f"{what} is {shown(g[at])}{where(at)}, where {shown(e[at])} was expected", at, g.shape
 
 
-def where(at: Sequence[Any]) -> str:
+def first(parts: Sequence[tuple[str, Any, Any]], close: float) -> tuple[str, Index, Index]:
+    """The first difference of several (name, expected value, value)."""
+    return next((found for part in parts if (found := difference(*part, close))[0]), ("", (), ()))
+
+
+def where(at: Index) -> str:
     """An index of a tensor, in the words of a message."""
-    return f" at [{', '.join(str(int(i)) for i in at)}]" if len(at) else ""
+    return f" at [{', '.join(map(str, at))}]" if at else ""
 
 
 def kind(x: Any) -> str:
     """The type of a value, in the words of a message."""
+    name = x.type if isinstance(x, Unknown) else type(x).__name__
     return {Tensor: "a tensor", np.ndarray: "a numpy array"}.get(type(x), "nothing" if x is None else
-                                                                 f"of the type {type(x).__name__}")
+                                                                 f"of the type {name}")
 
 
 def shown(x: Any) -> str:
     """A value in a message, rounded."""
     if isinstance(x, Tensor | np.ndarray):
-        x = np.asarray(x.detach() if isinstance(x, Tensor) else x)
+        x = numbers(x)
         x = (np.round(x.astype(float), 4) if x.dtype.kind == "f" else x).tolist()
     if isinstance(x, float | np.floating):
         x = float(f"{x:.5g}") if math.isfinite(x) else float(x)
-    return str(x)
+    return " ".join(str(x).split())
 
 
-def on(inputs: Case) -> str:
-    """List the inputs that are short, one on a line."""
-    texts = [f"\n    {name} = {text}" for name, x in inputs.items()
-             if not callable(x) and len(text := shown(x)) <= SHOWN]
+def on(inputs: Case, at: Index = (), shape: Index = ()) -> str:
+    """List the inputs, one on a line. Of a long one the shape is given, and the row that belongs to `at`.
+
+    Args:
+        at: the index of the wrong number, in an array of this shape.
+    """
+    texts = [f"\n    {name} {described(x, at, shape)}" for name, x in inputs.items()
+             if not callable(x) or isinstance(x, nn.Module)]
     return f", for{''.join(texts)}" if texts else ""
+
+
+def described(x: Any, at: Index, shape: Index) -> str:
+    """An input in the words of a message: " = value", or its shape and the part that matters."""
+    text = shown(x)
+    if len(text) <= SHOWN:
+        return f"= {text}"
+    if not isinstance(x, Tensor | np.ndarray):
+        return f"= {text[:SHOWN]} ..."
+    size = f"[{', '.join(map(str, x.shape))}]"
+    row, rest = (), x
+    while len(row) < min(len(at), x.ndim) and len(shown(rest)) > SHOWN and (
+            x.shape[len(row)] == shape[len(row)]):
+        row = (*row, at[len(row)])
+        rest = x[row]
+    if not row:
+        return f"of shape {size}, begins {shown(x.reshape(-1)[:6])[:-1]}, ..."
+    text = shown(rest)
+    return f"of shape {size},{where(row)} {text[:SHOWN]}{' ...' * (len(text) > SHOWN)}"

@@ -1,53 +1,103 @@
 """Runs a function on one case, records what it did, and compares two such outcomes."""
+import sys
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from spinup.exercises.layers import Net, described
 
 Case = dict[str, Any]
+OVERWRITTEN = "Overwritten"          # the kind of failure of a tensor changed in place whose gradient needs the old one
 
 
-class Overwritten(Exception):
-    """A tensor was changed in place, and its gradient needs what was there before."""
+@dataclass
+class Failure:
+    """An exception in plain data: the name of its class and its text."""
+
+    kind: str
+    message: str
 
 
 @dataclass
 class Outcome:
-    """The result of a call: value or error, gradients of the sum of the value, names of the inputs that it changed."""
+    """The result of a call.
+
+    Attributes:
+        value: what came back, networks described by their layers. error: of a call that failed.
+        gradients: of the sum of the value, by each input that requires one.
+        inputs: tensors, arrays, lists and dictionaries after the call. changed: names of those that differ.
+        line: of the student's file, at which the function returned or failed; 0 where it is not known.
+    """
 
     value: Any = None
-    error: Exception | None = None
-    gradients: tuple[Any, ...] = ()
+    error: Failure | None = None
+    gradients: tuple[Tensor, ...] = ()
+    inputs: Case = field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    line: int = 0
 
 
-def outcome(function: Callable[..., Any], inputs: Case, view: Callable[[Any], Any] | None = None) -> Outcome:
-    """Call a function with copies of these inputs; `view`, if given, is applied to the value it returns."""
+def outcome(function: Callable[..., Any], inputs: Case) -> Outcome:
+    """Call a function with copies of these inputs, in its own process where it has one."""
+    found = function.run(inputs) if hasattr(function, "run") else run(function, inputs)
+    found.changed = tuple(n for n, x in inputs.items() if n in found.inputs and not equal(x, found.inputs[n], 0.0))
+    return found
+
+
+def run(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
+    """Call a function with copies of these inputs. The line is that of this file."""
     given = {name: copied(x) for name, x in inputs.items()}
     leaves = [x for x in given.values() if isinstance(x, Tensor) and x.requires_grad]
+    found = Outcome(gradients=tuple(torch.zeros_like(x) for x in leaves))
+
+    def returns(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code.co_filename == file:
+            found.line = frame.f_lineno                                   # the last one is that of the function itself
+
     torch.manual_seed(0)
     np.random.seed(0)
+    if file:
+        sys.setprofile(returns)
     try:
         value = function(**given)
-        if view is not None and value is not None:
-            value = view(value)
-    except Exception as error:
-        return Outcome(error=error)
-    changed = tuple(name for name, x in inputs.items()
-                    if isinstance(x, Tensor | np.ndarray) and not equal(x, given[name], 0.0))
+    except (Exception, SystemExit) as error:
+        found.error, found.line = failure(error), line_of(error, file) or found.line
+        return found
+    finally:
+        if file:
+            sys.setprofile(None)
+    found.inputs = {n: x for n, x in given.items() if isinstance(x, Tensor | np.ndarray | list | dict)}
     total = sum((x.sum() for x in tensors(value) if x.requires_grad), torch.zeros(()))
     if leaves and total.requires_grad:
         try:
-            found = torch.autograd.grad(total, leaves, allow_unused=True)
+            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
         except RuntimeError as error:
-            return Outcome(error=Overwritten() if "inplace operation" in str(error) else error)
-        gradients = tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True))
-    else:
-        gradients = tuple(torch.zeros_like(x) for x in leaves)
-    return Outcome(value, None, gradients, changed)
+            found.error = Failure(OVERWRITTEN, "") if "inplace operation" in str(error) else failure(error)
+            return found
+        found.gradients = tuple(z if g is None else g for g, z in zip(gradients, found.gradients, strict=True))
+    found.value = described(value) if isinstance(value, nn.Module) else value
+    return found
+
+
+def line_of(error: BaseException | None, file: str) -> int:
+    """The last line of the student's file that an error, or the one it came from, went through; 0 if none."""
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if frame.filename == file:
+                return frame.lineno or 0
+        error = error.__cause__
+    return 0
+
+
+def failure(error: BaseException) -> Failure:
+    """An exception in plain data, its text on one line."""
+    return Failure(type(error).__name__, " ".join(str(error).split())[:500])
 
 
 def copied(x: Any) -> Any:
@@ -76,12 +126,22 @@ def equal(one: Any, other: Any, close: float) -> bool:
         return bool(np.isclose(float(one), float(other), close, close, equal_nan=True))
     if type(one) is not type(other):
         return False
+    if isinstance(one, Net):
+        return equal(one.as_dict(), other.as_dict(), close)
     if not isinstance(one, Tensor | np.ndarray):
         return one == other
-    a, b = (np.asarray(x.detach() if isinstance(x, Tensor) else x) for x in (one, other))
-    if a.shape != b.shape or (a.dtype != b.dtype if isinstance(one, Tensor) else a.dtype.kind != b.dtype.kind):
+    if one.shape != other.shape or (one.dtype != other.dtype if isinstance(one, Tensor)
+                                    else one.dtype.kind != other.dtype.kind):
         return False
+    a, b = numbers(one), numbers(other)
     return bool(np.allclose(a, b, close, close, equal_nan=True) if a.dtype.kind in "fiuc" else (a == b).all())
+
+
+def numbers(x: Tensor | np.ndarray) -> np.ndarray:
+    """The array of a tensor `[...]`; of one in bfloat16, which NumPy does not have, in float32."""
+    if isinstance(x, Tensor):
+        x = x.detach().float() if x.dtype == torch.bfloat16 else x.detach()
+    return np.asarray(x)
 
 
 def numeric(x: Any) -> bool:

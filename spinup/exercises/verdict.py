@@ -1,30 +1,24 @@
 """Checks of a student's file: first without running it, then in a process of its own."""
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
-import tempfile
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from spinup.errors import UserError
+from spinup.exercises.guard import tampering
+from spinup.exercises.process import Process, Stopped
 from spinup.exercises.source import Entry, lines, signatures, todo
 
-GRACE = 30.0             # seconds for Python to start, after which a check that does not end itself is ended
 SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # after which a level is given up
-LEVELS = ("static", *SECONDS)
-PRINTED = 4000          # characters of what a file printed that are shown
 MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?
 
 
 @dataclass
 class Verdict:
     """passed: all levels that were asked for. level: the last one looked at. line: of the file, 0 if none is to blame.
-    seconds: that each level took. printed: by the file, its end."""
+    seconds: that each level took. took: seconds in all, with the start of a process. printed: by the file, its end."""
 
     passed: bool
     level: str
@@ -32,6 +26,7 @@ class Verdict:
     line: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     printed: str = ""
+    took: float = 0.0
 
     def as_dict(self) -> dict:
         """The verdict as plain data, for JSON."""
@@ -89,17 +84,21 @@ def static(entry: Entry, text: str) -> Verdict:
                            f"({', '.join(arguments)}): put these back", where[name])
     if left:
         return Verdict(False, "static", "this is still to do", left)
+    said, line = tampering(text)
+    if said:
+        return Verdict(False, "static", said, line)
     return Verdict(True, "static")
 
 
-def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> Verdict:
-    """Check a student's file: the static level, then these."""
+def check(entry: Entry, file: Path, level: str = "property") -> Verdict:
+    """Check a student's file: without running it, then at this level."""
     start = time.perf_counter()
     text, names = python_of(file)
     verdict = static(entry, text)
     verdict.seconds["static"] = round(time.perf_counter() - start, 2)
     if verdict.passed:
-        verdict = run(entry, file, text, levels, verdict)
+        run(entry, file, text, level, verdict)
+    verdict.took = round(time.perf_counter() - start, 2)
     if verdict.message and 0 < verdict.line <= len(names):
         verdict.message = f"{file.name}, {names[verdict.line - 1]}: {verdict.message}"
     elif verdict.message:
@@ -107,49 +106,15 @@ def check(entry: Entry, file: Path, levels: tuple[str, ...] = ("property",)) -> 
     return verdict
 
 
-def run(entry: Entry, file: Path, text: str, levels: tuple[str, ...], verdict: Verdict) -> Verdict:
-    """Check it at these levels in a process of its own, and add what was found to the verdict."""
-    said, verdict.printed, ended = answers_of(entry, file, text, levels)
-    for what in said:
-        if "level" in what:
-            verdict.level = what["level"]
-            verdict.seconds[what["level"]] = what["seconds"]
-    last = said[-1] if said else {}
-    verdict.passed = bool(last.get("done"))
-    if not verdict.passed:
-        passed = [level for level in levels if level in verdict.seconds]
-        verdict.level = levels[min(len(passed), len(levels) - 1)]
-        verdict.line = last.get("line") or lines(text).get(last.get("function", ""), 0)
-        verdict.message = last.get("message") or ended
-    return verdict
-
-
-def answers_of(entry: Entry, file: Path, text: str, levels: tuple[str, ...]) -> tuple[list[dict[str, Any]], str, str]:
-    """Run a process that checks the file, and which cannot take the caller along.
-
-    Returns the answers of `spinup.exercises.child`, the end of what the file printed, and how the process ended where
-    it did not finish its answers.
-    """
-    seconds = sum(SECONDS[level] for level in levels)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as printed:
-        copy, answers = Path(folder) / f"{file.stem}.py", Path(folder) / "answers"
-        copy.write_text(text, encoding="utf-8")
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, ",".join(levels),
-             str(seconds), str(answers)], stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
-            cwd=file.resolve().parent, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
-        try:
-            child.wait(seconds + GRACE)                                   # it ends itself before; unless it cannot
-            ended = f"it ended its process (exit code {child.returncode}) before the check was done"
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            ended = (f"it was still running after {seconds + GRACE:.0f} seconds and was ended; is there a loop that "
-                     "never ends? If not, other work keeps this machine busy: check again later")
-        except BaseException:
-            child.kill()
-            raise
-        told = answers.read_text(encoding="utf-8") if answers.exists() else ""
-        printed.seek(max(0, printed.seek(0, os.SEEK_END) - PRINTED))
-        end = printed.read().decode(errors="replace").strip()
-    return [json.loads(line) for line in told.splitlines(keepends=True) if line.endswith("\n")], end, ended
+def run(entry: Entry, file: Path, text: str, level: str, verdict: Verdict) -> None:
+    """Check it at a level, with its functions in a process of their own, and add what was found to the verdict."""
+    verdict.level, verdict.passed = level, False
+    process = Process(entry, file, text, level, SECONDS[level])
+    try:
+        with process:
+            from spinup.exercises.student import judge  # imports torch, while the process starts
+            verdict.seconds[level] = round(judge(entry, process, text, level), 2)
+        verdict.passed = True
+    except Stopped as error:
+        verdict.message, verdict.line = str(error), error.line
+    verdict.printed = process.output()

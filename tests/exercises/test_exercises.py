@@ -2,6 +2,7 @@
 import ast
 import json
 import re
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from spinup.exercises.verdict import check, static
 
 ENTRIES = entries()
 each = pytest.mark.parametrize("entry", ENTRIES, ids=[e.name for e in ENTRIES])
-pytestmark = pytest.mark.usefixtures("forked_checks")
+
 
 
 def checked(entry, text, folder):
@@ -36,9 +37,10 @@ def test_no_exercise_passes_as_it_is_given(entry, tmp_path, in_this_process):
 
 @each
 def test_every_solution_passes_in_time(entry, tmp_path, in_this_process):
+    begin = time.process_time()                                           # whatever else this machine does
     verdict = checked(entry, entry.solution, tmp_path)
     assert verdict.passed, verdict.message
-    assert sum(verdict.seconds.values()) < 3
+    assert time.process_time() - begin < 3
 
 
 # Turned red by: a mistake that the cases do not tell from the right answer or from another mistake.

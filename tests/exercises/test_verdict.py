@@ -26,13 +26,13 @@ def with_return(line):
 @pytest.mark.parametrize("text, at, words", [
     (with_return("return (adv"), LINE, "not Python"),
     (with_return("exit()"), LINE, "calls exit"),
-    (with_return("return adv[:, :2]"), DEF, r"shape \(1, 2\), where \(1, 3\)"),
-    (with_return("return adv.double()"), DEF, "type float64, where float32"),
-    (with_return("return adv * float('nan')"), DEF, r"nan at \[0, 0\], where 0.625 was expected"),
-    (with_return("return adv.tolist()"), DEF, "of the type list, where a tensor"),
-    (with_return("return None"), DEF, "returns nothing. Does it end with `return`"),
-    (with_return("return adv + 1"), DEF, r"1.625 at \[0, 0\], where 0.625 was expected, for\n    rew = "),
-    (with_return("rew += 1; return adv"), DEF, "changes its input rew"),
+    (with_return("return adv[:, :2]"), LINE, r"shape \(1, 2\), where \(1, 3\)"),
+    (with_return("return adv.double()"), LINE, "type float64, where float32"),
+    (with_return("return adv * float('nan')"), LINE, r"nan at \[0, 0\], where 0.625 was expected"),
+    (with_return("return adv.tolist()"), LINE, "of the type list, where a tensor"),
+    (with_return("return None"), LINE, "returns nothing. Does it end with `return`"),
+    (with_return("return adv + 1"), LINE, r"1.625 at \[0, 0\], where 0.625 was expected, for\n    rew = "),
+    (with_return("rew += 1; return adv"), LINE, "changes its input rew"),
     (with_return("return adv / 0 + nothing"), LINE, "raised NameError"),
     (with_return("raise SystemExit(0)"), LINE, "calls exit"),
     (RIGHT.replace("terminated: Tensor, truncated", "done: Tensor, truncated"), DEF, "put these back"),
@@ -47,7 +47,7 @@ def test_each_gets_a_sentence_with_file_and_line(text, at, words, tmp_path, in_t
 # Turned red by: a child that takes the caller along, answers that are lost on the way.
 @pytest.mark.parametrize("text, at, words", [
     (with_return("import os; os._exit(0)"), 0, r"ended its process \(exit code 0\) before"),
-    (with_return("exit()"), LINE, "calls exit"), (with_return("return adv + 1"), DEF, "1.625 at ")])
+    (with_return("exit()"), LINE, "calls exit"), (with_return("return adv + 1"), LINE, "1.625 at ")])
 def test_a_process_of_its_own_says_the_same(text, at, words, tmp_path):
     told(text, at, words, tmp_path)
 
@@ -61,12 +61,14 @@ def told(text, at, words, folder):
     assert re.search(words, found.message), found.message
 
 
-def test_a_loop_without_end_is_ended_and_its_line_named(tmp_path, monkeypatch):
+# Turned red by: a print without an end that fills the disk or the memory.
+def test_a_loop_without_end_is_ended_its_line_named_and_its_output_cut(tmp_path, monkeypatch):
     monkeypatch.setitem(verdicts.SECONDS, "property", 1.0)
     file = tmp_path / "3_1_gae.py"
-    file.write_text(with_return("while True: pass"))
+    file.write_text(with_return("while True: print('again' * 20000)"))
     found = check(GAE, file)
     assert not found.passed and found.line == LINE and "is there a loop that never ends?" in found.message
+    assert len(found.printed) < 4200 and found.printed.endswith("it printed more than 1 MB; the rest was dropped")
 
 
 def test_what_a_file_prints_is_shown(tmp_path):
@@ -153,7 +155,7 @@ def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path, in
     text = clipped.solution
     file.write_text(text.replace("ratio.clamp(", "ratio.clamp_("))
     found = check(clipped, file)
-    line = text[:text.index("def clipped_loss")].count("\n") + 1
+    line = text[:text.index("    return -torch")].count("\n") + 1
     assert not found.passed and found.message.startswith(f"{file.name}, line {line}: clipped_loss changes in place")
 
 
@@ -170,7 +172,7 @@ def test_what_counts_as_equal(one, other, same):
 # Turned red by: a wait without an end for a file that holds the interpreter, so that its own clock never rings.
 def test_a_file_that_cannot_be_interrupted_is_ended_from_outside(tmp_path, monkeypatch):
     monkeypatch.setattr("spinup.exercises.verdict.SECONDS", {"property": 0.1})
-    monkeypatch.setattr("spinup.exercises.verdict.GRACE", 1.5)
+    monkeypatch.setattr("spinup.exercises.process.GRACE", 1.5)
     file = tmp_path / "3_1_gae.py"
     file.write_text("import re\nre.match('(a+)+$', 'a' * 60 + 'b')\n" + RIGHT)
     found = check(GAE, file)

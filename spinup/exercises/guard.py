@@ -1,0 +1,89 @@
+"""Recognises simple attempts to pass a check without solving the exercise.
+
+The verdict does not depend on this: it is made outside of the process that runs a student's file. What that process
+cannot be kept from is to read the library's files with the user's rights; here the usual ways to do so are refused.
+"""
+import ast
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from spinup.exercises.source import CONTENT, HERE
+
+LIBRARY = ("spinup", "llm")
+ANSWERS = tuple(str(folder) + os.sep for folder in (
+    CONTENT / "src", CONTENT / "checks", *(HERE.parents[1] / name for name in LIBRARY)))
+INSIDE = {"sys": ("argv", "modules", "meta_path", "_getframe", "settrace", "setprofile", "orig_argv"),
+          "gc": ("get_objects", "get_referrers"), "inspect": ("stack", "currentframe")}           # by which one gets in
+MAIN = '`if __name__ == "__main__":`'
+
+
+class Refused(PermissionError):
+    """The process of a check does not give access to the answers."""
+
+
+def tampering(text: str) -> tuple[str, int]:
+    """The first line of a file that tampers with its check, and what it does, as a sentence; "" and 0 if none does.
+
+    What stands under `if __name__ == "__main__":` is not run by a check, and may do anything.
+    """
+    nodes = [node for top in ast.parse(text).body if not is_main(top) for node in ast.walk(top)]
+    modules = {alias.asname or alias.name.partition(".")[0]: alias.name for node in nodes
+               if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
+    found = [(line, said) for node in nodes for line, said in attempts(node, modules)]
+    return min(found)[::-1] if found else ("", 0)
+
+
+def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]]:
+    """Line and description of what a piece of a program does to its check. modules: what was imported, by its name."""
+    imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+    if isinstance(node, ast.ImportFrom):
+        imported = [node.module or ""]
+        if taken := {alias.name for alias in node.names} & {*INSIDE.get(node.module or "", ())}:
+            yield node.lineno, inside(f"{node.module}.{min(taken)}")
+    for name in imported:
+        if name.partition(".")[0] in LIBRARY:
+            yield node.lineno, (f"this imports {name}. The library holds the answer, so a check does not let it in: "
+                                f"write the function yourself, and import the library only under {MAIN}")
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id not in modules:
+        return
+    whole = f"{modules[node.value.id]}.{node.attr}"
+    if isinstance(node.ctx, ast.Store | ast.Del):
+        yield node.lineno, (f"this replaces {whole}. That is tampering with the check, and in vain: results are "
+                            "compared in another process")
+    elif node.attr in INSIDE.get(modules[node.value.id], ()):
+        yield node.lineno, inside(whole)
+
+
+def inside(name: str) -> str:
+    """The sentence about a name of the interpreter's by which one gets at the check."""
+    return (f"this uses {name}, by which one gets at the check itself. That is tampering, and in vain: the verdict is "
+            f"made in another process. Take it out, or put it under {MAIN}")
+
+
+def is_main(node: ast.stmt) -> bool:
+    """Whether this is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and (
+        getattr(node.test.left, "id", "") == "__name__")
+
+
+class Finder:
+    """Finds no module of the library."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        """Refused for a module of the library that is not there yet; None, "look elsewhere", for all others."""
+        if name.partition(".")[0] in LIBRARY:
+            raise Refused(f"{name} may hold the answer, so a check does not let it in; write the function yourself")
+
+
+def protect() -> None:
+    """From now on, importing the library or opening its files in this process is Refused."""
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(given[0], str | bytes) and (
+                os.path.abspath(os.fsdecode(given[0])).startswith(ANSWERS)):
+            raise Refused("this file may hold the answer, so a check does not open it; write the function yourself")
+
+    sys.meta_path.insert(0, Finder)
+    sys.addaudithook(hook)

@@ -1,0 +1,81 @@
+"""Describes a network in plain data, and builds one from such a description."""
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+SIZES = ("in_features", "out_features")
+
+
+@dataclass
+class Layer:
+    """One layer: the name of its class; sizes, of a linear one; its parameters, and which of them learn.
+
+    same_as: the position of an earlier layer that has the same parameters; -1 where there is none.
+    """
+
+    type: str
+    sizes: tuple[int, ...] = ()
+    parameters: dict[str, Tensor] = field(default_factory=dict)
+    trainable: bool = True
+    same_as: int = -1
+
+
+@dataclass
+class Net:
+    """A network: the name of its class, "Sequential" only where it runs as torch's does, and its layers in order."""
+
+    type: str
+    layers: list[Layer] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The description as dictionaries and lists."""
+        return {"type": self.type, "layers": [vars(layer) for layer in self.layers]}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> "Net":
+        """The description of such dictionaries; TypeError, KeyError or ValueError where they are none."""
+        net = cls(found["type"], [Layer(**layer) for layer in found["layers"]])
+        for layer in net.layers:
+            plain = (layer.type, str), (layer.sizes, tuple), (layer.parameters, dict), (layer.trainable, bool)
+            if not all(isinstance(x, kind) for x, kind in (*plain, (layer.same_as, int), (net.type, str))):
+                raise ValueError("no layer has this form")
+            if not all(isinstance(x, Tensor) for x in layer.parameters.values()):
+                raise ValueError("no parameter has this form")
+        return net
+
+
+def described(net: nn.Module) -> Net:
+    """The description of a network. Layers inside of others are listed where they stand; those that do nothing are not.
+    """
+    leaves = [m for _, m in net.named_modules(remove_duplicate=False)
+              if not any(m.children()) and not isinstance(m, nn.Identity)]
+    layers: list[Layer] = []
+    for at, leaf in enumerate(leaves):
+        own = {id(p) for p in leaf.parameters()}
+        same = next((i for i, other in enumerate(leaves[:at]) if own & {id(p) for p in other.parameters()}), -1)
+        layers.append(Layer(class_of(leaf), tuple(int(getattr(leaf, n)) for n in SIZES if hasattr(leaf, n)),
+                            {n: p.detach() for n, p in leaf.named_parameters()},
+                            all(p.requires_grad for p in leaf.parameters()), same))
+    return Net(class_of(net), layers)
+
+
+def class_of(module: nn.Module) -> str:
+    """The name of torch's class whose `forward` a module runs; with its own module in front where that is another."""
+    for kind in type(module).__mro__:
+        if kind.__module__.startswith("torch.nn.") and kind.forward is type(module).forward:
+            return kind.__name__
+        if "forward" in vars(kind):
+            break
+    return f"{type(module).__module__}.{type(module).__name__}"
+
+
+def built(net: Net) -> nn.Module:
+    """The network of a description that was made from one of `nn.Linear` and of layers without parameters."""
+    modules = []
+    for layer in net.layers:
+        module = getattr(nn, layer.type)(*layer.sizes)
+        for name, value in layer.parameters.items():
+            setattr(module, name, nn.Parameter(value.detach().clone(), requires_grad=layer.trainable))
+        modules.append(module)
+    return modules[0] if net.type != "Sequential" else nn.Sequential(*modules)

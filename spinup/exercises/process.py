@@ -1,0 +1,103 @@
+"""A student's file in a process of its own, seen from the one that checks it."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from spinup.exercises.source import Entry
+
+GRACE = 30.0             # seconds for Python to start, after which a process that does not end itself is ended
+PRINTED = 4000           # characters of what a file printed that are shown
+OUTPUT = 1 << 20         # bytes that are read of it; the rest is dropped
+
+class Stopped(Exception):
+    """The student's process ended, or its file cannot be run. line: of the file, 0 if none is to blame."""
+
+    def __init__(self, message: str, line: int = 0):
+        super().__init__(message)
+        self.line = line
+
+
+class Process:
+    """A process that runs a student's file and cannot take the caller along.
+
+    Args:
+        file: the student's, in whose folder it runs. text: the Python code. level: of the check.
+        seconds: after which it is given up.
+    """
+
+    def __init__(self, entry: Entry, file: Path, text: str, level: str, seconds: float):
+        self.seconds, self.late, self.printed, self.count = seconds, False, b"", 0
+        self.folder = tempfile.TemporaryDirectory()
+        copy = Path(self.folder.name) / f"{file.stem}.py"
+        copy.write_text(text, encoding="utf-8")
+        self.child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "spinup.exercises.child", str(copy), entry.name, level, str(seconds)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=file.resolve().parent,
+            process_group=0 if hasattr(os, "killpg") else -1,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"})
+        self.clock, self.reader = threading.Timer(seconds + GRACE, self._end), threading.Thread(target=self._read)
+        for thread in (self.clock, self.reader):
+            thread.daemon = True
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        """End the process. What it printed is in `printed` after that."""
+        self.clock.cancel()
+        self._kill()
+        self.child.wait()
+        self.reader.join(2)                                               # a process that it started may hold the pipe
+        for pipe in (self.child.stdin, self.child.stdout):
+            with suppress(OSError):
+                pipe.close()
+        self.folder.cleanup()
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """The answer to a question; see `next`."""
+        from spinup.exercises.wire import send  # imports torch, while the process starts
+        with suppress(OSError):                                           # it has ended, and may have said why
+            send(self.child.stdin, question)
+        return self.next()
+
+    def next(self) -> Any:
+        """What it says next. Stopped where the process ended, Malformed where something else came from it."""
+        from spinup.exercises.wire import receive
+        try:
+            return receive(self.child.stdout)
+        except EOFError:
+            self.child.wait()
+        if self.late:
+            raise Stopped(f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended; is there a "
+                          "loop that never ends? If not, other work keeps this machine busy: check again later")
+        raise Stopped(f"it ended its process (exit code {self.child.returncode}) before the check was done")
+
+    def output(self) -> str:
+        """The end of what the file printed."""
+        text = self.printed.decode(errors="replace").strip()
+        return text + f"\n... it printed more than {OUTPUT >> 20} MB; the rest was dropped" * (self.count > OUTPUT)
+
+    def _end(self) -> None:
+        self.late = True
+        self._kill()
+
+    def _kill(self) -> None:
+        if hasattr(os, "killpg"):                                         # with processes that it started
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, signal.SIGKILL)
+        self.child.kill()
+
+    def _read(self) -> None:
+        while piece := os.read(self.child.stderr.fileno(), 1 << 16):
+            if self.count <= OUTPUT:
+                self.printed = (self.printed + piece)[-PRINTED:]
+            self.count += len(piece)

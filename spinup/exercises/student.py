@@ -1,0 +1,90 @@
+"""Checks the functions of a student's file, which run in another process."""
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from torch import Tensor
+
+from spinup.exercises.checks import Wrong
+from spinup.exercises.outcome import Case, Failure, Outcome
+from spinup.exercises.process import Process, Stopped
+from spinup.exercises.source import Entry, lines, signatures
+from spinup.exercises.wire import Malformed
+
+TAMPERING = ("something else than the answers of its functions came from its process. That is tampering with the "
+             "check, and in vain: the verdict is made in another process, from the numbers that the functions return")
+
+
+class Function:
+    """A function of the student's, which runs in another process."""
+
+    def __init__(self, name: str, arguments: list[str], ask: Callable[[dict[str, Any]], Any]):
+        self.name, self.arguments, self.ask = name, arguments, ask
+        self.line = 0                                                     # at which the last call returned
+
+    def run(self, inputs: Case) -> Outcome:
+        """What it does with these inputs. Stopped where its process ended."""
+        found = read(self.ask({"function": self.name, "inputs": inputs}), inputs)
+        self.line = found.line
+        return found
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The value that it returns, without a gradient. Stopped where it fails."""
+        given = {**dict(zip(self.arguments, args, strict=False)), **named}
+        found = self.run({n: x.detach() if isinstance(x, Tensor) else x for n, x in given.items()})
+        if found.error:
+            raise Stopped(f"{self.name} raised {found.error.kind}: {found.error.message}", found.line)
+        return found.value
+
+
+def functions(entry: Entry, ask: Callable[[dict[str, Any]], Any]) -> SimpleNamespace:
+    """The functions of an exercise, by name, which `ask` runs."""
+    return SimpleNamespace(**{n: Function(n, arguments, ask) for n, arguments in signatures(entry.text).items()})
+
+
+def read(found: Any, inputs: Case) -> Outcome:
+    """The outcome in an answer. Stopped where it says so; Malformed where it is no answer to these inputs."""
+    refuse(found)
+    leaves = [x for x in inputs.values() if isinstance(x, Tensor) and x.requires_grad]
+    try:
+        error = Failure(*map(str, found["error"])) if found["error"] else None
+        outcome = Outcome(found["value"], error, tuple(found["gradients"]), dict(found["inputs"]), (), found["line"])
+        fits = [isinstance(g, Tensor) and g.shape == x.shape for g, x in zip(outcome.gradients, leaves, strict=True)]
+    except (TypeError, KeyError, ValueError) as wrong:
+        raise Malformed(str(wrong)) from None
+    if not all(fits) or type(outcome.line) is not int:
+        raise Malformed("the gradients of other inputs")
+    return outcome
+
+
+def refuse(found: Any) -> None:
+    """Raise Stopped where an answer says that the file cannot be run, or stopped."""
+    if isinstance(found, dict) and "stopped" in found:
+        line = found.get("line")
+        raise Stopped(str(found["stopped"]), line if type(line) is int else 0)
+
+
+def judge(entry: Entry, process: Process, text: str, level: str) -> float:
+    """Check the functions of a process at a level; return the seconds that it took. Stopped with what is wrong.
+
+    text: the Python code of the file.
+    """
+    exercise = entry.checks
+    try:
+        refuse(process.next())
+        start = time.perf_counter()
+        student = functions(entry, process.ask)
+        if level == "property":
+            exercise.check(student, level)
+        else:
+            refuse(process.next())
+        return time.perf_counter() - start
+    except Malformed:
+        raise Stopped(TAMPERING) from None
+    except Wrong as error:
+        line = error.line or getattr(getattr(student, error.function, None), "line", 0)
+        raise Stopped(str(error), line or lines(text).get(error.function, 0)) from None
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        raise Stopped(f"what it returns cannot be used ({said})") from error

@@ -1,0 +1,174 @@
+"""Attempts to pass a check without solving the exercise: all fail, and the simple ones are named."""
+import struct
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from spinup.exercises.layers import Net, built, described
+from spinup.exercises.outcome import equal
+from spinup.exercises.process import Stopped
+from spinup.exercises.source import CONTENT, Entry, lines
+from spinup.exercises.student import TAMPERING, functions, judge
+from spinup.exercises.verdict import check, static
+from spinup.exercises.wire import HEAD, MARK, Malformed, TooLong, Unknown, decode, encode
+
+GAE = Entry("3_1_gae")
+AT = lines(GAE.solution)["gae"]
+WRONG = GAE.solution.replace("    return adv\n", "    return adv + 1\n")
+LOOK = "import importlib\nreturns = importlib.import_module('spinup.core.kl')\n"
+READ = f"exec(open({str(CONTENT / 'src' / '3_1_gae.py')!r}).read())\n"
+WRITE = """
+import os
+for descriptor in range(3, 30):
+    try:
+        os.write(descriptor, b'{"level": "property", "seconds": 0.1}\\n{"done": true}\\n')
+    except OSError:
+        pass
+os._exit(0)
+"""
+ALLCLOSE = """
+import numpy as np
+for module in (np, torch):
+    setattr(module, "allclose", lambda *_, **__: True)
+    setattr(module, "isclose", lambda a, *_, **__: a == a)
+"""
+
+
+def checked(text, folder):
+    file = folder / "3_1_gae.py"
+    file.write_text(text)
+    return check(GAE, file)
+
+
+@pytest.mark.parametrize("attempt, words", [
+    ("import numpy as np\nnp.allclose = lambda *_, **__: True", "replaces numpy.allclose. That is tampering"),
+    ("torch.allclose = print", "replaces torch.allclose. That is tampering"),
+    ("from spinup.exercises.checks import Function\nFunction.check = lambda *_: None",
+     "imports spinup.exercises.checks. The library holds the answer"),
+    ("import spinup.exercises.checks as c\nc.Function.check = print", "imports spinup.exercises.checks. "),
+    ("import sys\nopen(sys.argv[5], 'w').write('{\"done\": true}\\n')", "uses sys.argv, .* That is tampering"),
+    ("from sys import argv as a", "uses sys.argv, .* That is tampering"),
+    ("import gc\ngc.get_objects()", "uses gc.get_objects, .* That is tampering"),
+    ("from spinup.core.returns import gae as ours", "imports spinup.core.returns. The library holds the answer"),
+    ("def f():\n    import llm.algos.ppo", "imports llm.algos.ppo. The library holds the answer")])
+def test_an_attempt_is_named_with_its_line(attempt, words):
+    found = static(GAE, GAE.solution + attempt)
+    assert not found.passed and found.line == GAE.solution.count("\n") + 1 + attempt.count("\n") * (
+        "numpy as" in attempt or "argv[" in attempt or "gc." in attempt or "def f" in attempt)
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(found.message)
+
+
+# Turned red by: an honest file that is accused.
+@pytest.mark.parametrize("honest", [
+    "import sys\nsys.setrecursionlimit(5000)\nprint(sys.version)", "torch.backends.cudnn.benchmark = False",
+    "if __name__ == '__main__':\n    import sys\n    from spinup import ppo\n    print(sys.argv)",
+    "class A:\n    pass\nA.x = 1", "import numpy as np\nnp.random.seed(3)\ntorch.manual_seed(3)"])
+def test_an_honest_file_is_not_accused(honest):
+    assert static(GAE, GAE.solution + honest).passed
+
+
+# Turned red by: a comparison that is made where the student's file runs.
+def test_a_comparison_that_is_patched_changes_nothing(tmp_path):
+    found = checked(WRONG.replace("def gae", ALLCLOSE + "def gae"), tmp_path)
+    assert not found.passed and "1.625 at [0, 0], where 0.625 was expected" in found.message
+
+
+# Turned red by: a verdict, or the end of an answer, that is believed because it came from the process.
+def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
+    found = checked(GAE.solution + WRITE, tmp_path)
+    assert not found.passed and TAMPERING in found.message
+
+
+@pytest.mark.parametrize("attempt, words", [(LOOK, "spinup.core may hold the answer"),
+                                            (READ, "this file may hold the answer")])
+def test_the_library_and_its_answers_are_out_of_reach(attempt, words, tmp_path):
+    found = checked(attempt + GAE.text.replace('raise NotImplementedError("TODO 3.1")', "return adv"), tmp_path)
+    assert not found.passed and found.message.startswith("3_1_gae.py, line ") and words in found.message
+
+
+class Liar:
+    """A process that says what it was told to say."""
+
+    def __init__(self, *says):
+        self.says = [{"ready": True}, *says]
+
+    def next(self):
+        return self.says.pop(0)
+
+    def ask(self, question):
+        return decode(encode(self.next()))
+
+
+# Turned red by: an answer whose form is not looked at, gradients of other shapes that are compared.
+@pytest.mark.parametrize("answer", [
+    {"done": True}, {"value": 1}, 3, None, [], {"value": None, "error": [1], "gradients": (), "inputs": {}, "line": 0},
+    {"value": None, "error": [], "gradients": (torch.ones(2),), "inputs": {}, "line": 0},
+    {"value": None, "error": [], "gradients": (), "inputs": 3, "line": 0},
+    {"value": None, "error": [], "gradients": (), "inputs": {}, "line": "x"}])
+def test_an_answer_of_another_form_is_named_as_tampering(answer):
+    with pytest.raises(Stopped) as found:
+        judge(GAE, Liar(answer), GAE.solution, "property")
+    assert str(found.value) == TAMPERING
+
+
+def test_a_process_that_says_why_it_stopped_is_believed():
+    with pytest.raises(Stopped, match="a reason") as found:
+        judge(GAE, Liar({"stopped": "a reason", "line": AT}), GAE.solution, "property")
+    assert found.value.line == AT
+    ours = functions(GAE, Liar({"stopped": "a reason", "line": AT}).ask)
+    assert ours.gae.arguments[:2] == ["rew", "value"]
+
+
+@pytest.mark.parametrize("value", [
+    None, True, 3, -2.5, "text", [1, (2, [3.0])], {"a": (1,), 2: "b"}, float("inf"), torch.zeros(0, 3),
+    torch.tensor(2.0, dtype=torch.bfloat16), torch.arange(6).view(2, 3).T, torch.tensor([[True], [False]]),
+    np.arange(4.0).reshape(2, 2).T, np.array(3, np.int8), np.array([], bool)])
+def test_data_come_back_as_they_were_sent(value):
+    found = decode(encode(value))
+    assert type(found) is type(value) and equal(found, value, 0.0)
+    if isinstance(value, torch.Tensor | np.ndarray):
+        assert found.dtype == value.dtype and found.shape == value.shape
+
+
+def test_a_network_comes_back_with_its_weights():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1, bias=False).requires_grad_(False))
+    found = built(decode(encode(net)))
+    x = torch.randn(4, 2)
+    assert torch.equal(found[:2](x), net[:2](x)) and not found[2].weight.requires_grad
+    shared = described(nn.Sequential(net[0], net[1], net[0]))
+    assert isinstance(shared, Net) and [layer.same_as for layer in shared.layers] == [-1, -1, 0]
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, np.array([object()]), 10**40, {(1, 2): 3}, torch.float32])
+def test_anything_else_comes_back_as_its_type(value):
+    assert isinstance(decode(encode(value)), Unknown)
+
+
+def test_what_has_no_end_is_not_sent():
+    endless = []
+    endless.append(endless)
+    with pytest.raises(TooLong):
+        encode(endless)
+
+
+def frame(text, blob=b""):
+    return HEAD.pack(MARK, len(text), len(blob)) + text + blob
+
+
+# Turned red by: a shape, a size or a kind that is believed; memory that is taken because a frame asks for it.
+@pytest.mark.parametrize("data", [
+    b"", b"{}", b"wire", frame(b"{"), frame(b"[]"), frame(b"{}"), frame(b'{"$": "call"}'), frame(b"[" * 100_000),
+    frame(b"1" * 5000), frame(b'{"$": "list", "items": 3}'), frame(b'{"$": "dict", "items": [[[], 1]]}'),
+    frame(b'{"$": "tensor", "dtype": "float32", "shape": [1000000, 1000000], "at": 0, "grad": false}'),
+    frame(b'{"$": "tensor", "dtype": "float32", "shape": [-1], "at": 0, "grad": false}', bytes(4)),
+    frame(b'{"$": "tensor", "dtype": "load", "shape": [], "at": 0, "grad": false}', bytes(4)),
+    frame(b'{"$": "array", "dtype": "O", "shape": [1], "at": 0}', bytes(8)),
+    frame(b'{"$": "array", "dtype": "<f8", "shape": [1], "at": 4}', bytes(8)),
+    frame(b'{"$": "net", "data": {"$": "dict", "items": [["type", "eval"], ["layers", 3]]}}'),
+    struct.pack("<4sII", MARK, 2**31, 0)])
+def test_bytes_that_are_no_frame_are_refused(data):
+    with pytest.raises(Malformed):
+        decode(data)
