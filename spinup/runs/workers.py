@@ -1,13 +1,16 @@
 """Several processes that train together: each computes the same, and they tell one another a few numbers an update."""
+import json
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.pool import RemoteTraceback
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import torch.distributed as dist
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from spinup.errors import UserError, WorkerError
+from spinup.errors import EnvironmentFailure, UserError, WorkerError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.folders import find_run
@@ -26,6 +29,7 @@ from spinup.signals import NAMES
 
 JOIN_SECONDS = 120      # to import and join in
 WAIT_SECONDS = 1800     # for the others' part of an update, after which one of them is taken to be stuck
+FAILED = "failed"       # the key under which a worker process leaves what it failed of
 PARENT = "SPINUP_WORKERS_PARENT"        # set where a process was started by `Workers`, not by torchrun
 
 
@@ -58,12 +62,12 @@ class Workers:
     def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
         """Meet the others; those not started yet call `train(cfg, resume)` in a process of their own.
 
-        WorkerError: they do not come.
+        WorkerError: they do not come, or one of them fails; its exception, or its exit code, is in the message.
         """
         if self.size == 1:
             yield
             return
-        children = []
+        children, store = [], None
         try:
             if self.under_torchrun:
                 dist.init_process_group("gloo", timeout=timedelta(seconds=WAIT_SECONDS))
@@ -81,6 +85,15 @@ class Workers:
                 dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size,
                                         timeout=timedelta(seconds=WAIT_SECONDS))
             yield
+        except WorkerError as error:
+            if store is None or self.rank:
+                raise
+            raise _reason(error, store, children) from RemoteTraceback(_trace(store))
+        except Exception as error:
+            if store is not None and self.rank:
+                trace = "".join(traceback.format_exception(error.__cause__ or error))
+                store.set(FAILED, json.dumps([f"{error}, in worker process {self.rank}", trace]))
+            raise
         finally:
             for child in children:
                 child.kill()
@@ -165,12 +178,31 @@ def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None,
     return process
 
 
+def _reason(error: WorkerError, store: dist.TCPStore, children: list[multiprocessing.Process]) -> Exception:
+    """The error to raise for a process that is missing: what it failed of, or its exit code, where that is known."""
+    if store.check([FAILED]):
+        return EnvironmentFailure(json.loads(store.get(FAILED))[0])
+    for rank, child in enumerate(children, 1):
+        child.join(1)
+        if child.exitcode:
+            return WorkerError(f"{error} (worker process {rank} ended with exit code {child.exitcode})")
+    return error
+
+
+def _trace(store: dist.TCPStore) -> str:
+    """The traceback of the process that failed; empty where it left none."""
+    return json.loads(store.get(FAILED))[1] if store.check([FAILED]) else ""
+
+
 def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
           port: int) -> None:
     for kind in NAMES.keys() - {signal.SIGTERM}:                          # they are for the first, which ends this one
         signal.signal(kind, signal.SIG_IGN)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
-    train(cfg, resume)
+    try:
+        train(cfg, resume)
+    except Exception:                                                     # the first process says it
+        sys.exit(1)
 
 
 def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None:

@@ -1,5 +1,7 @@
 """What goes wrong inside a user's environment: found before the run's folder is made, or named by step and action."""
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -75,7 +77,7 @@ def odd(tmp_path, monkeypatch):
 
     def write(lines: dict[str, str]) -> str:
         for name in ("odd_of_a_test", "odd_of_a_test.py"):
-            monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+            monkeypatch.delitem(sys.modules, name, raising=False)
         (tmp_path / "odd_of_a_test.py").write_text(MODULE.format(**FINE | lines))
         return "odd_of_a_test:Odd-v0"
     yield write
@@ -205,3 +207,19 @@ def test_an_exception_keeps_its_cause():
     with pytest.raises(EnvironmentFailure, match="Breaks raised ZeroDivisionError") as failure:
         env.step(np.zeros((1, 1), np.float32))
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
+
+
+# Turned red by: a process whose exception is lost, or whose exit is not told.
+@pytest.mark.parametrize(("line", "words"), [
+    ("raise ValueError('dice')", "Odd-v0 raised ValueError: dice, at step "),
+    ("__import__('os')._exit(7)", "worker process 1 ended with exit code 7")])
+def test_es_says_what_a_worker_process_failed_of(odd, tmp_path, line, words):
+    other = "__import__('multiprocessing').parent_process() and self.t > 40"             # the first process is well
+    env = odd({"step": f"if {other}: {line}"})
+    done = subprocess.run(
+        [sys.executable, "-m", "spinup", "es", "--env", env, "--pairs", "2", "--workers", "2", "--total-steps", "4000",
+         "--quiet"], capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
+    assert done.returncode == 1 and words in done.stderr.splitlines()[0], done.stderr
+    assert done.stderr.startswith("spinup: ")
+    assert "spinup resume" in done.stderr.splitlines()[0]
