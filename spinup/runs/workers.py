@@ -62,7 +62,7 @@ class Workers:
     def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
         """Meet the others; those not started yet call `train(cfg, resume)` in a process of their own.
 
-        WorkerError: they do not come, or one of them fails; its exception, or its exit code, is in the message.
+        WorkerError: they do not come, or one of them ends. EnvironmentFailure: one fails; see `_reason`.
         """
         if self.size == 1:
             yield
