@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import spinup
 from spinup.algos import es
 from spinup.envs.gym import GymVectorEnv
-from spinup.errors import NonFiniteError, UserError
+from spinup.errors import UserError
 from spinup.runs.workers import Workers
 
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
