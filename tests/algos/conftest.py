@@ -144,6 +144,7 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
             return step
 
         with monkeypatch.context() as patch:
+            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)  # its steps would be told too
             patch.setattr(algorithm, "make_policy", made)
             patch.setattr(algorithm, "deepcopy", copied)
             patch.setattr(algorithm, "make_replay", stored)
