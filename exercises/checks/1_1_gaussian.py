@@ -25,11 +25,15 @@ def cases():
     def normal(*shape, derive=False):
         return torch.randn(shape, generator=make).requires_grad_(derive)
 
+    def moderate(*shape, derive=False):
+        """Logarithms of deviations that no bound of a policy would change; others are for the extremes."""
+        return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
+
     return [case(act=torch.tensor([[1.0, 0.0]]), mean=torch.zeros(1, 2), log_std=torch.tensor([0.0, -1.0])),
-            case(act=normal(5, 3), mean=normal(5, 3, derive=True), log_std=normal(3, derive=True)),
-            case(act=normal(4, 2, 3), mean=normal(4, 2, 3), log_std=normal(4, 2, 3)),
-            case(act=normal(3, 3), mean=normal(3, 3), log_std=normal(3)),
-            case(act=normal(6), mean=normal(6), log_std=normal(6))]
+            case(act=normal(5, 3), mean=normal(5, 3, derive=True), log_std=moderate(3, derive=True)),
+            case(act=normal(4, 2, 3), mean=normal(4, 2, 3), log_std=moderate(4, 2, 3)),
+            case(act=normal(3, 3), mean=normal(3, 3), log_std=moderate(3)),
+            case(act=normal(6), mean=normal(6), log_std=moderate(6))]
 
 
 log_prob = exercise.function("gaussian_log_prob", cases())
@@ -42,6 +46,22 @@ def by_torch(act, mean, log_std):
 
 def terms(act, mean, log_std):
     return -0.5 * ((act - mean) / log_std.exp())**2 - log_std - HALF_LOG_2PI
+
+
+log_prob.extreme("log_std is kept between bounds. Those belong to the policy that gives it; the density is that of the "
+                 "log_std given.", act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2),
+                 log_std=torch.tensor([-9.0, 5.0]))
+
+
+@log_prob.mistake("log_std counts once where it should count twice: the brackets hold 2 log_std, the logarithm of the "
+                  "variance.")
+def _(act, mean, log_std):
+    return (terms(act, mean, log_std) + 0.5 * log_std).sum(-1)
+
+
+@log_prob.mistake("log_std counts twice too much: outside of the brackets with the 1/2 it stands once.")
+def _(act, mean, log_std):
+    return (terms(act, mean, log_std) - log_std).sum(-1)
 
 
 @log_prob.mistake("One number comes out for each of the d numbers of an action; an action has one likelihood, so sum "

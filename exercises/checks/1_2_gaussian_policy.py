@@ -30,6 +30,11 @@ def normal(*shape, derive=False):
     return torch.randn(shape, generator=make).requires_grad_(derive)
 
 
+def moderate(*shape, derive=False):
+    """Logarithms of deviations that no bound of a policy would change; others are for the extremes."""
+    return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
+
+
 def layers(net):
     """Each layer in words, in order, and what is wrong with its parameters."""
     if not isinstance(net, Net) or net.type != "Sequential":
@@ -116,9 +121,9 @@ def _(sizes):
 draw = exercise.function("sample", [
     case(mean=torch.tensor([[1.0, 0.0]]), log_std=torch.tensor([0.0, math.log(2.0)]),
          noise=torch.tensor([[2.0, -1.0]])),
-    case(mean=normal(5, 3), log_std=normal(3), noise=normal(5, 3)),
-    case(mean=normal(4, 2), log_std=normal(4, 2), noise=normal(4, 2)),
-    case(mean=3 * normal(2, 6, 2), log_std=-normal(2).abs(), noise=normal(2, 6, 2))])
+    case(mean=normal(5, 3), log_std=moderate(3), noise=normal(5, 3)),
+    case(mean=normal(4, 2), log_std=moderate(4, 2), noise=normal(4, 2)),
+    case(mean=3 * normal(2, 6, 2), log_std=-moderate(2).abs(), noise=normal(2, 6, 2))])
 
 
 @draw.reference
@@ -126,6 +131,10 @@ def by_quantiles(mean, log_std, noise):
     """The number below which the Gaussian has as much as the standard one has below the noise."""
     below = Normal(0.0, 1.0).cdf(noise.double())
     return Normal(mean.double(), log_std.double().exp()).icdf(below).float()
+
+
+draw.extreme("log_std is kept between bounds; draws have the deviation that is given, exp(log_std).",
+             mean=torch.tensor([[1.0, 0.0]]), log_std=torch.tensor([-9.0, 5.0]), noise=torch.tensor([[1.0, 0.1]]))
 
 
 @draw.mistake("You use log_std as if it were the deviation itself: it may be negative, and 0 would mean no randomness.")
@@ -161,13 +170,17 @@ def _(mean, log_std, noise):
     return (mean + log_std.exp() * noise).clamp(-1, 1)
 
 
-spread = exercise.function("entropy", [case(log_std=torch.zeros(2)), case(log_std=normal(3, derive=True)),
-                                       case(log_std=normal(4, 3, derive=True)), case(log_std=normal(1))])
+spread = exercise.function("entropy", [case(log_std=torch.zeros(2)), case(log_std=moderate(3, derive=True)),
+                                       case(log_std=moderate(4, 3, derive=True)), case(log_std=moderate(1))])
 
 
 @spread.reference
 def by_torch(log_std):
     return Normal(torch.zeros_like(log_std), log_std.exp()).entropy().sum(-1)
+
+
+spread.extreme("log_std is kept between bounds; the entropy is that of the log_std given.",
+               log_std=torch.tensor([-9.0, 5.0, 7.0]))
 
 
 @spread.mistake("The constant 1/2 + 1/2 log 2 pi is counted once for the whole action; each of the d dimensions has "

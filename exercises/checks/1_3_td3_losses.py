@@ -103,6 +103,16 @@ def bootstrapped(rew, terminated, value, gamma):
     return (rew + gamma * (1 - terminated) * value).detach()
 
 
+LARGE = {"rew": torch.tensor([-2000.0, 30.0, 0.5]), "terminated": torch.tensor([0.0, 1.0, 0.0]),
+         "next_q1": torch.tensor([900.0, 5.0, -4000.0]), "next_q2": torch.tensor([950.0, 5.0, -3000.0]), "gamma": 0.9}
+target.extreme("Large rewards or values are clipped. The target is what the equation says, however large.", **LARGE)
+
+
+@target.mistake("gamma is there twice: what follows comes one step later, and is discounted by one step.")
+def _(rew, terminated, next_q1, next_q2, gamma):
+    return bootstrapped(rew, terminated, torch.minimum(next_q1, next_q2), gamma**2)
+
+
 @target.mistake("You take the larger of the two values: that makes the error upwards worse than with one critic.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.maximum(next_q1, next_q2), gamma)
@@ -165,6 +175,16 @@ def added_up(q1, q2, target):
         for q in (q1, q2):
             total = total + (q[i] * q[i] - 2 * q[i] * target[i] + target[i] * target[i]) / len(target)
     return total
+
+
+critics.extreme("Large errors are clipped, or count less than their square.", q1=torch.tensor([0.0, 400.0]),
+                q2=torch.tensor([3.0, -9.0]), target=torch.tensor([-500.0, 1.0]))
+
+
+@critics.mistake("`[B, 1]` has met `[B]`: each value is compared with the targets of all steps, and the mean is taken "
+                 "of B times B errors.")
+def _(q1, q2, target):
+    return ((q1[:, None] - target)**2).mean() + ((q2[:, None] - target)**2).mean()
 
 
 @critics.mistake("Only the first critic learns: the second keeps its first weights, and the smaller of the two means "

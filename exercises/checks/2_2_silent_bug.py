@@ -62,6 +62,10 @@ def tables(net, target_net, obs, act, next_obs, next_act):
     return net(torch.cat([obs, act], -1)), after
 
 
+loss.extreme("Rewards, values or errors are clipped: where they are large, the loss is another one.",
+             **{**loss.cases[1], "rew": 500 * loss.cases[1]["rew"]})
+
+
 @loss.mistake("The loss is that of other numbers: with two steps whose values are exactly their rewards it is 2, and "
               "not 0. Each step is compared with the rewards of all steps, so that no value can be right.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):

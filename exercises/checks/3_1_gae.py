@@ -47,6 +47,10 @@ def by_sums(rew, value, next_value, terminated, truncated, gamma, lam):
     return adv
 
 
+gae.extreme("The advantages, or what they are made of, are clipped where they are large. An advantage is the sum as it "
+            "is.", **{**gae.cases[-1], "rew": 1000 * gae.cases[-1]["rew"]})
+
+
 def backwards(delta, goes_on):
     adv, later = torch.zeros_like(delta), torch.zeros_like(delta[:, 0])
     for t in reversed(range(delta.shape[1])):
@@ -99,6 +103,16 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     beside = torch.cat([value[:, 1:], next_value[:, -1:]], 1)
     return backwards(rew + gamma * beside * ~terminated - value, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("gamma is in delta twice: V(s') comes one step later, and is discounted by one step.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma**2 * next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
+
+
+@gae.mistake("gamma is in the weights of later steps twice: from one step to the next they fall by gamma * lambda.")
+def _(rew, value, next_value, terminated, truncated, gamma, lam):
+    return backwards(rew + gamma * next_value * ~terminated - value, gamma**2 * lam * ~(terminated | truncated))
 
 
 @gae.mistake("gamma is missing in delta: V(s') is worth one step later, so it is discounted.")

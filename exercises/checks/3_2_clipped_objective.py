@@ -53,6 +53,40 @@ def parts(logp, logp_old, clip_ratio):
     return ratio, ratio.clamp(1 - clip_ratio, 1 + clip_ratio)
 
 
+clipped.extreme("The ratio, its logarithm or the advantage has a bound that eq. 7 does not have. On the bad side "
+                "nothing is clipped.", logp=torch.tensor([-1.0, -13.0, -1.5], requires_grad=True),
+                logp_old=torch.tensor([-13.0, -1.0, -1.0]), adv=torch.tensor([-200.0, 300.0, -0.5]), clip_ratio=0.2)
+
+
+@clipped.mistake("`[B, 1]` has met `[B]`: each ratio is multiplied by the advantages of all steps, and the mean is of "
+                 "B times B products.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio, near = (x[:, None] for x in parts(logp, logp_old, clip_ratio))
+    return -torch.minimum(ratio * adv, near * adv).mean()
+
+
+@clipped.mistake("`[B, 1]` has met `[B]`: each new log-probability is compared with the old ones of all steps, and the "
+                 "mean is taken of B times B products.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio, near = parts(logp[:, None], logp_old, clip_ratio)
+    return -torch.minimum(ratio * adv, near * adv).mean()
+
+
+@clipped.mistake("The quotient of the logarithms is taken, and a gradient flows into logp_old. The ratio is one of "
+                 "probabilities: subtract logp_old, detached, from logp, and take the exponential.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio = logp / logp_old
+    return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
+
+
+@clipped.mistake("The clip lets the gradient through: a step that has gone far enough is still pushed further. Where "
+                 "the ratio is clipped, its gradient is 0.")
+def _(logp, logp_old, adv, clip_ratio):
+    ratio, near = parts(logp, logp_old, clip_ratio)
+    near = ratio + (near - ratio).detach()
+    return -torch.minimum(ratio * adv, near * adv).mean()
+
+
 @clipped.mistake("You take the larger of the two: a step that went too far keeps its gradient, and one that went the "
                  "wrong way loses it.")
 def _(logp, logp_old, adv, clip_ratio):

@@ -42,6 +42,16 @@ def one_by_one(rew, next_value, terminated, truncated, gamma):
                          zip(rew.tolist(), next_value.tolist(), terminated.tolist(), strict=True)])
 
 
+target.extreme("Large rewards or values are clipped. The target is what the equation says, however large.",
+               rew=torch.tensor([300.0, -2000.0]), next_value=torch.tensor([-4000.0, 50.0]), terminated=flags(0, 1),
+               truncated=flags(0, 0), gamma=0.9)
+
+
+@target.mistake("gamma is there twice: V(s') is what follows one step later, and is discounted by one step.")
+def _(rew, next_value, terminated, truncated, gamma):
+    return rew + gamma**2 * next_value * ~terminated
+
+
 @target.mistake("Truncation is not termination: where only the clock ran out, V(s') still counts. You mask it by both "
                 "flags.")
 def _(rew, next_value, terminated, truncated, gamma):

@@ -48,6 +48,17 @@ def at(q, best):
     return q.gather(-1, best).squeeze(-1)
 
 
+values.extreme("Large rewards or values are clipped. The target is what the equation says, however large.",
+               rew=torch.tensor([300.0, -2000.0]), terminated=torch.tensor([False, True]),
+               next_q_online=torch.tensor([[1.0, 90.0], [3.0, 2.0]]),
+               next_q_target=torch.tensor([[8000.0, -4000.0], [3.0, 2.0]]), gamma=0.9)
+
+
+@values.mistake("gamma is there twice: what the next state is worth is discounted by one step.")
+def _(rew, terminated, next_q_online, next_q_target, gamma):
+    return rew + gamma**2 * at(next_q_target, next_q_online.argmax(-1, keepdim=True)) * ~terminated
+
+
 @values.mistake("This is DQN: the target network both chooses and judges. Let the online network choose.")
 def _(rew, terminated, next_q_online, next_q_target, gamma):
     return rew + gamma * next_q_target.amax(-1) * ~terminated

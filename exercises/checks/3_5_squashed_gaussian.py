@@ -25,16 +25,28 @@ def normal(*shape, derive=False):
     return torch.randn(shape, generator=make).requires_grad_(derive)
 
 
+def moderate(*shape, derive=False):
+    """Logarithms of deviations that no bound of a policy would change; others are for the extremes."""
+    return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
+
+
 sample = exercise.function("squashed_sample", [
     case(mean=torch.tensor([[0.0, 1.0]]), log_std=torch.tensor([0.0, -1.0]), noise=torch.tensor([[1.0, 2.0]])),
-    case(mean=normal(5, 3, derive=True), log_std=normal(3, derive=True), noise=normal(5, 3)),
-    case(mean=normal(2, 4, 3, derive=True), log_std=normal(2, 4, 3, derive=True), noise=normal(2, 4, 3))])
+    case(mean=normal(5, 3, derive=True), log_std=moderate(3, derive=True), noise=normal(5, 3)),
+    case(mean=normal(2, 4, 3, derive=True), log_std=moderate(2, 4, 3, derive=True), noise=normal(2, 4, 3))])
 
 
 @sample.reference
 def by_exponentials(mean, log_std, noise):
     u = torch.addcmul(mean, log_std.exp(), noise)
     return u, 1 - 2 / ((2 * u).exp() + 1)
+
+
+sample.extreme("log_std is kept between bounds; draws have the deviation that is given, exp(log_std).",
+               mean=torch.tensor([[0.5, 0.0]]), log_std=torch.tensor([-9.0, 5.0]), noise=torch.tensor([[2.0, 0.01]]))
+sample.extreme("The actions are kept away from -1 and 1. Draws far out then share one action, without a density and "
+               "without a gradient; what is far out is for the log-density to bear, which gets u.",
+               mean=torch.tensor([[5.0, -5.0]]), log_std=torch.tensor([-2.0, -2.0]), noise=torch.tensor([[1.0, -1.0]]))
 
 
 @sample.mistake("You use log_std as if it were the deviation itself; take exp(log_std).")
@@ -78,10 +90,10 @@ def _(mean, log_std, noise):
 def log_prob_cases():
     far = torch.tensor([[20.0, -20.0], [9.0, -9.0], [5.0, -7.0], [12.0, 0.5]])
     return [case(u=torch.tensor([[0.0, 1.0]]), mean=torch.zeros(1, 2), log_std=torch.zeros(2)),
-            case(u=normal(5, 3, derive=True), mean=normal(5, 3, derive=True), log_std=normal(3, derive=True)),
+            case(u=normal(5, 3, derive=True), mean=normal(5, 3, derive=True), log_std=moderate(3, derive=True)),
             case(u=far.requires_grad_(), mean=far.detach() - 0.5, log_std=torch.tensor([0.3, -0.3])),
-            case(u=normal(4, 2, 3), mean=normal(4, 2, 3), log_std=normal(4, 2, 3)),
-            case(u=normal(3, 3), mean=normal(3, 3), log_std=normal(3))]
+            case(u=normal(4, 2, 3), mean=normal(4, 2, 3), log_std=moderate(4, 2, 3)),
+            case(u=normal(3, 3), mean=normal(3, 3), log_std=moderate(3))]
 
 
 log_prob = exercise.function("squashed_log_prob", log_prob_cases())
@@ -91,6 +103,17 @@ log_prob = exercise.function("squashed_log_prob", log_prob_cases())
 def by_cosh(u, mean, log_std):
     each = Normal(mean.double(), log_std.double().exp()).log_prob(u.double()) + 2 * u.double().cosh().log()
     return each.sum(-1).float()
+
+
+log_prob.extreme("log_std is kept between bounds. Those belong to the policy that gives it; the density is that of the "
+                 "log_std given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
+                 log_std=torch.tensor([-9.0, 5.0]))
+
+
+@log_prob.mistake("log_std counts once where it should count twice: it is 2 log_std, the logarithm of the variance, "
+                  "that stands beside the squared distance.")
+def _(u, mean, log_std):
+    return (gaussian(u, mean, log_std) + 0.5 * log_std - log_slope(u)).sum(-1)
 
 
 def gaussian(u, mean, log_std):

@@ -32,6 +32,10 @@ def by_duels(returns):
     return (won / (len(x) - 1) - 0.5).reshape(returns.shape)
 
 
+ranks.extreme("Returns that differ by little are taken for equal. A rank asks which is larger, not by how much.",
+              returns=torch.tensor([0.0, 1e-5, 3e-5, 1.0]))
+
+
 def spread(count, shape, size):
     return (count.float() / (size - 1) - 0.5).reshape(shape)
 
@@ -104,6 +108,17 @@ def shake_by_shake(noise, returns_plus, returns_minus, sigma):
         for k, x in enumerate(eps):
             found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes, each with its shake
     return torch.tensor(found)
+
+
+gradient.extreme("Large returns are clipped: the estimate is the sum as it is, whatever they are.",
+                 noise=torch.tensor([[1.0, -2.0], [0.5, 1.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
+                 returns_minus=torch.tensor([-3000.0, 500.0]), sigma=0.5)
+
+
+@gradient.mistake("sigma multiplies where it should divide: the same difference of returns means a steeper slope where "
+                  "perturbations are smaller.")
+def _(noise, returns_plus, returns_minus, sigma):
+    return (returns_plus - returns_minus) @ noise * sigma / (2 * len(noise))
 
 
 @gradient.mistake("You divide by sigma squared. The step from the shake itself to a derivative is one division by its "

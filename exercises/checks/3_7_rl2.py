@@ -49,6 +49,11 @@ def number_by_number(obs, act, rew, episode_over, trial_over, num_actions):
     return torch.tensor(rows)
 
 
+inputs.extreme("The reward is clipped; the network is to see it as it was.", obs=torch.zeros(2, 1),
+               act=torch.tensor([0, 1]), rew=torch.tensor([300.0, -2000.0]), episode_over=flags(0, 0),
+               trial_over=flags(0, 0), num_actions=2)
+
+
 def columns(obs, act, rew, flag, known, num_actions):
     return torch.cat([obs, torch.cat([one_hot(act, num_actions), rew[:, None], flag[:, None]], 1) * known[:, None]], 1)
 

@@ -65,6 +65,12 @@ def _(logp, logp_ref):
     return r - 1 - torch.log(r)
 
 
+for estimator in (k1, k2, k3):
+    estimator.extreme("The log ratio, or the estimate, is kept between bounds. Then its mean is not the divergence any "
+                      "more; a token that the two policies judge very differently is what a penalty is for.",
+                      logp=torch.tensor([-26.0, -1.0]), logp_ref=torch.tensor([-1.0, -26.0]))
+
+
 @kl_per_response.reference
 def _(k, mask):
     rows = [[k[b, t] for t in range(k.shape[1]) if mask[b, t]] for b in range(k.shape[0])]
@@ -198,6 +204,10 @@ def the_mean_is_the_divergence(student):
 @exercise.property
 def policies_that_hardly_differ(student):
     logp = torch.full((1000,), -2.0)
-    each = student.k3(logp, logp + torch.linspace(-1e-3, 1e-3, 1000))
-    if (each < -1e-6).any():
-        raise Wrong(f"k3 is negative, {float(each.min()):.3g}, for policies that hardly differ; it never is", "k3")
+    log_r = torch.linspace(-1e-3, 1e-3, 1000)
+    each = student.k3(logp, logp + log_r)
+    exact = torch.expm1((logp + log_r - logp).double()) - (logp + log_r - logp).double()
+    if ((each - exact).abs() > 1e-9 + 1e-2 * exact).any():
+        raise Wrong(f"for nearly equal policies k3 is as low as {float(each.min()):.3g}. It is never negative: "
+                    "the 1 in exp(x) - 1 - x takes the digits that tell. torch.expm1(x) is exp(x) - 1 without this",
+                    "k3")

@@ -29,9 +29,12 @@ def texts():
     mask = (begins <= torch.arange(7)) & (torch.arange(7) < ends)
     logits, tokens = 2 * torch.randn(4, 7, 5, generator=make), torch.randint(5, (4, 7), generator=make)
     by_hand = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]).log()
+    told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)          # whose logits an answer needs
+    anything = torch.tensor([math.nan, math.inf, math.nan, -math.inf])[:, None, None]
+    broken = torch.where(told[..., None], logits, anything)
     return [case(logits=by_hand, tokens=torch.tensor([[0, 1, 1]]), mask=torch.tensor([[False, True, True]])),
             case(logits=logits.clone().requires_grad_(), tokens=tokens, mask=mask),
-            case(logits=50 * logits, tokens=tokens, mask=mask)]
+            case(logits=50 * logits, tokens=tokens, mask=mask), case(logits=broken, tokens=tokens, mask=mask)]
 
 
 def pairs():
@@ -80,6 +83,12 @@ def _(logits, tokens, mask):
                           "left out, and the one after its end is counted.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, :-1], predicted(logits, tokens), 0.0).sum(1)
+
+
+@answer_log_probs.mistake("You multiply by the mask. That is the same until the logits of prompt or padding are "
+                          "infinite or NaN: times 0 they are NaN. Select what counts, with torch.where.")
+def _(logits, tokens, mask):
+    return (predicted(logits, tokens) * mask[:, 1:]).sum(1)
 
 
 @answer_log_probs.mistake("You take the log of a softmax. An unlikely token's probability is rounded to 0 there, and "

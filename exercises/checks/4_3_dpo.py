@@ -52,6 +52,10 @@ def _(logp, logp_ref, beta):
     return ((logp.exp() / logp_ref.detach().exp()) ** beta).log()
 
 
+implicit_reward.extreme("The log ratio or the reward is kept between bounds, which the equation does not have.",
+                        logp=torch.tensor([-40.0, -1.0]), logp_ref=torch.tensor([-2.0, -39.0]), beta=0.5)
+
+
 @implicit_reward.mistake("The reference is missing: an answer that was likely before is not a good one for that.")
 def _(logp, logp_ref, beta):
     return beta * logp
@@ -61,6 +65,11 @@ def _(logp, logp_ref, beta):
                          "with the reference.")
 def _(logp, logp_ref, beta):
     return beta * (logp_ref.detach() - logp)
+
+
+@implicit_reward.mistake("beta is there twice; the log ratio is multiplied by it once.")
+def _(logp, logp_ref, beta):
+    return beta**2 * (logp - logp_ref.detach())
 
 
 @implicit_reward.mistake("You divide by beta. In the best policy R is divided by it; read backwards, the log ratio is "
@@ -126,6 +135,11 @@ def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
                   "the reference a preference may lead.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -beta * logsigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
+
+
+@dpo_loss.mistake("beta is there twice: the implicit reward has it already, so the difference of two of them does too.")
+def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
+    return -logsigmoid(beta**2 * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
 @dpo_loss.mistake("beta is missing: the price of divergence is then 1, whatever was asked for.")

@@ -169,6 +169,14 @@ def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(kept, obs, act, rew, next_obs, terminated | truncated, truncated, ended)
 
 
+@transitions.mistake("The right steps are there, in another order: those of all environments at one time stand "
+                     "together. As `x[kept]` gives them, the first environment's come first, in the order of time.")
+def _(obs, act, rew, next_obs, terminated, truncated, ended):
+    kept = ~before(terminated | truncated, ended)
+    turned = [x.transpose(0, 1) for x in (obs, act, rew, next_obs, terminated)]
+    return tuple(x[kept.T] for x in turned)
+
+
 @transitions.mistake("You look for the end in the row before, which is another environment. Time is the last axis, "
                      "`[N, T]`.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):

@@ -27,7 +27,7 @@ def cases(act: bool):
     drawn = [tuple(torch.randn(s, generator=make) for s in shapes) for shapes in (
         ((4, 1), (4, 1), (1,)), ((5, 3), (5, 3), (3,)), ((2, 4, 3), (2, 4, 3), (2, 4, 3)), ((6,), (6,), (6,)))]
     for a, mean, log_std in (by_hand, *drawn):
-        log_std.requires_grad_()
+        log_std = log_std.clamp(-1.9, 1.9).requires_grad_()               # what lies further out is for the extremes
         found.append(case(act=a, mean=mean.requires_grad_(), log_std=log_std) if act else case(log_std=log_std))
     return found
 
@@ -44,6 +44,12 @@ def density(act, mean, log_std):
 @entropy.reference
 def spread(log_std):
     return Independent(Normal(torch.zeros_like(log_std), log_std.exp()), 1).entropy()
+
+
+OUTSIDE = {"log_std": torch.tensor([-9.0, 5.0])}
+log_prob.extreme("log_std is kept between bounds now; the density is that of the log_std given.",
+                 act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2), **OUTSIDE)
+entropy.extreme("log_std is kept between bounds now; the entropy is that of the log_std given.", **OUTSIDE)
 
 
 def terms(act, mean, log_std, power=2):

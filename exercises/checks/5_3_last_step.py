@@ -51,6 +51,10 @@ def by_sums(rew, value, done, last_value, last_done, gamma, lam):
     return adv
 
 
+gae.extreme("The advantages, or what they are made of, are clipped where they are large.",
+            **{**gae.cases[-2], "rew": 1000 * gae.cases[-2]["rew"]})
+
+
 def backwards(rew, value, next_value, over, gamma, lam):
     delta = rew + gamma * next_value * ~over - value
     adv, later = torch.zeros_like(rew), torch.zeros_like(rew[:, 0])

@@ -53,6 +53,10 @@ def one_by_one(logp, adv, mask):
     return total / mask.sum()
 
 
+sequence_loss.extreme("Large advantages are clipped now; their mean is what the response gets.",
+                      **{**sequence_loss.cases[1], "adv": 1000 * sequence_loss.cases[1]["adv"]})
+
+
 def with_advantage(logp, of_response, mask):
     return torch.where(mask, -logp * of_response, 0.0).sum() / mask.sum()
 

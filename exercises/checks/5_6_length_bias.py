@@ -41,6 +41,10 @@ def token_by_token(logp, adv, mask):
     return torch.stack(found).mean()
 
 
+policy_loss.extreme("Large advantages or losses are clipped now; the loss is the mean as it is.",
+                    **{**policy_loss.cases[1], "adv": 1000 * policy_loss.cases[1]["adv"]})
+
+
 def losses(logp, adv, mask):
     return torch.where(mask, -adv[:, None] * logp, 0.0)
 

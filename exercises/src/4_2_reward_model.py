@@ -35,7 +35,8 @@ def answer_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
     Args:
         logits: of the token after each position, `[B, T, V]`.
         tokens: prompt, answer and padding, `[B, T]` int64.
-        mask: whether a token belongs to the answer, `[B, T]` bool; never the first of a row.
+        mask: whether a token belongs to the answer, `[B, T]` bool; never the first of a row. Logits that predict no
+            token of the answer may be anything, infinity and NaN too.
 
     Returns:
         Log-probabilities of whole answers in nats, `[B]`.

@@ -51,6 +51,7 @@ class Function:
         cases: the first is small enough to be done by hand.
         right: the reference.
         mistakes: messages, each with the code of somebody who makes the mistake.
+        extremes: messages, each with a case that only this mistake gets wrong; tried when all other cases are right.
         close: the relative and absolute tolerance of a number.
         view: turns a returned value that is no tensor or number into what is compared; a network comes as a `Net`.
     """
@@ -61,6 +62,7 @@ class Function:
     view: Callable[[Any], Any] | None = None
     right: Callable[..., Any] | None = None
     mistakes: list[tuple[str, Callable[..., Any]]] = field(default_factory=list)
+    extremes: list[tuple[str, Case]] = field(default_factory=list)
 
     def reference(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the correct function, written in another way than the solution."""
@@ -74,17 +76,30 @@ class Function:
             return function
         return register
 
+    def extreme(self, message: str, **inputs: Any) -> None:
+        """Add a case far from all others, and the message for whoever is right everywhere else."""
+        self.extremes.append((message, inputs))
+
     def check(self, function: Callable[..., Any]) -> None:
         """Raise Wrong where the function differs from the reference."""
         expected, got = ([self.seen(outcome(f, inputs)) for inputs in self.cases] for f in (self.right, function))
         wrong = [g for e, g in zip(expected, got, strict=True) if not self.same(e, g)]
         if not wrong:
+            self.check_extremes(function)
             return
         for message, mistaken in self.mistakes:
             if all(self.same(self.seen(outcome(mistaken, c)), g) for c, g in zip(self.cases, got, strict=True)):
                 raise Wrong(message, self.name, wrong[0].line)
         message, at = explain(self.name, self.cases, expected, got, self.close)
         raise Wrong(message, self.name, got[at].line)
+
+    def check_extremes(self, function: Callable[..., Any]) -> None:
+        """Raise Wrong where the function differs from the reference at an extreme."""
+        for message, inputs in self.extremes:
+            expected, got = (self.seen(outcome(f, inputs)) for f in (self.right, function))
+            if not self.same(expected, got):
+                said, _ = explain(self.name, [inputs], [expected], [got], self.close)
+                raise Wrong(f"{message} Here {said}", self.name, got.line)
 
     def seen(self, found: Outcome) -> Outcome:
         """An outcome whose value is the one to compare."""

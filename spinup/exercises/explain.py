@@ -10,6 +10,7 @@ from spinup.exercises.outcome import OVERWRITTEN, Case, Outcome, equal, numbers,
 from spinup.exercises.wire import Unknown
 
 SHOWN = 60              # characters of an input that an explanation shows
+PAIRS = ": `[B, 1]` has met `[B]`, and broadcasting has made all pairs"
 Index = tuple[int, ...]
 
 
@@ -91,7 +92,9 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
     if not isinstance(expected, Tensor | np.ndarray):
         return f"{what} is {shown(got)}, where {shown(expected)} was expected", (), ()
     if expected.shape != got.shape:
-        return f"{what} has the shape {tuple(got.shape)}, where {tuple(expected.shape)} was expected", (), ()
+        size, wanted = tuple(got.shape), tuple(expected.shape)
+        pairs = len(wanted) == 1 < wanted[0] and size == (*wanted, *wanted)
+        return f"{what} has the shape {size}, where {wanted} was expected{PAIRS * pairs}", (), ()
     if expected.dtype != got.dtype and (isinstance(expected, Tensor) or expected.dtype.kind != got.dtype.kind):
         types = [str(x.dtype).removeprefix("torch.") for x in (got, expected)]
         return f"{what} holds numbers of the type {types[0]}, where {types[1]} was expected", (), ()

@@ -149,6 +149,46 @@ def test_a_mistake_is_named_before_the_difference_is_told(mine, message):
         function.check(mine)
 
 
+# Turned red by: a gradient that is 0 in one case, because of a clip, taken for one that should never be there.
+def test_that_no_gradient_should_be_there_is_said_only_where_it_is_so_in_all_cases():
+    exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
+    function = exercise.function("f", [case(x=torch.tensor([x], requires_grad=True)) for x in (3.0, 0.5)])
+    function.reference(lambda x: x.clamp(max=1.0))
+    with pytest.raises(Wrong, match=r"the gradient of f by x is 1.0 at \[0\], where 0.0 was expected, for\n    x = "):
+        function.check(lambda x: x + (x.clamp(max=1.0) - x).detach())
+    with pytest.raises(Wrong, match="no gradient reaches x through f"):
+        function.check(lambda x: x.detach().clamp(max=1.0))
+    function.reference(lambda x: x.detach() * 2)
+    with pytest.raises(Wrong, match="a gradient reaches x through f, and none should"):
+        function.check(lambda x: x * 2)
+
+
+# Turned red by: a long input that is left out, or printed whole; a difference without the row that it is of.
+def test_of_long_inputs_the_shape_and_the_row_are_told():
+    exercise = Exercise(minutes=(5, 6), difficulty=1, hints=[])
+    x, wide = torch.arange(40.0).view(20, 2), torch.ones(20, 300, dtype=torch.int64)
+    function = exercise.function("f", [case(x=x, wide=wide, flat=torch.arange(500), k=2)])
+    function.reference(lambda x, wide, flat, k: x * k)
+    with pytest.raises(Wrong) as found:
+        function.check(lambda x, wide, flat, k: x * k + (x == 35))
+    said = str(found.value).splitlines()
+    assert said[0] == "what f returns is 71.0 at [17, 1], where 70.0 was expected, for"
+    assert said[1:] == ["    x of shape [20, 2], at [17] [34.0, 35.0]",
+                        "    wide of shape [20, 300], at [17] [1, 1, " + 17 * "1, " + "1, ...",
+                        "    flat of shape [500], begins [0, 1, 2, 3, 4, 5, ...", "    k = 2"]
+
+
+# Turned red by: an answer that is right near 0, taken for right everywhere.
+def test_an_extreme_is_tried_last_and_told_with_its_message():
+    function = made()
+    function.extreme("x is kept between bounds.", x=torch.tensor([100.0, 0.0]), k=3)
+    function.check(lambda x, k: (x * k, k))
+    with pytest.raises(Wrong, match="^x is kept between bounds. Here value 1 of what f returns is 30.0 at "):
+        function.check(lambda x, k: (x.clamp(max=10) * k, k))
+    with pytest.raises(Wrong, match="^twice$"):
+        function.check(lambda x, k: (x.clamp(max=10) * k * 2, k))
+
+
 # Turned red by: derivatives that are asked for where nothing catches what they raise.
 def test_a_change_in_place_that_the_gradient_does_not_bear_is_named(tmp_path, in_this_process):
     file, clipped = tmp_path / "3_2_clipped_objective.py", Entry("3_2_clipped_objective")
