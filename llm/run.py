@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
-from llm.diagnose import diagnose
+from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, in_pieces, logp_under
 from llm.memory import enough_memory, out_of_memory
 from llm.policy.generate import Sampler
@@ -78,7 +78,6 @@ class Run(Training):
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ()
-        self.said: set[str] = set()
         self.best: dict[str, float] = {}
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
@@ -208,15 +207,13 @@ class Run(Training):
                "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
-        for sentence in diagnose(row, self.max_tokens, self.measure):
-            kind = re.sub(r"[\d.%]+", "", sentence)                        # with other numbers it says the same again
-            if kind not in self.said:
-                self.said.add(kind)
-                self.display.say(sentence)
         for counter in self.sums, self.counts, self.extremes, self.clock:
             counter.clear()
         self.row_began = time.perf_counter()
         return row
+
+    def diagnose(self, row: dict[str, float]) -> list[str]:
+        return sentences(row, self.max_tokens, self.measure)
 
     @torch.no_grad()
     def kl_to_start(self, batch: Batch) -> tuple[float, float]:
@@ -242,11 +239,11 @@ class Run(Training):
 
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
-                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.said),
+                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.display.said),
                 "own": list(self.own)}
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
         self.own = tuple(state.get("own", self.own))
         self.sums, self.counts = defaultdict(float, state["sums"]), defaultdict(int, state["counts"])
-        self.best, self.extremes, self.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])
+        self.best, self.extremes, self.display.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])

@@ -84,6 +84,7 @@ class Display:
         self.console = Screen()
         self.live = None
         self.lines = 0
+        self.said: set[str] = set()
         if not quiet:
             self.say(title)
             if self.console.is_terminal and not self.console.is_jupyter:
@@ -96,6 +97,13 @@ class Display:
             with self._writing():
                 self.console.print(Text(text), soft_wrap=True)
                 sys.stdout.flush()
+
+    def say_once(self, sentence: str) -> None:
+        """Say a sentence, unless it was said before, with other numbers perhaps."""
+        kind = re.sub(r"[\d.,%+-]+|e[+-]?\d+", "", sentence)
+        if kind not in self.said:
+            self.said.add(kind)
+            self.say(sentence)
 
     def row(self, row: dict[str, float], total: int) -> None:
         """Show the newest row of a run of `total` steps."""

@@ -29,6 +29,10 @@ class Hooks:
         """The first numbers of a row, `measure` among them."""
         raise NotImplementedError
 
+    def diagnose(self, row: dict[str, float]) -> list[str]:
+        """Sentences about a whole row that shows a known fault; each kind of them is said once."""
+        return []
+
     def outcome(self) -> dict[str, Any]:
         """What `result.json` says of the end, `measure` among it."""
         raise NotImplementedError

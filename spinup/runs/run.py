@@ -17,6 +17,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
+from spinup.runs.diagnose import diagnose
 from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, initial
@@ -54,6 +55,7 @@ class Run(Training):
         else:
             self.next_words = ("plot", *env.shown_by, "eval", "resume")
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
+        self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns of this process
         self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
         self.replay: Replay | None = None
 
@@ -104,6 +106,15 @@ class Run(Training):
                 "length_mean": float(np.mean(lengths)) if lengths else np.nan,
                 "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan,
                 **self.env.measures(), **self._test()}
+
+    def diagnose(self, row: dict[str, float]) -> list[str]:
+        low, high = row["return_min"], row["return_max"]
+        if not math.isnan(low):
+            self.lowest, self.highest = min(self.lowest, low), max(self.highest, high)
+            self.episodes += int(row["episodes"])
+        alike = self.episodes if self.lowest == self.highest else 0
+        largest = max(abs(self.lowest), abs(self.highest)) if self.episodes else math.inf
+        return diagnose(row, self.config, self.env.action_space, largest, alike, self.steps / self.end)
 
     def _test(self) -> dict[str, float]:
         """The mean return of the current policy without exploration, always in the same separate test episodes."""

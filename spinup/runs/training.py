@@ -285,6 +285,8 @@ class Training(Hooks):
                "wall_seconds": round(self.seconds, 3), "steps_per_second": self._rate()}
         self.log_file.write(row)
         self.display.row(row, self.end)
+        for sentence in self.diagnose(row):
+            self.display.say_once(sentence)
         if self.config.on_row is not None:
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 self.config.on_row(dict(row))                             # what it draws changes no training

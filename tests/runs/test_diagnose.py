@@ -1,0 +1,65 @@
+"""Sentences about rows that show a known fault."""
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+from gymnasium import spaces
+
+import spinup
+from spinup.runs.diagnose import diagnose, largest_entropy
+
+HEALTHY = {"entropy": 0.6, "kl": 0.01, "value_loss": 20.0, "grad_norm": 0.4, "q": 50.0}
+PLAIN = SimpleNamespace(normalise_reward=False, target_kl=0.0)
+DISCRETE, BOX = spaces.Discrete(4), spaces.Box(-1, 1, (3,))
+
+
+def said(row: dict, actions=DISCRETE, config=PLAIN, largest=100.0, alike=0, share=0.3) -> list[str]:
+    return diagnose(HEALTHY | row, config, actions, largest, alike, share)
+
+
+# Turned red by: a sentence that is always said.
+def test_of_a_healthy_row_nothing_is_said():
+    assert said({}) == [] == said({}, BOX)
+    assert said(dict.fromkeys(HEALTHY, math.nan)) == [] == diagnose({}, PLAIN, BOX, math.inf, 0, 0.9)
+    assert said({"entropy": 1.38}, share=0.2) == []                       # at the beginning a policy acts at random
+    assert said({"entropy": 1e-4}, share=0.9) == []                       # at the end it need not
+    assert said({"entropy": 1.38, "bonus": 0.1}, share=0.9) == []         # curiosity
+    assert said({"return_std": 0.0, "grad_norm": 0.0}) == []              # es has solved the task
+    assert said({}, alike=19) == [] == said({}, alike=1000, share=0.05)
+
+
+# Turned red by: a comparison the other way round; a threshold of another column.
+@pytest.mark.parametrize(("row", "how", "words"), [
+    ({"pi_grad_norm": 0.0}, {"config": SimpleNamespace(saturation_coef=0.0)},
+     "pi_grad_norm is 0: nothing is learned any more; where tanh bounds the actions, they stay at their bounds; raise "
+     "--saturation-coef"),
+    ({"grad_norm": 1e-12}, {}, "grad_norm is 0: .* lower --lr, and begin again"),
+    ({"entropy": 1.3}, {"share": 0.6}, r"entropy is 1.30 of at most 1.39 nats: the policy still acts nearly at random"),
+    ({"entropy": 0.001}, {}, "entropy is 0.001 nats, early in the run: the policy tries nothing new any more"),
+    ({"entropy": -15.0}, {"actions": BOX}, "entropy is -15.000 nats, early in the run"),
+    ({}, {"alike": 40}, "all 40 episodes so far had the same return: there is nothing to learn from"),
+    ({"q": -1e5}, {}, "q is -1e\\+05, but no episode had a return beyond 100: the values explode"),
+    ({"value_loss": 3e5}, {}, "value_loss is 3e\\+05: the rewards are large for the networks; add --normalise-reward"),
+    ({"kl": 0.4}, {}, "kl is 0.4, far above what is usual: .* lower --lr or --epochs"),
+    ({"kl": 0.1}, {"config": SimpleNamespace(target_kl=0.02)}, "kl is 0.1, far above the target of 0.02"),
+    ({"return_std": 0.0}, {"alike": 4}, "return_std is 0: all perturbations had the same return")])
+def test_a_fault_is_one_sentence(row, how, words):
+    sentence, = said(row, **how)
+    assert re.match(words, sentence), sentence
+
+
+def test_the_largest_entropy_of_a_space():
+    assert largest_entropy(spaces.Discrete(4)) == pytest.approx(math.log(4))
+    assert largest_entropy(spaces.MultiDiscrete([2, 3])) == pytest.approx(math.log(6))
+    assert largest_entropy(spaces.MultiBinary(3)) == pytest.approx(math.log(8))
+    assert math.isnan(largest_entropy(BOX)) and math.isnan(largest_entropy(spaces.Discrete(1)))
+
+
+# Turned red by: a training that does not look at its rows; a sentence that is said with each of them.
+def test_an_actor_that_died_is_told_once(capsys):
+    settings = {"total_steps": 600, "learning_starts": 100, "hidden": (8, 8), "tensorboard": False, "preset": "none"}
+    spinup.td3("Pendulum-v1", lr=1.0, saturation_coef=0.0, **settings)
+    assert capsys.readouterr().out.count("pi_grad_norm is 0: nothing is learned any more") == 1
+    spinup.td3("Pendulum-v1", **settings)
+    assert "pi_grad_norm is 0" not in capsys.readouterr().out
