@@ -28,7 +28,7 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
             said.append(f"{name} is 0: nothing is learned any more; where tanh bounds the actions, they stay at their "
                         f"bounds; {what}, and begin again")
     entropy, most = row.get("entropy", math.nan), largest_entropy(actions)
-    if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:                 # curiosity explores to the end
+    if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:   # curiosity explores on
         said.append(f"entropy is {entropy:.2f} of at most {most:.2f} nats: the policy still acts nearly at random; "
                     "raise --lr or --total-steps, or try `spinup curiosity` where rewards are rare")
     elif share < 0.5 and (entropy < DECIDED * most or entropy / dimensions(actions) < NARROW):
