@@ -10,6 +10,7 @@ from spinup.exercises.source import CONTENT, Entry
 from spinup.runs.files import write_json, write_whole
 
 STATE = Path(".spinup") / "state.json"
+KINDS = {"hints": int, "tries": int, "begun": str, "passed": str, "revealed": str}       # of what a state holds
 
 
 class Workspace:
@@ -88,9 +89,9 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     """The contents of the state file. UserError where it is damaged."""
     try:
         found = json.loads(path.read_text())["exercises"]
-        if isinstance(found, dict) and all(isinstance(known, dict) for known in found.values()):
+        if all(type(known[what]) is KINDS.get(what, type(known[what])) for known in found.values() for what in known):
             return found
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass
     raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: your files stay, "
                     "and a check passes them again")

@@ -171,7 +171,9 @@ def test_a_folder_below_a_file_is_refused(tmp_path, cli):
 
 
 # Turned red by: a state that is JSON and of which nobody asks what is in it.
-@pytest.mark.parametrize("text", ["{", "[]", '{"exercises": []}', '{"exercises": {"1.1": 3}}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"exercises": []}', '{"exercises": {"1.1": 3}}',
+                                  '{"exercises": {"1.1": {"hints": "x"}}}', '{"exercises": {"1.1": ["hints"]}}',
+                                  '{"exercises": {"1.1": {"tries": null}}}', '{"exercises": {"1.1": {"passed": 3}}}'])
 def test_a_damaged_state_is_named(text, work, cli):
     (work / STATE).write_text(text)
     for words in ("list",), ("check",), ("start",), ("init", "."):
