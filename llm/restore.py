@@ -7,7 +7,9 @@ from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.tasks.make import speaking_task
 from llm.tasks.task import speech
+from spinup.runs.config import Count, Positive, checked
 from spinup.runs.folders import read_run
+from spinup.runs.values import reading
 
 
 def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
@@ -22,6 +24,8 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     tokens, temperature, speaking = 256, LanguageConfig.temperature, {}
     if (start.directory / "checkpoint.pt").exists():
         data = read_run(start.directory)
-        tokens, temperature = data["max_tokens"], data["config"]["temperature"]
-        speaking = speech(speaking_task(data["config"]["task"]))
+        with reading(f"{start.directory}/config.json", "restore it or train again"):
+            tokens = checked("max_tokens", Count, data["max_tokens"])
+            temperature = checked("temperature", Positive, data["config"]["temperature"])
+            speaking = speech(speaking_task(data["config"]["task"]))
     return LanguagePolicy(start.model.to(device), start.tokenizer, tokens, temperature, **speaking)

@@ -16,6 +16,7 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.folders import check_writable, config_from_json, describe, read_run
 from spinup.runs.policy import Policy, initial
+from spinup.runs.values import FAULTS, load_weights, reading
 from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play
@@ -55,13 +56,14 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     keys = ("observation_space", "action_space")
     if missing := [key for key in keys if key not in data]:
         raise UserError(f"{describe(directory)}/config.json lacks {missing[0]!r}; restore it or train again")
-    spaces = [space_from_json(data[key]) for key in keys]
-    policy = algorithm.load().make_policy(cfg, *spaces)
+    with reading(f"{describe(directory)}/config.json", "restore it or train again"):
+        spaces = [space_from_json(data[key]) for key in keys]
+        policy = algorithm.load().make_policy(cfg, *spaces)
     try:
         if state["algorithm"] != data["algorithm"]:
             raise RuntimeError(f"it is of {state['algorithm']}")
-        policy.load_state_dict(state["parts"]["policy"])
-    except (RuntimeError, KeyError) as error:
+        load_weights(policy, state["parts"]["policy"])
+    except FAULTS as error:
         raise UserError(f"{describe(directory)}/checkpoint.pt does not belong to the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
     return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)

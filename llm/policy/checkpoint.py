@@ -18,6 +18,7 @@ from llm.policy.tokenizer import Tokenizer, load_tokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.runs.files import write_json
+from spinup.runs.values import reading
 
 # Architecture: its model_type, and whether it has biases on query, key and value, and norms of query and key.
 FAMILIES = {"LlamaForCausalLM": ("llama", False, False),
@@ -28,6 +29,9 @@ FIELDS = {"vocab_size": "vocab_size", "context": "max_position_embeddings", "lay
           "width": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
           "head_size": "head_dim", "hidden": "intermediate_size", "eps": "rms_norm_eps", "tied": "tie_word_embeddings"}
 LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")    # Shape.rope_scaling
+
+
+FETCH = "fetch the whole folder of the model again"
 
 
 def names(model: Transformer) -> dict[str, Tensor]:
@@ -62,13 +66,18 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     """
     folder = existing(folder)
     library = safetensors(folder)
-    shape, files, tokenizer = shape_of(folder), weight_files(folder), load_tokenizer(folder)
+    with reading(f"{folder}/config.json", FETCH):
+        shape = shape_of(folder)
+    with reading(f"the tokenizer in {folder}", FETCH):
+        tokenizer = load_tokenizer(folder)
+    files = weight_files(folder)
     if tokenizer.vocab_size > shape.vocab_size:
         raise UserError(f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens and its model only "
                         f"{shape.vocab_size}; fetch both from one place")
-    with torch.device("meta"):                                            # no memory yet, and no random numbers
-        model = Transformer(shape)
-    model.to(dtype).to_empty(device="cpu")
+    with reading(f"{folder}/config.json", FETCH):
+        with torch.device("meta"):                                        # no memory yet, and no random numbers
+            model = Transformer(shape)
+        model.to(dtype).to_empty(device="cpu")
     with ExitStack() as stack:
         source = {}                                                       # name: the opened file that holds it
         for file in files:
@@ -98,6 +107,9 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
                             "place")
     for name, part in table.items():
         weight = source[name].get_tensor(name)
+        if not weight.is_floating_point() or not torch.isfinite(weight).all():
+            raise UserError(f"{name} in {folder} has numbers of type {weight.dtype}, or some that are not finite; "
+                            f"{FETCH}")
         if weight.shape != part.shape:
             raise UserError(f"{name} in {folder} is {list(weight.shape)} and should be {list(part.shape)}; fetch the "
                             "weights and config.json from one place")
@@ -148,7 +160,11 @@ def weight_files(folder: Path) -> list[Path]:
         return [whole]
     if not index.is_file():
         raise UserError(f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
-    return [folder / name for name in sorted(set(read(index).get("weight_map", {}).values()))]
+    listed = read(index).get("weight_map")
+    if not isinstance(listed, dict) or not listed or any(
+            not isinstance(name, str) or Path(name).name != name for name in listed.values()):
+        raise UserError(f"{index} does not list files of its folder; {FETCH}")
+    return [folder / name for name in sorted(set(listed.values()))]
 
 
 def existing(folder: str | Path) -> Path:

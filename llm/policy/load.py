@@ -16,6 +16,7 @@ from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import describe, find_run, read_run
+from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
 CONTEXT = 512           # of small models made here: the longest prompt and response together
@@ -95,18 +96,19 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
     """
     if "shape" not in data:
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
-    shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
-    if "alphabet" in data:
-        return Transformer(shape), CharTokenizer(data["alphabet"])
-    from llm.policy.tokenizer import HFTokenizer
-    return Transformer(shape), HFTokenizer(data["tokenizer"])
+    with reading(f"{describe(path)}/config.json", "restore it or train again"):
+        shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
+        if "alphabet" in data:
+            return Transformer(shape), CharTokenizer(data["alphabet"])
+        from llm.policy.tokenizer import HFTokenizer
+        return Transformer(shape), HFTokenizer(data["tokenizer"])
 
 
 def fill(model: Model, path: Path) -> Model:
     """The model with the weights of the checkpoint in `path`. UserError where that has another shape."""
     try:
-        model.load_state_dict(load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
-    except (RuntimeError, KeyError) as error:
+        load_weights(model, load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
+    except FAULTS as error:
         raise UserError(f"{describe(path)}/checkpoint.pt does not belong to the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
     return model

@@ -52,6 +52,8 @@ class CharTokenizer:
     end, ends = 0, frozenset([0])
 
     def __init__(self, alphabet: str):
+        if not isinstance(alphabet, str) or not alphabet:
+            raise UserError(f"an alphabet is a text of characters, not {alphabet!r}")
         self.alphabet, self.vocab_size = alphabet, len(alphabet) + 1
         self.ids = {character: i for i, character in enumerate(alphabet, 1)}
         if len(self.ids) < len(alphabet):

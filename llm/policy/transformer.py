@@ -14,10 +14,17 @@ from torch import Tensor, nn
 
 from spinup.core.fast.linear import Linear
 
+# The largest size of each kind that a file may ask for: beyond it the file is damaged.
+LARGEST = {"vocab_size": 2**24, "context": 2**24, "layers": 2**14, "width": 2**18, "heads": 2**12, "kv_heads": 2**12,
+           "head_size": 2**14, "hidden": 2**20}
+
 
 @dataclass(frozen=True)
 class Shape:
-    """The architecture. The default is that of the small models of this library: 0.2 M parameters."""
+    """The architecture. The default is that of the small models of this library: 0.2 M parameters.
+
+    ValueError for a size that is not a whole number above 0, or far above that of any model.
+    """
 
     vocab_size: int
     context: int = 128              # the longest sequence, prompt and response together
@@ -33,6 +40,21 @@ class Shape:
     qkv_bias: bool = False
     qk_norm: bool = False
     tied: bool = True               # the embedding is the head too
+
+    def __post_init__(self):
+        for name, largest in LARGEST.items():
+            size = getattr(self, name)
+            if type(size) is not int or not 1 <= size <= largest:
+                raise ValueError(f"{name} must be a whole number from 1 to {largest:,}, not {size!r}")
+        if self.head_size % 2 or self.heads % self.kv_heads:
+            raise ValueError(f"head_size {self.head_size} must be even, and kv_heads {self.kv_heads} divide heads "
+                             f"{self.heads}")
+        for name in ("eps", "rope_theta"):
+            if type(number := getattr(self, name)) not in (int, float) or not 0 < number < math.inf:
+                raise ValueError(f"{name} must be a number above 0, not {number!r}")
+        for name in ("qkv_bias", "qk_norm", "tied"):
+            if type(getattr(self, name)) is not bool:
+                raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
 
 
 class Cache:

@@ -11,6 +11,9 @@ import torch
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
 
+KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": bool, "seconds": float | int,
+         "files": dict, "parts": dict, "subject": dict, "rng": dict, "torch_rng": torch.Tensor}
+
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Write nested dicts and lists of tensors, arrays and numbers. Returns what `load_checkpoint` would give: the same
@@ -39,6 +42,8 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise damaged from None
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
+    if any(name in state and not isinstance(state[name], kind) for name, kind in KINDS.items()):
+        raise damaged
     return state
 
 

@@ -211,7 +211,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
             raise UserError(f"{flag(name)} must be numbers such as 64,64, not {value!r}")
         return tuple(checked(name, args[0], v) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(value) if abs(value) < 2**1023 else checked(name, hint, math.inf)
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):

@@ -167,6 +167,8 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
     data = up_to_date(algorithm, data, say=False)
     check_names(data, settings_of(config), "config.json holds a setting that this version does not have,")
     for name, value in data.items():
+        if isinstance(value, dict) and not isinstance(value.get("callable"), str):
+            raise UserError(f"config.json has {value!r} for {name}, which is no setting; restore it or train again")
         if isinstance(value, dict):
             text = str in get_args(types_of(config)[name])
             value = f"python function {value['callable']}" if text else Absent(name, value["callable"])

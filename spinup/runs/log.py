@@ -1,12 +1,16 @@
 """Where the rows of a run go: `progress.csv`, TensorBoard, Weights & Biases."""
 import csv
 import io
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
 from spinup.runs.config import Row
+from spinup.runs.values import reading
+
+ADVICE = "put it back, or train anew under another --exp-name"
 
 
 class Log:
@@ -20,6 +24,8 @@ class Log:
                  position: dict[str, int] | None):
         self.directory, self.path, self.columns = directory, directory / "progress.csv", None
         kept = position or {}                                 # nothing where a run died before its first checkpoint
+        if not all(type(length) is int and length >= 0 for length in kept.values()):
+            raise UserError(f"{directory}/checkpoint.pt is damaged (lengths of files: {kept}); restore the folder")
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
             raise UserError(f"{self.path} has lost rows since the checkpoint; put it back, or train anew under another "
                             "--exp-name")
@@ -27,7 +33,7 @@ class Log:
             if file.exists():
                 os.truncate(file, min(kept.get(file.name, 0), file.stat().st_size))
         if self.path.exists() and self.path.stat().st_size:
-            with open(self.path, newline="") as file:
+            with reading(str(self.path), ADVICE), open(self.path, newline="", encoding="utf-8") as file:
                 self.columns = next(csv.reader(file))
         self.events = self.wandb = None
         if tensorboard:
@@ -42,14 +48,15 @@ class Log:
         return sorted(self.directory.glob("events.out.tfevents.*"))
 
     def write(self, row: Row) -> None:
-        """Append a row. ValueError where its keys are not those of the first."""
+        """Append a row. UserError where its keys are not the columns of the file."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self.columns is None:
             self.columns = list(row)
             writer.writerow(self.columns)
         if list(row) != self.columns:
-            raise ValueError(f"the keys of a row changed: {sorted(set(row) ^ set(self.columns))}")
+            other = ", ".join(sorted(set(row) ^ set(self.columns))[:3])
+            raise UserError(f"{self.path} is damaged (its columns differ from those of the run: {other}); {ADVICE}")
         writer.writerow([repr(v) if isinstance(v, float) else v for v in row.values()])
         with open(self.path, "a", newline="") as file:                    # one write: a reader never sees half a row
             file.write(text.getvalue())
@@ -87,13 +94,20 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
     """The columns of a run's `progress.csv`. UserError where there is none, or it is damaged."""
     path = Path(directory) / "progress.csv"
     try:
-        with open(path, newline="") as file:
+        with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
-        columns = {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
+        columns = {name: [number(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
                    for i, name in enumerate(rows[0])} if len(rows) > 1 else {}
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None
     except (ValueError, csv.Error) as error:
-        raise UserError(f"{path} is damaged ({error}); put it back, or train anew under another --exp-name") from None
+        raise UserError(f"{path} is damaged ({error}); {ADVICE}") from None
     return columns
+
+
+def number(text: str) -> float:
+    """A number of a row: finite, or NaN where there is none. ValueError for anything else."""
+    if math.isinf(x := float(text)):
+        raise ValueError(f"{text} is not finite")
+    return x

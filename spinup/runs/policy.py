@@ -12,6 +12,7 @@ from spinup.envs.spaces import observation_view, to_native
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run, read_run
+from spinup.runs.values import FAULTS, load_weights
 
 
 class Policy:
@@ -69,8 +70,8 @@ def initial(policy: nn.Module, run: str) -> nn.Module:
             raise UserError(f"--init {run} is a run of a language model; choose a run of the same algorithm, "
                             "environment and layers")
         try:
-            policy.load_state_dict(load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"])
-        except (RuntimeError, KeyError) as error:
+            load_weights(policy, load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"])
+        except FAULTS as error:
             raise UserError(f"--init {run}: the policy of that run has another network "
                             f"({str(error).splitlines()[-1].strip()}); choose a run of the same algorithm, environment "
                             "and layers") from None

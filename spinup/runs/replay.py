@@ -1,6 +1,8 @@
 """A replay's memory, weighed before it is taken, and its files beside a checkpoint."""
 import os
+import re
 import shutil
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from spinup.runs.config import ReplayConfig
 
 SPARE = 0.9             # of the free memory that a replay may take
 FOLDER = "replay"       # in that of the run
+BLOCK = 1 << 20         # bytes read at a time
 
 
 def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], act_dtype: type) -> Replay:
@@ -62,6 +65,7 @@ class ReplayFiles:
     def __init__(self, directory: Path):
         self.folder = directory / FOLDER
         self.written: dict[str, int] = {}
+        self.sums: dict[str, int] = {}                                    # CRC-32 of each file, for the checkpoint
 
     def append(self, replay: Replay) -> None:
         """Write what came since the last call.
@@ -76,15 +80,22 @@ class ReplayFiles:
             if not files or count - start > size or start - files[-1][0] >= size:
                 start = max(start, count - size)
                 files.append((start, self.folder / f"{name}-{start:012}.bin"))
-            with open(files[-1][1], "ab") as file:
+            path = files[-1][1]
+            with open(path, "ab") as file:
                 while start < count:
                     stop = min(count, (start // size + 1) * size)         # up to the ring's seam
-                    file.write(ring[start % size:(stop - 1) % size + 1].data)
+                    data = ring[start % size:(stop - 1) % size + 1].data
+                    file.write(data)
+                    self.sums[path.name] = zlib.crc32(data, self.sums.get(path.name, 0))
                     start = stop
             self.written[name] = count
 
-    def read(self, replay: Replay) -> bool:
-        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where they lack some."""
+    def read(self, replay: Replay, sums: dict[str, int]) -> bool:
+        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where they lack some.
+
+        sums: of the files, when the checkpoint was written. UserError where a file has changed since.
+        """
+        self.sums = dict(sums)
         rings = replay.rings()
         if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
             self.remove()
@@ -100,6 +111,8 @@ class ReplayFiles:
                 continue
             stop = min(count, first + path.stat().st_size // each)
             os.truncate(path, (stop - first) * each)
+            if stop == count or first + size == stop:                     # else its end is missing
+                self._check(path)
             if stop <= wanted:
                 continue
             if first > wanted:
@@ -112,6 +125,16 @@ class ReplayFiles:
                     wanted = seam
         return wanted == count
 
+    def _check(self, path: Path) -> None:
+        """UserError where a file, cut back to what the checkpoint knows, has another checksum."""
+        found = 0
+        with open(path, "rb") as file:
+            while data := file.read(BLOCK):
+                found = zlib.crc32(data, found)
+        if found != self.sums.get(path.name, found):
+            raise UserError(f"{path} has changed since it was written; put it back, or delete {self.folder} to go on "
+                            "with a new replay")
+
     def tidy(self, replay: Replay) -> None:
         """Delete what no resumed run can need."""
         for name, (ring, count) in replay.rings().items():
@@ -119,12 +142,14 @@ class ReplayFiles:
             for (_, path), (next_first, _) in zip(files[:-1], files[1:], strict=True):
                 if next_first <= count - len(ring):
                     path.unlink()
+                    self.sums.pop(path.name, None)
 
     def remove(self) -> None:
         """Delete all of it: a finished run needs no replay."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.written = {}
+        self.written, self.sums = {}, {}
 
     def _files(self, name: str) -> list[tuple[int, Path]]:
         """(number of the first element, path) of each file of a ring, in order."""
-        return sorted((int(p.stem.rpartition("-")[2]), p) for p in self.folder.glob(f"{name}-*.bin"))
+        found = ((re.fullmatch(rf"{name}-(\d+)", path.stem), path) for path in self.folder.glob(f"{name}-*.bin"))
+        return sorted((int(match[1]), path) for match, path in found if match)

@@ -153,7 +153,8 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         if self.replay is not None and self.config.save_replay:
             self.replay_files.append(self.replay)
-        return {"recent": list(self.recent), "pending": [list(e) for e in self.pending],
+        return {"replay": dict(self.replay_files.sums) if self.replay is not None else {},
+                "recent": list(self.recent), "pending": [list(e) for e in self.pending],
                 "env": self.env.state_dict() if not self.whole_episodes and self._can_save() else None}
 
     def after_save(self) -> None:
@@ -174,7 +175,8 @@ class Run(Training):
             lost = ""
         if self.replay is not None and lost:
             self.replay.begin_anew()
-        if self.replay is not None and not self.replay_files.read(self.replay):
+        if self.replay is not None and not self.replay_files.read(
+                self.replay, state.get("replay", {})):
             for part in (self.replay, self.parts.get("priorities")):
                 if part is not None:
                     part.forget()

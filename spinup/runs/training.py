@@ -23,6 +23,7 @@ from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
+from spinup.runs.values import FAULTS, restore
 from spinup.signals import Interruption
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
@@ -161,7 +162,7 @@ class Training(Hooks):
         if self.state is not None:
             try:
                 self._load(self.state)
-            except (RuntimeError, KeyError, ValueError) as error:
+            except FAULTS as error:
                 where, reason = describe(self.directory), str(error).splitlines()[0]
                 raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
                                 f"type: spinup resume {where}") from None
@@ -248,7 +249,7 @@ class Training(Hooks):
         if state["cuda_rng"] and self.device.type == "cuda":
             torch.cuda.set_rng_state_all(state["cuda_rng"])
         for name, part in self.parts.items():
-            part.load_state_dict(state["parts"][name])
+            restore(part, state["parts"][name])
         self.load_subject(state["subject"])
 
     @property

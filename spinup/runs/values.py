@@ -1,0 +1,45 @@
+"""Checks of what was read from a file: a fault in it is one sentence that names the file."""
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from spinup.errors import UserError
+
+# What code raises for a value of another type, form or size than the one that was written.
+FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError, RuntimeError)
+
+
+@contextmanager
+def reading(what: str, advice: str) -> Iterator[None]:
+    """Use the contents of a file in this context. UserError, with the advice, where they are not as they should be."""
+    try:
+        yield
+    except UserError:
+        raise
+    except FAULTS as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(f"{what} is damaged ({reason}); {advice}") from error
+
+
+def load_weights(module: nn.Module, state: Any) -> None:
+    """Load the weights of a module. ValueError, or RuntimeError of torch, unless `state` is a table of tensors, `[...]`
+    each, with the module's names, shapes and kinds of numbers, all of them finite.
+    """
+    if not isinstance(state, Mapping):
+        raise ValueError(f"the weights are {type(state).__name__}, not a table")
+    for name, own in module.state_dict().items():
+        if name not in state:
+            continue                                                      # torch says it
+        if not isinstance(state[name], Tensor) or state[name].is_floating_point() != own.is_floating_point():
+            raise ValueError(f"{name} has no numbers of type {own.dtype}")
+        if own.is_floating_point() and not torch.isfinite(state[name]).all():
+            raise ValueError(f"{name} is not finite")
+    module.load_state_dict(state)
+
+
+def restore(part: Any, state: Any) -> None:
+    """Give a part of a training back what its `state_dict` returned; weights are checked. Raises as `load_weights`."""
+    load_weights(part, state) if isinstance(part, nn.Module) else part.load_state_dict(state)
