@@ -17,6 +17,7 @@ from spinup.exercises.wire import HEAD, MARK, Malformed, TooLong, Unknown, decod
 GAE = Entry("3_1_gae")
 AT = lines(GAE.solution)["gae"]
 WRONG = GAE.solution.replace("    return adv\n", "    return adv + 1\n")
+START = "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import spinup'])\n"
 LOOK = "import importlib\nreturns = importlib.import_module('spinup.core.kl')\n"
 READ = f"exec(open({str(CONTENT / 'src' / '3_1_gae.py')!r}).read())\n"
 WRITE = """
@@ -83,7 +84,8 @@ def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
 
 
 @pytest.mark.parametrize("attempt, words", [(LOOK, "spinup.core may hold the answer"),
-                                            (READ, "this file may hold the answer")])
+                                            (READ, "this file may hold the answer"),
+                                            (START, "no file start another process")])
 def test_the_library_and_its_answers_are_out_of_reach(attempt, words, tmp_path):
     found = checked(attempt + GAE.text.replace('raise NotImplementedError("TODO 3.1")', "return adv"), tmp_path)
     assert not found.passed and found.message.startswith("3_1_gae.py, line ") and words in found.message
