@@ -111,7 +111,7 @@ def shake_by_shake(noise, returns_plus, returns_minus, sigma):
 
 
 gradient.extreme("Large returns are clipped: the estimate is the sum as it is, whatever they are.",
-                 noise=torch.tensor([[1.0, -2.0], [0.5, 1.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
+                 noise=torch.tensor([[1.0, -2.0], [0.5, 30.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
                  returns_minus=torch.tensor([-3000.0, 500.0]), sigma=0.5)
 
 
