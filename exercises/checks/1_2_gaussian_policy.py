@@ -135,6 +135,8 @@ def by_quantiles(mean, log_std, noise):
 
 draw.extreme("log_std is kept between bounds; draws have the deviation that is given, exp(log_std).",
              mean=torch.tensor([[1.0, 0.0]]), log_std=torch.tensor([-9.0, 5.0]), noise=torch.tensor([[1.0, 0.1]]))
+draw.extreme("Means or draws are clipped; then they are no longer Gaussian, and log_prob is not theirs.",
+             mean=torch.tensor([[100.0, -50.0]]), log_std=torch.zeros(2), noise=torch.tensor([[4.0, -5.0]]))
 
 
 @draw.mistake("You use log_std as if it were the deviation itself: it may be negative, and 0 would mean no randomness.")
@@ -180,7 +182,9 @@ def by_torch(log_std):
 
 
 spread.extreme("log_std is kept between bounds; the entropy is that of the log_std given.",
-               log_std=torch.tensor([-9.0, 5.0, 7.0]))
+               log_std=torch.tensor([-9.0, 40.0, 7.0]))
+spread.extreme("The entropy is kept from being negative. That of a density may be: where a deviation is small, it is.",
+               log_std=torch.tensor([-9.0, -3.0]))
 
 
 @spread.mistake("The constant 1/2 + 1/2 log 2 pi is counted once for the whole action; each of the d dimensions has "

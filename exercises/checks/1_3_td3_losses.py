@@ -45,6 +45,10 @@ def by_numbers(next_act, noise, noise_clip, limit):
     return one_by_one(rule, next_act, noise)
 
 
+smoothed.extreme("Actions or noise have bounds of their own beside noise_clip and limit.", noise_clip=30.0, limit=60.0,
+                 next_act=torch.tensor([[50.0], [-45.0]]), noise=torch.tensor([[-25.0], [-40.0]]))
+
+
 @smoothed.mistake("The noise is not clipped: now and then it is large, and the target is asked about an action that "
                   "has little to do with the actor's.")
 def _(next_act, noise, noise_clip, limit):
@@ -178,7 +182,7 @@ def added_up(q1, q2, target):
 
 
 critics.extreme("Large errors are clipped, or count less than their square.", q1=torch.tensor([0.0, 400.0]),
-                q2=torch.tensor([3.0, -9.0]), target=torch.tensor([-500.0, 1.0]))
+                q2=torch.tensor([300.0, -900.0]), target=torch.tensor([-500.0, 1.0]))
 
 
 @critics.mistake("`[B, 1]` has met `[B]`: each value is compared with the targets of all steps, and the mean is taken "
@@ -233,6 +237,9 @@ actor = exercise.function("actor_loss", [case(q1=torch.tensor([3.0])), case(q1=n
 @actor.reference
 def less_is_better(q1):
     return sum((x / len(q1) for x in q1), torch.zeros(())) * -1
+
+
+actor.extreme("Large values are clipped: where they are, the actor learns nothing.", q1=torch.tensor([500.0, -30.0]))
 
 
 @actor.mistake("The sign is the other way round: an optimiser makes this smaller, so the actor would look for the "

@@ -63,7 +63,7 @@ def tables(net, target_net, obs, act, next_obs, next_act):
 
 
 loss.extreme("Rewards, values or errors are clipped: where they are large, the loss is another one.",
-             **{**loss.cases[1], "rew": 500 * loss.cases[1]["rew"]})
+             **{**loss.cases[0], "obs": torch.tensor([[300.0], [-50.0]]), "rew": torch.tensor([-900.0, 40.0])})
 
 
 @loss.mistake("The loss is that of other numbers: with two steps whose values are exactly their rewards it is 2, and "
@@ -121,6 +121,9 @@ def filled_in(net, obs, act):
     rows = [net(torch.cat([o, a]))[0] for o, a in zip(obs.reshape(-1, obs.shape[-1]), act.reshape(-1, act.shape[-1]),
                                                      strict=True)]
     return torch.stack(rows).view(found.shape)
+
+
+values.extreme("Values or observations are clipped.", net=plain, obs=torch.tensor([[300.0], [-50.0]]), act=no)
 
 
 @values.mistake("The loss is right, and q_values still returns something else than one value for each step, `[...]`, "

@@ -48,7 +48,7 @@ def by_sums(rew, value, next_value, terminated, truncated, gamma, lam):
 
 
 gae.extreme("The advantages, or what they are made of, are clipped where they are large. An advantage is the sum as it "
-            "is.", **{**gae.cases[-1], "rew": 1000 * gae.cases[-1]["rew"]})
+            "is.", **{**gae.cases[-1], **{n: 1000 * gae.cases[-1][n] for n in ("rew", "value", "next_value")}})
 
 
 def backwards(delta, goes_on):

@@ -54,8 +54,9 @@ def parts(logp, logp_old, clip_ratio):
 
 
 clipped.extreme("The ratio, its logarithm or the advantage has a bound that eq. 7 does not have. On the bad side "
-                "nothing is clipped.", logp=torch.tensor([-1.0, -13.0, -1.5], requires_grad=True),
-                logp_old=torch.tensor([-13.0, -1.0, -1.0]), adv=torch.tensor([-200.0, 300.0, -0.5]), clip_ratio=0.2)
+                "nothing is clipped.", logp=torch.tensor([-1.0, -13.0, -1.5, -0.5], requires_grad=True),
+                logp_old=torch.tensor([-13.0, -1.0, -1.0, -1.0]), adv=torch.tensor([-0.002, 300.0, -50.0, 400.0]),
+                clip_ratio=0.2)
 
 
 @clipped.mistake("`[B, 1]` has met `[B]`: each ratio is multiplied by the advantages of all steps, and the mean is of "

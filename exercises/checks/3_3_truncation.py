@@ -116,6 +116,10 @@ def row_by_row(next_obs, final_obs, terminated, truncated):
     return torch.stack([final_obs[i] if terminated[i] or truncated[i] else next_obs[i] for i in range(len(next_obs))])
 
 
+obs.extreme("Observations are clipped; they are handed on as they are.", terminated=flags(1, 0), truncated=flags(0, 0),
+            next_obs=torch.tensor([[5.0, 90.0], [-300.0, 6.0]]), final_obs=torch.tensor([[800.0, -70.0], [0.0, 0.0]]))
+
+
 @obs.mistake("You take what the environment shows now. Where an episode ended that is the first observation of the "
              "next one, to which no action led.")
 def _(next_obs, final_obs, terminated, truncated):

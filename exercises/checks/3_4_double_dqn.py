@@ -50,7 +50,7 @@ def at(q, best):
 
 values.extreme("Large rewards or values are clipped. The target is what the equation says, however large.",
                rew=torch.tensor([300.0, -2000.0]), terminated=torch.tensor([False, True]),
-               next_q_online=torch.tensor([[1.0, 90.0], [3.0, 2.0]]),
+               next_q_online=torch.tensor([[50.0, 90.0], [3.0, 2.0]]),
                next_q_target=torch.tensor([[8000.0, -4000.0], [3.0, 2.0]]), gamma=0.9)
 
 

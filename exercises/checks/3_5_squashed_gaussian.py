@@ -47,6 +47,8 @@ sample.extreme("log_std is kept between bounds; draws have the deviation that is
 sample.extreme("The actions are kept away from -1 and 1. Draws far out then share one action, without a density and "
                "without a gradient; what is far out is for the log-density to bear, which gets u.",
                mean=torch.tensor([[5.0, -5.0]]), log_std=torch.tensor([-2.0, -2.0]), noise=torch.tensor([[1.0, -1.0]]))
+sample.extreme("Means or draws are clipped before tanh; u is returned as it was drawn.",
+               mean=torch.tensor([[40.0, -40.0]]), log_std=torch.zeros(2), noise=torch.tensor([[6.0, 30.0]]))
 
 
 @sample.mistake("You use log_std as if it were the deviation itself; take exp(log_std).")
@@ -108,6 +110,8 @@ def by_cosh(u, mean, log_std):
 log_prob.extreme("log_std is kept between bounds. Those belong to the policy that gives it; the density is that of the "
                  "log_std given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-9.0, 5.0]))
+log_prob.extreme("Draws, means or distances are clipped. What is far out has a low density, not a bounded one.",
+                 u=torch.tensor([[60.0, -40.0]]), mean=torch.tensor([[-10.0, 30.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 
 @log_prob.mistake("log_std counts once where it should count twice: it is 2 log_std, the logarithm of the variance, "

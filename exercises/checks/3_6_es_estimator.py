@@ -1,4 +1,4 @@
-"""Checks of 3.6: ranks by duels, a loop over shakes; the gradient of a quadratic; transforms that keep an order."""
+"""Checks of 3.6: ranks by duels, a loop over perturbations; a quadratic; transforms that keep an order."""
 from unittest.mock import patch
 
 import torch
@@ -7,10 +7,10 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=3,
-    hints=["A rank is a count: how many of the others are worse? And the estimate is a weighted sum of shakes: a shake "
-           "weighs as much as it was better than its opposite.",
+    hints=["A rank is a count: how many of the others are worse? And the estimate is a weighted sum of perturbations: "
+           "each weighs as much as it was better than its opposite.",
            "All returns are ranked in one list, whatever the shape. Who is equal to k others takes half of those k "
-           "into the count. The estimate sums over the n shakes and leaves the P weights apart.",
+           "into the count. The estimate sums over the n perturbations and leaves the P weights apart.",
            "Ranks: count of smaller ones + (count of equal ones, without itself) / 2; divide by (count of all - 1), "
            "subtract 1/2. Estimate: for each i (plus[i] - minus[i]) * noise[i], summed, over 2 n sigma.",
            "below = (flat[:, None] > flat).sum(1), equal likewise with ==, where flat = returns.flatten(). And a "
@@ -63,7 +63,7 @@ def _(returns):
     return -by_duels(returns)
 
 
-@ranks.mistake("These ranks go from 0 to 1. Centre them, or every shake is followed that was played.")
+@ranks.mistake("These ranks go from 0 to 1. Centre them, or every perturbation is followed that was played.")
 def _(returns):
     return by_duels(returns) + 0.5
 
@@ -102,16 +102,16 @@ gradient = exercise.function("es_gradient", gradient_cases())
 
 
 @gradient.reference
-def shake_by_shake(noise, returns_plus, returns_minus, sigma):
+def one_by_one(noise, returns_plus, returns_minus, sigma):
     found = [0.0] * noise.shape[1]
     for eps, plus, minus in zip(noise.tolist(), returns_plus.tolist(), returns_minus.tolist(), strict=True):
         for k, x in enumerate(eps):
-            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes, each with its shake
+            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes
     return torch.tensor(found)
 
 
 gradient.extreme("Large returns are clipped: the estimate is the sum as it is, whatever they are.",
-                 noise=torch.tensor([[1.0, -2.0], [0.5, 1.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
+                 noise=torch.tensor([[1.0, -2.0], [0.5, 30.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
                  returns_minus=torch.tensor([-3000.0, 500.0]), sigma=0.5)
 
 
@@ -121,13 +121,13 @@ def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise * sigma / (2 * len(noise))
 
 
-@gradient.mistake("You divide by sigma squared. The step from the shake itself to a derivative is one division by its "
+@gradient.mistake("You divide by sigma squared. From a perturbation to a derivative it is one division by its "
                   "size; noise is eps, not sigma times eps.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * len(noise) * sigma**2)
 
 
-@gradient.mistake("sigma is missing: the same difference of returns means a steeper slope where shakes are smaller.")
+@gradient.mistake("sigma is missing: the same difference of returns is a steeper slope if perturbations are small.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * len(noise))
 
@@ -137,17 +137,17 @@ def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (len(noise) * sigma)
 
 
-@gradient.mistake("This is a sum over shakes, not a mean: it grows with their number.")
+@gradient.mistake("This is a sum over perturbations, not a mean: it grows with their number.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * sigma)
 
 
-@gradient.mistake("Returns of the two signs are added. The second shake is -eps, so its return enters with a minus.")
+@gradient.mistake("Returns of the two signs are added. The second perturbation is -eps: its return has a minus.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus + returns_minus) @ noise / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("Only the shakes with a plus count. That is an estimate too, but a much noisier one: what all "
+@gradient.mistake("Only the perturbations with a plus count. That is an estimate too, but a much noisier one: what all "
                   "returns have in common does not cancel.")
 def _(noise, returns_plus, returns_minus, sigma):
     return returns_plus @ noise / (len(noise) * sigma)
@@ -158,7 +158,7 @@ def _(noise, returns_plus, returns_minus, sigma):
     return (returns_minus - returns_plus) @ noise / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("Returns weigh the columns of noise. They belong to the shakes, which are its rows.")
+@gradient.mistake("Returns weigh the columns of noise. They belong to the perturbations, which are its rows.")
 def _(noise, returns_plus, returns_minus, sigma):
     return ((returns_plus - returns_minus) * noise).sum(0) / (2 * len(noise) * sigma)
 
@@ -171,7 +171,7 @@ def _(noise, returns_plus, returns_minus, sigma):
 
 @exercise.property
 def slope_of_a_quadratic(student):
-    """Shakes leave the gradient of a quadratic as it is: A theta + b. The height of the whole must not matter."""
+    """Perturbations leave the gradient of a quadratic as it is. The height of the whole must not matter."""
     make = torch.Generator().manual_seed(0)
     root, b, theta = torch.randn(4, 4, generator=make), torch.randn(4, generator=make), torch.randn(4, generator=make)
     eps, sigma, slope = torch.randn(20_000, 4, generator=make), 0.5, b - root @ root.T @ theta
@@ -181,7 +181,7 @@ def slope_of_a_quadratic(student):
 
     found = student.es_gradient(eps, score(theta + sigma * eps), score(theta - sigma * eps), sigma)
     if float((found - slope).norm() / slope.norm()) > 0.1:
-        raise Wrong(f"for a quadratic the gradient is {slope.tolist()}; 20,000 shakes say {found.tolist()}",
+        raise Wrong(f"for a quadratic the gradient is {slope.tolist()}; 20,000 perturbations say {found.tolist()}",
                     "es_gradient")
 
 

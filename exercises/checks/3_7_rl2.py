@@ -49,7 +49,8 @@ def number_by_number(obs, act, rew, episode_over, trial_over, num_actions):
     return torch.tensor(rows)
 
 
-inputs.extreme("The reward is clipped; the network is to see it as it was.", obs=torch.zeros(2, 1),
+inputs.extreme("Rewards or observations are clipped; the network is to see them as they were.",
+               obs=torch.tensor([[900.0], [-40.0]]),
                act=torch.tensor([0, 1]), rew=torch.tensor([300.0, -2000.0]), episode_over=flags(0, 0),
                trial_over=flags(0, 0), num_actions=2)
 
@@ -146,6 +147,10 @@ memory = exercise.function("carry", carry_cases())
 @memory.reference
 def row_by_row(hidden, episode_over, trial_over):
     return torch.stack([h * 0 if over else h * 1 for h, over in zip(hidden, trial_over.tolist(), strict=True)])
+
+
+memory.extreme("The memory is clipped; it is kept as it was.", hidden=torch.tensor([[500.0, -40.0], [1.0, 2.0]]),
+               episode_over=flags(0, 1), trial_over=flags(0, 1))
 
 
 def wiped(hidden, which):

@@ -71,6 +71,10 @@ for estimator in (k1, k2, k3):
                       logp=torch.tensor([-26.0, -1.0]), logp_ref=torch.tensor([-1.0, -26.0]))
 
 
+kl_per_response.extreme("Estimates or their sum are clipped; what is large is what a penalty is for.", k=torch.tensor(
+    [[500.0, -40.0, 3.0], [60.0, 1.0, 9.0]]), mask=torch.tensor([[True, True, True], [True, True, False]]))
+
+
 @kl_per_response.reference
 def _(k, mask):
     rows = [[k[b, t] for t in range(k.shape[1]) if mask[b, t]] for b in range(k.shape[0])]

@@ -146,6 +146,10 @@ def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum()
 
 
+bradley_terry_loss.extreme("Rewards are clipped: only their difference counts, however large both are.",
+                           chosen=torch.tensor([300.0, -200.0]), rejected=torch.tensor([301.0, -199.0]))
+
+
 @bradley_terry_loss.reference
 def _(chosen, rejected):
     return cross_entropy(torch.stack([rejected, chosen], 1), torch.ones(len(chosen), dtype=torch.long))

@@ -56,6 +56,11 @@ implicit_reward.extreme("The log ratio or the reward is kept between bounds, whi
                         logp=torch.tensor([-40.0, -1.0]), logp_ref=torch.tensor([-2.0, -39.0]), beta=0.5)
 
 
+dpo_loss.extreme("Log-probabilities are clipped: those of long answers are large, and only their differences count.",
+                 logp_chosen=torch.tensor([-400.0, -90.0]), logp_rejected=torch.tensor([-500.0, -30.0]),
+                 ref_chosen=torch.tensor([-401.0, -88.0]), ref_rejected=torch.tensor([-499.0, -31.0]), beta=0.3)
+
+
 @implicit_reward.mistake("The reference is missing: an answer that was likely before is not a good one for that.")
 def _(logp, logp_ref, beta):
     return beta * logp

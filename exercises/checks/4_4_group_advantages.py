@@ -46,8 +46,9 @@ for small in (4e-4, 4e-7):
     grpo_advantages.extreme("Groups that differ by little are treated as if they did not differ: a threshold for the "
                             "deviation is a threshold for the unit of the reward. Compare the rewards themselves.",
                             reward=torch.tensor([[0.0, small, 0.0, 0.0]]), std=True, eps=0.0)
-grpo_advantages.extreme("Large advantages are clipped; they are what the equation says.",
-                        reward=torch.tensor([[3000.0, -200.0, 50.0]]), std=False, eps=0.0)
+for std in (False, True):
+    grpo_advantages.extreme("Large rewards or advantages are clipped; they are what the equation says.", std=std,
+                            eps=0.0, reward=torch.tensor([[3000.0, -200.0, 50.0], [30.0, 31.0, 32.0]]))
 grpo_advantages.extreme("Large advantages are clipped. One right answer among 400 has one of 20.",
                         reward=(torch.arange(401) == 7).float()[None], std=True, eps=0.0)
 

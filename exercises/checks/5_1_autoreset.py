@@ -57,6 +57,11 @@ def cases():
 transitions = exercise.function("transitions", cases())
 
 
+LARGE = {n: 1000 * transitions.cases[-3][n] for n in ("obs", "act", "rew", "next_obs")}
+transitions.extreme("Observations, actions or rewards are changed on the way; they are handed on as they are.",
+                    **{**transitions.cases[-3], **LARGE})
+
+
 def chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended):
     return obs[kept], act[kept], rew[kept], next_obs[kept], terminated[kept]
 

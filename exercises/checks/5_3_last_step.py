@@ -52,7 +52,7 @@ def by_sums(rew, value, done, last_value, last_done, gamma, lam):
 
 
 gae.extreme("The advantages, or what they are made of, are clipped where they are large.",
-            **{**gae.cases[-2], "rew": 1000 * gae.cases[-2]["rew"]})
+            **{**gae.cases[-2], **{n: 1000 * gae.cases[-2][n] for n in ("rew", "value", "last_value")}})
 
 
 def backwards(rew, value, next_value, over, gamma, lam):

@@ -53,8 +53,9 @@ def one_by_one(logp, adv, mask):
     return total / mask.sum()
 
 
-sequence_loss.extreme("Large advantages are clipped now; their mean is what the response gets.",
-                      **{**sequence_loss.cases[1], "adv": 1000 * sequence_loss.cases[1]["adv"]})
+LARGE = {n: 100 * sequence_loss.cases[1][n].detach() for n in ("logp", "adv")}
+sequence_loss.extreme("Large advantages or log-probabilities are clipped now; they are used as they are.",
+                      **{**sequence_loss.cases[1], **LARGE})
 
 
 def with_advantage(logp, of_response, mask):

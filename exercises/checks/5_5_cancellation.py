@@ -42,6 +42,10 @@ def by_definition(count, mean, var, batch):
     return total, new.float(), (spread / total).float()
 
 
+merge.extreme("Large variances or distances are clipped now.", count=10.0, mean=torch.zeros(1),
+              var=torch.tensor([900.0]), batch=torch.tensor([[-100.0], [40.0], [90.0]]))
+
+
 def of_squares(count, mean, var, batch):
     total = count + len(batch)
     new_mean = (count * mean + batch.sum(0)) / total

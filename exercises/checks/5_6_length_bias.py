@@ -41,8 +41,9 @@ def token_by_token(logp, adv, mask):
     return torch.stack(found).mean()
 
 
-policy_loss.extreme("Large advantages or losses are clipped now; the loss is the mean as it is.",
-                    **{**policy_loss.cases[1], "adv": 1000 * policy_loss.cases[1]["adv"]})
+LARGE = {n: 100 * policy_loss.cases[1][n].detach() for n in ("logp", "adv")}
+policy_loss.extreme("Large advantages, log-probabilities or losses are clipped now; the loss is the mean as it is.",
+                    **{**policy_loss.cases[1], **LARGE})
 
 
 def losses(logp, adv, mask):

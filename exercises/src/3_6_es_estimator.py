@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 3.6 The gradient of evolution strategies
 #
-# Evolution strategies need no backpropagation and no value function. They shake all P weights of a policy at once,
-# play a whole episode, and move towards the shakes that scored better. That follows the gradient of the return $F$
-# averaged over shakes (Salimans et al. 2017, arXiv:1703.03864, sec. 2). Each shake $\varepsilon_i$ is played with
-# both signs, so that what both episodes have in common cancels (sec. 2.1):
+# Evolution strategies need no backpropagation and no value function. They perturb all P weights of a policy at once,
+# play a whole episode, and move towards the perturbations that scored better. That follows the gradient of the return
+# $F$ averaged over perturbations (Salimans et al. 2017, arXiv:1703.03864, sec. 2). Each perturbation $\varepsilon_i$
+# is played with both signs, so that what both episodes have in common cancels (sec. 2.1):
 #
 # $$\nabla_\theta\, \mathbb E\, F(\theta + \sigma \varepsilon) \approx \frac{1}{2 n \sigma} \sum_{i=1}^{n}
 # \big( F(\theta + \sigma \varepsilon_i) - F(\theta - \sigma \varepsilon_i) \big)\, \varepsilon_i,
@@ -27,7 +27,7 @@ def centred_ranks(returns: Tensor) -> Tensor:
     """From -1/2 for the worst return to 1/2 for the best; equals share their ranks.
 
     Args:
-        returns: of any shape, such as `[n, 2]` for n shakes with both signs; ranked all together. At least two.
+        returns: of any shape, such as `[n, 2]` for n perturbations with both signs; ranked all together. At least two.
 
     Returns:
         float32, of the same shape
@@ -47,9 +47,9 @@ def es_gradient(noise: Tensor, returns_plus: Tensor, returns_minus: Tensor, sigm
     """The estimate above, of what is given as returns, ranks or not.
 
     Args:
-        noise: the shakes epsilon, `[n, P]`.
+        noise: the perturbations epsilon, `[n, P]`.
         returns_plus, returns_minus: of theta + sigma epsilon and of theta - sigma epsilon, `[n]`.
-        sigma: size of the shakes.
+        sigma: size of the perturbations.
 
     Returns:
         `[P]`, the direction in which returns rise

@@ -12,10 +12,11 @@ from typing import Any
 from spinup.exercises.source import CONTENT, HERE
 
 LIBRARY = ("spinup", "llm")
-ANSWERS = tuple(str(folder) + os.sep for folder in (
+ANSWERS = tuple(os.path.realpath(folder) + os.sep for folder in (
     CONTENT / "src", CONTENT / "checks", *(HERE.parents[1] / name for name in LIBRARY)))
 INSIDE = {"sys": ("argv", "modules", "meta_path", "_getframe", "settrace", "setprofile", "orig_argv"),
           "gc": ("get_objects", "get_referrers"), "inspect": ("stack", "currentframe")}           # by which one gets in
+STARTS = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec")
 MAIN = '`if __name__ == "__main__":`'
 
 
@@ -79,11 +80,13 @@ class Finder:
 
 
 def protect() -> None:
-    """From now on, importing the library or opening its files in this process is Refused."""
+    """From now on, importing the library, opening its files or starting a process is Refused in this process."""
     def hook(event: str, given: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(given[0], str | bytes) and (
-                os.path.abspath(os.fsdecode(given[0])).startswith(ANSWERS)):
+        if event == "open" and isinstance(given[0], str | bytes | os.PathLike) and (
+                os.path.realpath(os.fsdecode(given[0])).startswith(ANSWERS)):
             raise Refused("this file may hold the answer, so a check does not open it; write the function yourself")
+        if event in STARTS:
+            raise Refused("a check lets no file start another process; take that out")
 
     sys.meta_path.insert(0, Finder)
     sys.addaudithook(hook)

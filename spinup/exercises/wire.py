@@ -6,6 +6,7 @@ types, shapes, sizes. `Malformed` says that these bytes were not written by `enc
 """
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -122,7 +123,8 @@ def unpacked(x: Any, blob: bytes, depth: int) -> Any:
         found = numbers(x, blob, dtype.itemsize, lambda data: torch.frombuffer(data, dtype=dtype), torch.empty(
             0, dtype=dtype))
         return found.requires_grad_(x["grad"] is True and (dtype.is_floating_point or dtype.is_complex))
-    if kind == "array" and isinstance(x["dtype"], str) and (dtype := np.dtype(x["dtype"])).kind in ARRAYS:
+    if kind == "array" and re.fullmatch(rf"[<>|=][{ARRAYS}]\d\d?", x["dtype"]):
+        dtype = np.dtype(x["dtype"])
         return numbers(x, blob, dtype.itemsize, lambda data: np.frombuffer(data, dtype), np.empty(0, dtype))
     raise Malformed("no value is of this kind")
 

@@ -33,6 +33,7 @@ WRONG = [
                                          "net.parameters()]\n    return net"}, "the same number"),
     ("1_2_gaussian_policy", {SEQUENTIAL: "net = nn.Sequential(*layers[:-1])\n    net[0].weight.data.fill_(.1)\n"
                                          "    return net"}, "all weights equal"),
+    ("1_2_gaussian_policy", {"+ log_std).sum(-1)": "+ log_std).sum(-1).clamp(min=-5)"}, "kept from being negative"),
     ("1_2_gaussian_policy", {"mean + log_std.exp()": "mean + log_std.clamp(-5, 2).exp()"}, "kept between bounds"),
     ("1_2_gaussian_policy", {"+ log_std).sum": "+ log_std.clamp(-5, 2)).sum"}, "kept between bounds"),
     ("1_3_td3_losses", {"rew + gamma": "rew[:, None] + gamma"}, "`[B, 1]` has met `[B]`"),
@@ -65,10 +66,12 @@ WRONG = [
     ("3_6_es_estimator", {"/ (2 * len(noise) * sigma)": "* sigma / (2 * len(noise))"}, "sigma multiplies"),
     ("3_6_es_estimator", {"    below": "    flat = (flat * 1e3).round() / 1e3\n    below"},
      "taken for equal"),
-    ("3_7_rl2", {"rew[:, None]": "rew[:, None].clamp(-10, 10)"}, "The reward is clipped"),
+    ("3_7_rl2", {"rew[:, None]": "rew[:, None].clamp(-10, 10)"}, "Rewards or observations are clipped"),
     ("4_1_kl_estimators", {"torch.expm1(log_r)": "log_r.exp() - 1"}, "never negative"),
     ("4_1_kl_estimators", {"    return torch.expm1": "    log_r = log_r.clamp(-20, 20)\n    return torch.expm1"},
      "kept between bounds"),
+    ("4_1_kl_estimators", {"torch.where(mask, k, 0.0)": "torch.where(mask, k.clamp(-20, 20), 0.0)"}, "are clipped"),
+    ("4_2_reward_model", {"(chosen - rejected)": "(chosen - rejected.clamp(-20, 20))"}, "are clipped"),
     ("4_2_reward_model", {"torch.where(mask[:, 1:], each, 0.0)": "(each * mask[:, 1:])"}, "You multiply by the mask"),
     ("4_3_dpo", {"logsigmoid(margin)": "logsigmoid(beta * margin)"}, "beta is there twice"),
     ("4_3_dpo", {"(logp - logp_ref.detach())": "(logp - logp_ref.detach()).clamp(-9, 9)"},
@@ -79,6 +82,8 @@ WRONG = [
      "are clipped"),
     ("5_1_autoreset", {"    return obs[kept]": "    obs, act, rew, next_obs, terminated, kept = (x.transpose(0, 1) for "
                        "x in (obs, act, rew, next_obs, terminated, kept))\n    return obs[kept]"}, "in another order"),
+    ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-1, 1)"}, "what transitions returns is"),
+    ("5_1_autoreset", {"act[kept], rew[kept]": "act[kept], rew[kept].clamp(-9, 9)"}, "are changed on the way"),
     ("5_2_entropy", {"torch.exp(-log_std)": "torch.exp(-log_std.clamp(-5, 2))"}, "kept between bounds"),
     ("5_6_length_bias", {"return each.sum()": "return each.clamp(-100, 100).sum()"}, "are clipped"),
 ]

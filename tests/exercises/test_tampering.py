@@ -17,8 +17,18 @@ from spinup.exercises.wire import HEAD, MARK, Malformed, TooLong, Unknown, decod
 GAE = Entry("3_1_gae")
 AT = lines(GAE.solution)["gae"]
 WRONG = GAE.solution.replace("    return adv\n", "    return adv + 1\n")
-LOOK = "import importlib\nreturns = importlib.import_module('spinup.core.kl')\n"
-READ = f"exec(open({str(CONTENT / 'src' / '3_1_gae.py')!r}).read())\n"
+LOOK = f"""
+import importlib, os, subprocess
+from pathlib import Path
+for attempt in (lambda: importlib.import_module("spinup.core.kl"), lambda: subprocess.run(["true"]),
+                lambda: open({str(CONTENT / 'src' / '3_1_gae.py')!r}), lambda: os.open(Path({__file__!r}), os.O_RDONLY),
+                lambda: os.open(Path({str(CONTENT / 'checks' / '3_1_gae.py')!r}), os.O_RDONLY)):
+    try:
+        attempt()
+        print("done")
+    except OSError as error:
+        print(error)
+"""
 WRITE = """
 import os
 for descriptor in range(3, 30):
@@ -82,11 +92,12 @@ def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
     assert not found.passed and TAMPERING in found.message
 
 
-@pytest.mark.parametrize("attempt, words", [(LOOK, "spinup.core may hold the answer"),
-                                            (READ, "this file may hold the answer")])
-def test_the_library_and_its_answers_are_out_of_reach(attempt, words, tmp_path):
-    found = checked(attempt + GAE.text.replace('raise NotImplementedError("TODO 3.1")', "return adv"), tmp_path)
-    assert not found.passed and found.message.startswith("3_1_gae.py, line ") and words in found.message
+def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
+    found = checked(GAE.solution + LOOK, tmp_path)
+    closed = "this file may hold the answer, so a check does not open it; write the function yourself"
+    assert found.passed and found.printed.splitlines() == [
+        "spinup.core may hold the answer, so a check does not let it in; write the function yourself",
+        "a check lets no file start another process; take that out", closed, "done", closed]
 
 
 class Liar:
