@@ -259,7 +259,7 @@ def watch(beginner, tmp_path, monkeypatch):
         def spy(run, batch, rows, loss, *per_row, **whole):
             seen.updates.append((batch, rows, per_row[0].clone() if per_row else None, whole["denominator"]))
             if len(seen.updates) == interrupt:
-                run._interrupt()
+                run.interruption.received = 2
             return backward(run, batch, rows, loss, *per_row, **whole)
 
         monkeypatch.setattr(Run, "sample", scripted)
@@ -464,7 +464,7 @@ def train_ppo(beginner, tmp_path, monkeypatch):
             if len(seen.steps) == stop:
                 raise Stop
             if len(seen.steps) == interrupt:
-                run._interrupt()
+                run.interruption.received = 2
             return backward(run, batch, rows, loss, *per_row, **whole)
 
         monkeypatch.setattr(Run, "keep", kept)

@@ -85,7 +85,7 @@ def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
 
 def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("spinup.runs.run.Run.after_update", lambda run: run._interrupt())
+        patched.setattr("spinup.runs.run.Run.after_update", lambda run: setattr(run.interruption, "received", 2))
         assert cli("ppo", "--env", "PongNoFrameskip-v4", "--frame-skip", 3, *SHORT).code == 130
     done = cli("resume", RUN)
     assert done.code == 0 and done.err == ""

@@ -125,7 +125,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
     assert finished.code == 0 and "is finished: 9,600 steps" in finished.out and not stepped
 
 
-# Turns red (each tried): `_interrupt` raising KeyboardInterrupt at once; not saving when interrupted.
+# Turns red (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
 def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
     words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO, "--total-steps", 6144, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0

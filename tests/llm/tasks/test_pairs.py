@@ -332,7 +332,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, c
     assert cli(*words, "--exp-name", "whole").code == 0
 
     def stop(run):
-        run.interrupted = run.update == 16                                # as Ctrl-C does
+        run.interruption.received = 2 * (run.update == 16)                # as Ctrl-C does
     with monkeypatch.context() as patch:
         patch.setattr(Run, "after_update", stop)
         assert cli(*words, "--exp-name", "x").code == 130
