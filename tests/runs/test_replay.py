@@ -86,7 +86,7 @@ def contents(replay: Replay) -> list[np.ndarray]:
             *(np.asarray(x) for x in replay.state_dict().values())]
 
 
-def resumed(world: World, folder: Path, state: dict[str, int], sums: dict[str, int]) -> tuple[Replay, ReplayFiles, bool]:
+def resumed(world: World, folder: Path, state: dict, sums: dict[str, int]) -> tuple[Replay, ReplayFiles, bool]:
     replay, files = world.make(), ReplayFiles(folder)
     replay.frames[:] = -1                                                 # memory of another life
     replay.load_state_dict(state)
@@ -159,7 +159,7 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
         np.testing.assert_array_equal(x, y)
 
 
-# Turned red by: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted because of it.
+# Turned red by: sums that are not compared; sums of what follows the checkpoint; a replay that is deleted.
 def test_a_file_that_has_changed_is_named_and_left_alone(tmp_path):
     world, replay, files = World(2, 1), World(2, 1).make(), ReplayFiles(tmp_path)
     for _ in range(5):
