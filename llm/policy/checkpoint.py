@@ -68,9 +68,9 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     library = safetensors(folder)
     with reading(f"{folder}/config.json", FETCH):
         shape = shape_of(folder)
+    files = weight_files(folder)
     with reading(f"the tokenizer in {folder}", FETCH):
         tokenizer = load_tokenizer(folder)
-    files = weight_files(folder)
     if tokenizer.vocab_size > shape.vocab_size:
         raise UserError(f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens and its model only "
                         f"{shape.vocab_size}; fetch both from one place")

@@ -1,7 +1,6 @@
 """Where the rows of a run go: `progress.csv`, TensorBoard, Weights & Biases."""
 import csv
 import io
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
-        columns = {name: [number(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
+        columns = {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
                    for i, name in enumerate(rows[0])} if len(rows) > 1 else {}
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
@@ -104,10 +103,3 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({error}); {ADVICE}") from None
     return columns
-
-
-def number(text: str) -> float:
-    """A number of a row: finite, or NaN where there is none. ValueError for anything else."""
-    if math.isinf(x := float(text)):
-        raise ValueError(f"{text} is not finite")
-    return x

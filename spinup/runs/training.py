@@ -23,7 +23,7 @@ from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
-from spinup.runs.values import FAULTS, restore
+from spinup.runs.values import FAULTS, restore, weights
 from spinup.signals import Interruption
 
 CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
@@ -183,6 +183,7 @@ class Training(Hooks):
                 self.compile = False                                      # said once
                 self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
+            self.check_finite(**weights(self.parts) if save_due or self.interrupted else {})   # before the last is lost
             self.steps += self.steps_each
             self.after_update()
             self.update += 1
@@ -222,11 +223,10 @@ class Training(Hooks):
         """Raise NonFiniteError for the first tensor that is not all finite. Pass tensors in the order of data flow."""
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
-                what, after = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
-                raise NonFiniteError(
-                    f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {after:,}; the "
-                    f"checkpoint before that, if there was one, is kept in {describe(self.directory)}. A smaller --lr "
-                    "is the first thing to try")
+                what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
+                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {end:,}; "
+                                     f"the checkpoint before that, if there was one, is kept in "
+                                     f"{describe(self.directory)}. A smaller --lr is the first thing to try")
 
     def save(self) -> None:
         """Write a checkpoint, then load what was written: a resumed run and an uninterrupted one compute the same."""

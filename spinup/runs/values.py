@@ -40,6 +40,12 @@ def load_weights(module: nn.Module, state: Any) -> None:
     module.load_state_dict(state)
 
 
+def weights(parts: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a training's networks, `[...]` each, by name."""
+    return {f"{name}.{key}": value for name, part in parts.items() if isinstance(part, nn.Module)
+            for key, value in part.state_dict().items() if value.is_floating_point()}
+
+
 def restore(part: Any, state: Any) -> None:
     """Give a part of a training back what its `state_dict` returned; weights are checked. Raises as `load_weights`."""
     load_weights(part, state) if isinstance(part, nn.Module) else part.load_state_dict(state)
