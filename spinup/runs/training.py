@@ -224,8 +224,8 @@ class Training(Hooks):
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
                 what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
-                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {end:,}; "
-                                     f"the checkpoint before that, if there was one, is kept in "
+                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {end:,};"
+                                     f" the checkpoint before that, if there was one, is kept in "
                                      f"{describe(self.directory)}. A smaller --lr is the first thing to try")
 
     def save(self) -> None:
