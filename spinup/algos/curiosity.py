@@ -56,7 +56,8 @@ from spinup.runs.run import Result, Run, make_env
 class Config(BaseConfig):
     bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # whose error is the bonus
     reward_coef: NonNegative = 2.0   # weight of the environment's reward; 0 = curiosity alone
-    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO
+    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO. Only the ratio of
+                                     # both counts: combined advantages are normalised, in RND not
     bonus_gamma: Unit = 0.99         # its discount: how far ahead novelty is worth a detour
     feature_size: Count = 64         # features in which prediction errors are measured
     feature_hidden: Widths = (128,)  # hidden layers of the predicting networks

@@ -25,6 +25,8 @@ def algos(argv: list[str]) -> int:
         for algorithm in found.values():
             if not algorithm.variant:
                 print_algorithm(algorithm, console)
+    console.print("reached here: means over seeds that docs/benchmarks has; with a preset without them, no such number "
+                  "was measured", highlight=False, soft_wrap=True)
     for family in registry.FAMILIES:
         for fault in registry.installed(family).faults.values():
             print(fault)

@@ -99,8 +99,9 @@ class AtariVector(VectorEnv):
 
     def _step(self, action: np.ndarray) -> Step:
         # Where a life is an episode, it begins with FIRE as every episode does, whatever was chosen: Breakout waits for
-        # ever where a policy has not learned to press it. This is part of the environment, as it is in the
-        # wrappers (EpisodicLife, FireReset) behind the published figures.
+        # ever where a policy has not learned to press it. The wrappers behind the published figures (EpisodicLife,
+        # FireReset) press it within reset; ale-py cannot step one copy alone, so here it is the first step of the life.
+        # In it the action has no influence, which is a transition like any other: the learner stores what it chose.
         if self.fire is not None:
             action = np.where(self.lost_life, self.fire, action)
         obs, score, terminated, truncated, info = self.envs.step(np.asarray(action, np.int64))

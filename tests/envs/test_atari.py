@@ -106,6 +106,22 @@ def test_a_lost_life_ends_the_learners_episode_and_the_game_goes_on():
     assert env.take_finished() == finished and sum(score for score, _ in finished) > 0
 
 
+# The learner stores what it chose in the first step of a life, so that must change nothing.
+# Turned red by: an action that is executed instead of FIRE, or together with it.
+def test_what_is_chosen_in_the_first_step_of_a_life_has_no_influence():
+    one, other = (make("BreakoutNoFrameskip-v4", 1, seed=1) for _ in range(2))
+    rng, lives = np.random.default_rng(1), 0
+    np.testing.assert_array_equal(one.reset(), other.reset())
+    for _ in range(150):
+        action = rng.integers(4, size=1)
+        chosen = (action + 1) % 4 if one.lost_life.any() else action
+        lives += one.lost_life.sum()
+        first, second = one.step(action), other.step(chosen)
+        np.testing.assert_array_equal(first.obs, second.obs)
+        assert first.reward == second.reward and first.terminated == second.terminated
+    assert lives >= 3
+
+
 # In this game a point is worth 5 and more.
 @pytest.mark.parametrize("clip", [True, False])
 def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
