@@ -60,6 +60,20 @@ def test_returns(row):
         check_rounded(shown, [np.mean(means), *(found[name]["interval"] if len(means) > 2 else sorted(means))])
 
 
+@pytest.mark.parametrize("row", rows("no preset"), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_returns_without_a_preset(row):
+    algorithm, env, steps, seeds, *shown = row
+    found = raw(f"defaults_{algorithm}_{env}")
+    assert "--preset none" in found["command"]
+    assert int(steps.replace(",", "")) == found["steps"] and int(seeds) == len(found["runs"])
+    for (e100, r100), measured in ((shown[:2], found), (shown[2:], found.get("peer"))):
+        if measured is None:
+            assert e100 == r100 == "-"
+            continue
+        for cell, name in ((e100, "E100"), (r100, "R100")):
+            check_rounded(cell, [np.mean(measured[name]["seeds"]), *measured[name]["interval"]])
+
+
 @pytest.mark.parametrize("row", rows("llm"), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_accuracies(row):
     task, method, start, end, seconds, soon = row
