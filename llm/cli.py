@@ -8,7 +8,7 @@ from llm.bench.pictures.names import picture_names
 from llm.tasks.names import task_names
 from spinup import registry, signals
 from spinup.errors import UserError, nearest
-from spinup.parser import Parser, check_input
+from spinup.parser import Parser, check_input, path_of
 
 STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
 
@@ -81,8 +81,9 @@ def picture(argv: list[str]) -> int:
     parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
     parser.add_argument("name", choices=list(picture_names()), help=", ".join(picture_names()))
     add_seeds(parser, [1, 2, 3], "[1 2 3]")
-    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR", help="folder of the runs. [runs]")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
+    parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
+                        help="folder of the runs. [runs]")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="the picture. [NAME.png]")
     args = parser.parse(argv)
     from llm.bench.pictures.draw import draw
     return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
@@ -134,7 +135,7 @@ def rlhf(argv: list[str]) -> int:
 def bench_parser(name: str, description: str) -> Parser:
     """A benchmark's parser. Omitted flags keep the function's defaults."""
     parser = Parser(f"spinup bench {name}", description)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--out", type=path_of, metavar="FILE", help="write the JSON here too")
     return parser
 
 
@@ -149,15 +150,15 @@ def bench_roofline(argv: list[str]) -> int:
 
 
 def bench_accuracy(argv: list[str]) -> int:
-    from spinup.runs.flags import add_seeds, whole
+    from spinup.runs.flags import add_seeds, processes, whole
     parser = bench_parser("accuracy", "What a method reaches on held-out problems, and how soon, seed by seed.")
     rewarded = [name for name, algorithm in registry.algorithms("llm").items() if algorithm.about.get("rewards", True)]
     parser.add_argument("method", choices=rewarded, help=", ".join(rewarded))
     parser.add_argument("--task", default="reverse", help="such as reverse, addition, countdown. [reverse]")
     add_seeds(parser, [1, 2, 3], "[1 2 3]")
-    parser.add_argument("--workers", type=whole("workers"), metavar="N", help="runs at a time. [1]")
+    parser.add_argument("--workers", type=processes("workers"), metavar="N", help="runs at a time. [1]")
     parser.add_argument("--threads", type=whole("threads"), metavar="N", help="of torch, in each run. [1]")
-    parser.add_argument("--log-dir", type=Path, metavar="DIR", help="the folder of the runs. [runs]")
+    parser.add_argument("--log-dir", type=path_of, metavar="DIR", help="the folder of the runs. [runs]")
     given = vars(parser.parse(argv))
     from llm.bench.accuracy import accuracy
     return accuracy(**given)

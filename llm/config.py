@@ -1,12 +1,14 @@
 """Settings of every training of a language model: its task, its model, how responses are drawn."""
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
 from spinup.registry import Algorithm
-from spinup.runs.config import Count, Natural, NonNegative, Positive, RunConfig, Unit
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, RunConfig, Size, Unit
+
+Depth = Annotated[int, Range(1, 1024)]  # layers, and heads of each
 
 
 @dataclass(kw_only=True)
@@ -24,13 +26,13 @@ class LanguageConfig(RunConfig):
     total_steps: Count = 300             # updates of the whole run; each draws its own responses
     max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
     temperature: Positive = 1.0          # above 1 draws less likely tokens; sampling and scoring use the same
-    held_out: Count = 256                # answers drawn for a row, to problems that are never trained on
+    held_out: Size = 256                 # answers drawn for a row, to problems that are never trained on
     adam_eps: Positive = 1e-5            # gradients below it step less than lr; 1e-5 as in PPO's code, in TRL 1e-8
     micro_batch: Natural = 0             # responses in one pass of scoring or learning; 0 = all; fewer take less memory
     checkpointing: bool = False          # recompute activations in the backward pass: a third slower, far less memory
-    layers: Count = 4                    # of a small model made here
-    width: Count = 64                    # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
-    heads: Count = 4                     # of a small model made here; must divide its width into even parts
+    layers: Depth = 4                    # of a small model made here
+    width: Size = 64                     # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
+    heads: Depth = 4                     # of a small model made here; must divide its width into even parts
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
@@ -52,8 +54,8 @@ class LanguageConfig(RunConfig):
 class LearningConfig(LanguageConfig):
     """Settings of every method that learns from rewards."""
 
-    prompts: Count = 32                  # different prompts in an update; more are less noise, and take longer
-    samples: Count = 8                   # responses to each prompt, which are compared with each other
+    prompts: Size = 32                   # different prompts in an update; more are less noise, and take longer
+    samples: Size = 8                    # responses to each prompt, which are compared with each other
     start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
 
 
@@ -63,7 +65,7 @@ class PreferenceConfig(LanguageConfig):
 
     pairs: Count = 2000                  # comparisons of the initial policy's responses; a file is taken whole
     noise: NonNegative = 0.0             # of comparisons: a is preferred to b with probability sigmoid((a - b) / noise)
-    batch: Count = 64                    # pairs in an update
+    batch: Size = 64                     # pairs in an update
     start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
     warmup: Natural = 10                 # updates in which the learning rate grows to lr
     anneal: bool = True                  # then it falls linearly to a tenth

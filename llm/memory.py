@@ -1,19 +1,17 @@
 """Running out of memory, as one sentence that names the settings to change."""
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from llm.config import LanguageConfig
+from spinup import errors
 from spinup.errors import UserError
 
-# Messages of torch: an OutOfMemoryError of a GPU, a RuntimeError of the CPU.
-OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 PIECE = 16              # responses in a micro-batch, the first to try
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:
     """The UserError to raise in place of an out-of-memory error; None for any other error."""
-    if not isinstance(error, RuntimeError) or not OUT_OF_MEMORY.search(str(error)):
+    if not errors.out_of_memory(error):
         return None
     piece = min(PIECE, cfg.micro_batch // 2 if cfg.micro_batch else PIECE)
     flags = [f"--micro-batch {piece}"] * (piece > 1) + ["--checkpointing"] * (not cfg.checkpointing)
@@ -26,7 +24,7 @@ def enough_memory(cfg: LanguageConfig) -> Iterator[None]:
     """Raise a UserError where the block runs out of memory."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if told := out_of_memory(error, cfg):
             raise told from None
         raise

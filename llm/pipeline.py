@@ -23,11 +23,11 @@ from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import find
-from spinup.runs.config import check_names, flag, read_toml, settings_of
+from spinup.runs.config import check_names, flag, settings_of
 from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_wandb, read_progress
-from spinup.runs.presets import configure
+from spinup.runs.presets import configure, read_toml
 from spinup.view.grid import Job, check_job
 
 STAGES = (sft, reward_model, ppo)

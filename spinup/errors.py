@@ -1,6 +1,10 @@
 """The exceptions that the command line answers with a sentence instead of a traceback."""
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+
+# Messages of torch: an OutOfMemoryError of a GPU, a RuntimeError of the CPU.
+OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
 class UserError(Exception):
@@ -30,6 +34,18 @@ class EnvironmentFailure(RuntimeError):
 
 class WorkerError(RuntimeError):
     """Another process of the same training is missing."""
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an exception says that memory did not suffice."""
+    return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
+
+
+def unreadable(error: BaseException) -> str:
+    """Why a file of text could not be understood, as the end of a sentence."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text; save it as UTF-8"
+    return "its brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = None) -> str:

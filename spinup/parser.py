@@ -1,12 +1,16 @@
 """The command line's parser: errors in one sentence, exit code 2."""
 import argparse
+import re
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from spinup.errors import UserError, nearest
 
 ELSEWHERE = {"environment": "--env", "env-id": "--env", "learning-rate": "--lr", "timesteps": "--total-steps",
              "total-timesteps": "--total-steps"}        # what other libraries call our flags
+
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")         # line breaks, escapes, bytes that are no text
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +42,14 @@ class Parser(argparse.ArgumentParser):
             raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} `{self.prog} --help` "
                             "explains")
         return args
+
+
+def path_of(text: str) -> Path:
+    """The path that a word stands for. ArgumentTypeError, to which argparse adds the flag, for an empty word and for
+    line breaks and the like."""
+    if not text.strip() or CONTROL.search(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no path; write one of letters, digits and _")
+    return Path(text)
 
 
 def check_input(command: str) -> None:

@@ -50,7 +50,7 @@ from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Unit
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
 LAMBDA = (0.9, 1.0)     # of VAPO's policy; with 0.5, responses of 7 tokens collapsed
 STEP = 0.2              # limit of the relative error of the KL, in an update of beta
@@ -59,8 +59,8 @@ RATE = 0.1              # share of that error by which beta changes
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    samples: Count = 1               # responses to each prompt; the baseline is the value function
-    prompts: Count = 256             # different prompts in an update; more are less noise, slower
+    samples: Size = 1                # responses to each prompt; the baseline is the value function
+    prompts: Size = 256              # different prompts in an update; more are less noise, slower
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
     kl_target: NonNegative = 0.0     # KL of a response that beta is adapted to; 0 = beta is fixed
     end_penalty: NonNegative = 0.0   # subtracted where a response is cut off; about 1 deviation

@@ -29,13 +29,13 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
 from spinup.machine import find_device
-from spinup.runs.config import Count, Natural, Positive, Unit
+from spinup.runs.config import Count, Natural, Positive, Size, Unit
 
 
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
     total_steps: Count = 1000        # updates at most; stop_accuracy may end the run earlier
-    batch: Count = 128               # demonstrations in an update
+    batch: Size = 128                # demonstrations in an update
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
     lr: Positive = 2e-3              # 1e-3 to 4e-3 for small models, 1e-5 for large ones
     warmup: Natural = 20             # updates in which the learning rate grows to lr

@@ -1,5 +1,6 @@
 """The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
 import json
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -64,9 +65,10 @@ class UserTask(Task):
         if strange:
             raise UserError(f"{where} uses {strange!r}, which the alphabet lacks; add it there")
         answer = row.get("answer")
-        if isinstance(answer, bool) or not isinstance(answer, str | Real | None):
-            raise UserError(f'{where} has an "answer" that is no text or number; write {{"prompt": "...", "answer": '
-                            '"..."}')
+        number = isinstance(answer, Real) and not isinstance(answer, bool) and abs(answer) < math.inf        # not NaN
+        if not (number or isinstance(answer, str | None)):
+            raise UserError(f'{where} has an "answer" that is no text or finite number; write {{"prompt": '
+                            '"...", "answer": "..."}')
         return Problem(prompt, "" if answer is None else str(answer), {k: v for k, v in row.items() if k != "prompt"})
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:

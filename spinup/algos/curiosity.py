@@ -45,6 +45,7 @@ from spinup.runs.config import (
     Count,
     NonNegative,
     Positive,
+    Size,
     Unit,
     Widths,
     check_minibatches,
@@ -59,11 +60,11 @@ class Config(BaseConfig):
     bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO. Only the ratio of
                                      # both counts: combined advantages are normalised, in RND not
     bonus_gamma: Unit = 0.99         # its discount: how far ahead novelty is worth a detour
-    feature_size: Count = 64         # features in which prediction errors are measured
+    feature_size: Size = 64          # features in which prediction errors are measured
     feature_hidden: Widths = (128,)  # hidden layers of the predicting networks
     bonus_lr: Positive = 1e-3        # their learning rate; too large and novelty fades too early
     bonus_share: Unit = 0.25         # share of the steps they learn from; fewer make novelty last
-    num_envs: Count = 32             # copies stepped together: as many explorers
+    num_envs: Size = 32              # copies stepped together: as many explorers
     rollout_steps: Count = 128       # steps per copy between updates, 128 as in RND
     epochs: Count = 4                # passes over a batch; more rely on the clip alone (3-10)
     minibatches: Count = 4           # pieces of a batch; each is one gradient step (2-64)

@@ -33,7 +33,7 @@ from spinup.core.networks import Actor
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Widths
+from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Processes, Size, Widths
 from spinup.runs.episodes import check_ends
 from spinup.runs.run import Result, Run, make_env
 from spinup.runs.workers import Follower, Workers
@@ -41,14 +41,14 @@ from spinup.runs.workers import Follower, Workers
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    num_envs: Count = 16               # copies stepped together in each process; results stay equal
+    num_envs: Size = 16                # copies stepped together in each process; results stay equal
     pairs: Count = 32                  # perturbations an update, each with both signs (16-256)
     sigma: Positive = 0.05             # their size: small shows nothing, large blurs (.01-.1)
     lr: Positive = 0.03                # learning rate of Adam (.005-.1)
     weight_decay: NonNegative = 0.0    # share of the weights lost an update, times lr
     normalise_obs: bool = False        # by running mean and deviation: needed where units differ
     hidden: Widths = (32, 32)          # hidden layers; with fewer weights each one shows more
-    workers: Count = 1                 # processes that play; under torchrun its number counts
+    workers: Processes = 1             # processes that play; under torchrun its number counts
 
     def __post_init__(self):
         super().__post_init__()

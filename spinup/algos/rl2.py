@@ -39,14 +39,14 @@ from spinup.core.returns import gae
 from spinup.core.rollout import collect
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Unit
+from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Size, Unit
 from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     episodes: Count = 1              # episodes of a trial: how long memory lasts; 1: recurrent PPO
-    num_envs: Count = 64             # copies stepped together: as many trials side by side
+    num_envs: Size = 64              # copies stepped together: as many trials side by side
     rollout_steps: Count = 64        # steps per copy between updates: reach of gradients in time
     epochs: Count = 4                # passes over a batch; more rely on the clip alone (1-10)
     minibatches: Count = 4           # pieces of a batch, of whole sequences; a step each (1-16)
@@ -58,7 +58,7 @@ class Config(BaseConfig):
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, until trying has been learned
     value_coef: NonNegative = 0.5    # weight of the value loss: policy and value share the memory
     max_grad_norm: Positive = 1.0    # longer gradients are scaled down to it; in time they explode
-    hidden_size: Count = 64          # numbers that the memory holds
+    hidden_size: Size = 64           # numbers that the memory holds
     normalise_reward: bool = True    # divide rewards by the deviation of the return; V needs it
 
     def __post_init__(self):

@@ -44,6 +44,7 @@ from spinup.runs.config import (
     Natural,
     NonNegative,
     Positive,
+    Size,
     Unit,
     Widths,
     check_minibatches,
@@ -63,7 +64,7 @@ class Config(BaseConfig):
     delta: Unit = 0.5                # opponents: 1 = the newest version, 0 = all, .5 = newer half
     versions: Count = 40             # versions taken in the whole run, the untrained one first
     opening: Natural = 3             # at most so many random first moves, for variety of positions
-    num_envs: Count = 256            # games side by side, half of them in each seat
+    num_envs: Size = 256             # games side by side, half of them in each seat
     rollout_steps: Count = 32        # moves per game between updates; longer than a game
     epochs: Count = 4                # passes over a batch; more rely on the clip alone (3-10)
     minibatches: Count = 4           # pieces of a batch; each is one gradient step (2-64)
@@ -77,7 +78,7 @@ class Config(BaseConfig):
     max_grad_norm: Positive = 0.5    # longer gradients are scaled down to this norm
     rating_step: Positive = 2.0      # Elo's K: points a game moves at most; smaller is steadier
     kernel: Natural = 0              # side of a convolution's windows; 0 = no convolution (0, 3, 4)
-    channels: Count = 64             # features of such a window on the board
+    channels: Size = 64              # features of such a window on the board
     hidden: Widths = (128, 128)      # hidden layers of policy and value, after any convolution
 
     def __post_init__(self):

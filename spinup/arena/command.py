@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from spinup.arena.games import find_game, game_of
-from spinup.arena.players import Player, own, scripted, trained
+from spinup.arena.players import Player, check_python, own, scripted, trained
 from spinup.arena.show import print_table, write
 from spinup.arena.tournament import Record, hold
 from spinup.envs.worlds.boards import BOARDS
@@ -37,6 +37,7 @@ def game_meant(entries: list[Path], game: str) -> str:
         if not entry.exists() and str(entry) not in known:
             raise UserError(f"there is no {entry}; give the folder of a run of self_play, such as "
                             "runs/self_play_ConnectFour-v0_1, or for a tournament a Python file")
+        check_python(entry)
     raise UserError("say which game with --game tictactoe or --game connect_four")
 
 

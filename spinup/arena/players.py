@@ -159,13 +159,18 @@ def short(steps: int) -> str:
     return str(steps)
 
 
+def check_python(file: Path) -> None:
+    """UserError for something other than a Python file."""
+    if file.exists() and not (file.is_file() and file.suffix == ".py"):
+        raise UserError(f"{file} is no Python file; give one, such as mine.py, with a function act(observation, mask)")
+
+
 def own(file: Path, seconds: float, memory_mb: int) -> Player:
     """A player of a file with `act(observation, mask)`, in a process with so little time for a move and memory.
 
     UserError: no such file, or no Python file.
     """
-    if file.exists() and not (file.is_file() and file.suffix == ".py"):
-        raise UserError(f"{file} is no Python file; give one, such as mine.py, with a function act(observation, mask)")
+    check_python(file)
     try:
         source = file.read_bytes()
     except OSError as error:

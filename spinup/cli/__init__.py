@@ -12,7 +12,7 @@ from typing import NoReturn
 from llm import cli as llm_cli
 from spinup import registry, signals
 from spinup.cli import bench, compete, know, learn, look, train
-from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError, nearest
+from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError, nearest, out_of_memory
 
 GROUPS = (train, look, compete, learn, know, bench)
 COMMANDS = {name: command for group in GROUPS for name, command in group.COMMANDS.items()}
@@ -55,6 +55,13 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {error}\n", file=sys.stderr)
         traceback.print_exception(error.__cause__)
         code = 1
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        what = (str(error) or "out of memory").splitlines()[0][:120]
+        print(f"spinup: the memory does not suffice ({what}); choose smaller numbers for what is held at once, such as "
+              "--num-envs, --rollout-steps, --batch-size or --hidden", file=sys.stderr)
+        code = 2
     sys.exit(code)
 
 

@@ -2,7 +2,7 @@
 from pathlib import Path
 
 from llm import cli as llm_cli
-from spinup.parser import Parser
+from spinup.parser import Parser, path_of
 
 HELP = """\
 Measure:
@@ -35,7 +35,7 @@ def bench(argv: list[str]) -> int:
 
 def algorithm(what: str, argv: list[str]) -> int:
     """`spinup bench speed`, `time-to` and `returns`, of an algorithm."""
-    from spinup.runs.flags import add_seeds, number, whole
+    from spinup.runs.flags import add_seeds, number, processes, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps a second of an algorithm, learning, beside a peer's.",
         "time-to": "Seconds of training until the last 20 episodes average a given return.",
@@ -67,10 +67,10 @@ def algorithm(what: str, argv: list[str]) -> int:
                             help="steps of each run. [as the preset says]")
         parser.add_argument("--against", choices=["sb3"], default=None,
                             help="train a peer too, with its own defaults, for as many steps")
-        parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
-        parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
+        parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="runs at a time. [1]")
+        parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                             help="the folder of the runs. [runs]")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="write the JSON here too")
     given = vars(parser.parse(argv))
     from spinup.bench import returns, speed, time_to
     measure = {"speed": speed.speed, "time-to": time_to.time_to, "returns": returns.returns}[what]
@@ -79,17 +79,17 @@ def algorithm(what: str, argv: list[str]) -> int:
 
 def paper(argv: list[str]) -> int:
     from spinup.bench.papers.paper import check_picture, find_papers, show
-    from spinup.runs.flags import add_seeds, whole
+    from spinup.runs.flags import add_seeds, processes
     papers = find_papers()
     parser = Parser("spinup bench paper", "A paper's own experiment, small: its table beside ours, and a picture. Runs "
                                           "that are there already, finished, are not repeated.")
     parser.add_argument("name", choices=list(papers), help=", ".join(papers))
     add_seeds(parser, None, "[those of the goals]")
-    parser.add_argument("--workers", type=whole("workers"), default=1, metavar="N", help="runs at a time. [1]")
-    parser.add_argument("--log-dir", type=Path, default=Path("runs"), metavar="DIR",
+    parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="runs at a time. [1]")
+    parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                         help="the folder of the runs. [runs]")
-    parser.add_argument("--picture", type=Path, default=None, metavar="FILE", help="the picture. [NAME.png]")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--picture", type=path_of, default=None, metavar="FILE", help="the picture. [NAME.png]")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="write the JSON here too")
     args = parser.parse(argv)
     import importlib
     picture = args.picture or Path(f"{args.name}.png")

@@ -1,7 +1,7 @@
 """Commands for games of two: a tournament, and a game against a policy."""
 from pathlib import Path
 
-from spinup.parser import Parser, check_input
+from spinup.parser import Parser, check_input, path_of
 
 HELP = """\
 Compete, in games of two:
@@ -14,7 +14,7 @@ def arena(argv: list[str]) -> int:
     from spinup.runs.flags import positive, whole
     parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 % intervals as a table, a picture "
                                     "and a page. Scripted players take part. The same line again goes on.")
-    parser.add_argument("entries", type=Path, nargs="*", default=[], metavar="DIR|FILE",
+    parser.add_argument("entries", type=path_of, nargs="*", default=[], metavar="DIR|FILE",
                         help="runs, those against past selves with these; Python files with act(observation, mask)")
     parser.add_argument("--game", default="", metavar="NAME",
                         help="tictactoe, connect_four, or PettingZoo's, as classic/chess-v6. [that of the first DIR]")
@@ -29,7 +29,7 @@ def arena(argv: list[str]) -> int:
     parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
                         help="memory limit of a FILE's player. [2048]")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of the games. [1]")
-    parser.add_argument("--out", type=Path, default=Path("arena"), metavar="DIR",
+    parser.add_argument("--out", type=path_of, default=Path("arena"), metavar="DIR",
                         help="folder of the results. [arena]")
     args = parser.parse(argv)
     from spinup.arena.command import arena as hold

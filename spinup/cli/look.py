@@ -5,7 +5,7 @@ from typing import Any
 
 from spinup import registry
 from spinup.errors import UserError
-from spinup.parser import Parser
+from spinup.parser import Parser, path_of
 
 HELP = """\
 Look:
@@ -15,26 +15,26 @@ Look:
 """
 
 
-def directories(paths: list[str]) -> list[Path]:
-    """The same as paths. UserError where one is no folder."""
-    for path in paths:
-        if not Path(path).is_dir():
-            raise UserError(f"there is no folder {path}; give one that holds runs, such as runs")
-    return [Path(p) for p in paths]
+def check_folders(paths: list[Path]) -> None:
+    """UserError where one is no folder."""
+    for folder in paths:
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}; give one that holds runs, such as runs")
 
 
 def plot(argv: list[str]) -> int:
     from spinup.runs.flags import whole
     parser = Parser("spinup plot", "Learning curves, averaged over seeds, with 95 % intervals, as PNG and SVG.")
-    parser.add_argument("directories", nargs="+", metavar="DIR", help="runs, experiments, or folders of them")
+    parser.add_argument("directories", type=path_of, nargs="+", metavar="DIR",
+                        help="runs, experiments, or folders of them")
     parser.add_argument("--x", choices=["step", "time"], default="step", help="horizontal axis. [step]")
     parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
                         help="what one curve averages. [experiment]")
     parser.add_argument("--value", default="", help="column of progress.csv. [what tells how good each policy is]")
-    parser.add_argument("--beside", type=Path, default=None, metavar="CSV",
+    parser.add_argument("--beside", type=path_of, default=None, metavar="CSV",
                         help="published curves to draw dashed: env,algorithm,source,steps,value")
-    parser.add_argument("--out", type=Path, default=None, metavar="FILE",
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE",
                         help="the picture; PNG and SVG are both written")
     args = parser.parse(argv)
     from rich.console import Console
@@ -42,11 +42,11 @@ def plot(argv: list[str]) -> int:
 
     from spinup.runs.display import number
     from spinup.view import plots
-    found = directories(args.directories)
-    pictures = plots.plot(found, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
+    check_folders(args.directories)
+    pictures = plots.plot(args.directories, x=args.x, smooth=args.smooth, group=args.group, value=args.value,
                           beside=args.beside, out=args.out)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    rows = plots.summary(found, args.group, args.value)
+    rows = plots.summary(args.directories, args.group, args.value)
     for column in rows[0]:
         table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
     for row in rows:
@@ -56,10 +56,10 @@ def plot(argv: list[str]) -> int:
     return 0
 
 
-def find_family(directory: str) -> tuple[Any, Path]:
+def find_family(directory: Path) -> tuple[Any, Path]:
     """The family of the run in a folder, and the folder of that run."""
     from spinup.runs.folders import find_run, read_run
-    folder = find_run(Path(directory))
+    folder = find_run(directory)
     return registry.family(registry.find(read_run(folder)["algorithm"], run=folder)), folder
 
 
@@ -67,7 +67,7 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     """A parser with the flags that `watch` and `eval` share."""
     from spinup.runs.flags import whole
     parser = Parser(f"spinup {command}", description)
-    parser.add_argument("directory", metavar="DIR", help="the folder of a run")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
     parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help=f"how many. [{episodes}]")
     parser.add_argument("--stochastic", action="store_true", default=False,
                         help="draw actions as in training, instead of taking the likeliest")
@@ -78,7 +78,7 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
 def watch(argv: list[str]) -> int:
     parser = episodes_parser("watch", "See a trained policy act, in a window or a GIF, or what a language model writes "
                                       "and what it is worth.", 1)
-    parser.add_argument("--gif", type=Path, default=None, metavar="FILE",
+    parser.add_argument("--gif", type=path_of, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
     family, folder = find_family(args.directory)

@@ -1,10 +1,9 @@
 """Commands that train: an algorithm, a grid of runs, a run that goes on."""
 from dataclasses import replace
-from pathlib import Path
 
 from spinup import registry
 from spinup.errors import UserError
-from spinup.parser import Parser
+from spinup.parser import Parser, path_of
 
 HELP = """\
 Train:
@@ -20,12 +19,12 @@ def resume(argv: list[str]) -> int:
     from spinup.runs.flags import exit_code, whole
     parser = Parser("spinup resume", "Go on with a run that was stopped, from its last checkpoint; with --total-steps, "
                                      "also with one that is finished.")
-    parser.add_argument("directory", metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=0, metavar="N",
                         help="steps of the whole run, those that are done included. [as it was begun]")
     args = parser.parse(argv)
     from spinup.runs.folders import config_from_json, describe, find_run, read_result, read_run
-    directory = find_run(Path(args.directory))
+    directory = find_run(args.directory)
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
@@ -61,10 +60,10 @@ def grid(argv: list[str]) -> int:
                         "lists them")
     algorithm, values = registry.find(" ".join(argv[:words])), flags_and_values(argv[words:])
     from spinup.runs.config import RunConfig
-    from spinup.runs.flags import from_flags, whole
+    from spinup.runs.flags import from_flags, processes
     from spinup.runs.public import advised
     from spinup.view.grid import grid as run_grid
-    workers = whole("workers")(values.pop("workers", ["1"])[0])
+    workers = processes("workers")(values.pop("workers", ["1"])[0])
 
     def check(flags: dict[str, str]) -> RunConfig:
         given = [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()]

@@ -4,7 +4,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from spinup.errors import UserError, nearest
 from spinup.exercises.source import Entry, entries, find, read
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
-from spinup.parser import Parser
+from spinup.parser import Parser, path_of
 from spinup.runs.files import write_whole
 
 HELP = """\
@@ -71,7 +70,7 @@ def upcoming(workspace: Workspace) -> Entry | None:
 
 def init(argv: list[str]) -> int:
     parser = Parser("spinup exercise init", "A folder for your work on the exercises.")
-    parser.add_argument("directory", type=Path, metavar="DIR")
+    parser.add_argument("directory", type=path_of, metavar="DIR")
     args, say = parsed(parser, argv)
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory} is a file; choose another name")

@@ -5,11 +5,9 @@ The command line, its help, the docs and `config.json` are all made from these d
 import inspect
 import math
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -36,16 +34,21 @@ class Range:
         return f"{above} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
 
 
+LARGEST = 2**63                                                           # of whole numbers that torch takes
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Threads = Annotated[int, Range(0, 256)]                                   # torch dies of too many
-Seed = Annotated[int, Range(0, 2**63 - 1)]                                # what torch takes
+Processes = Annotated[int, Range(1, 256)]
+Size = Annotated[int, Range(1, 65_536)]        # of a layer, or how many of a thing are held in memory at once
+Seed = Annotated[int, Range(0, LARGEST - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
 LogStd = Annotated[float, Range(-5, 2)]        # of an action whose range is -1 to 1
 Entropy = Annotated[float, Range(-10, 0.69)]   # nats of a dimension of that range; log 2 is that of a uniform draw
-Widths = tuple[Count, ...]
+Episodes = Annotated[int, Range(0, 100_000)]
+Frames = Annotated[int, Range(1, 1000)]
+Widths = tuple[Size, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
@@ -83,6 +86,8 @@ class RunConfig:
     def __post_init__(self):
         for name, hint in types_of(type(self)).items():
             setattr(self, name, checked(name, hint, getattr(self, name)))
+        if not self.log_dir:
+            raise UserError("--log-dir is empty; write . for this folder, or leave it out for runs")
         self.algorithm = self.algorithm or own_name(type(self).__module__, self.FAMILY)
         if self.on_row is not None and not callable(self.on_row):
             raise UserError(f"on_row must be a function of a row, not {self.on_row!r}")
@@ -104,10 +109,10 @@ class BaseConfig(RunConfig):
 
     env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
-    num_envs: Count = 8                  # copies stepped together; more fill a batch sooner, with less correlated data
-    env_workers: Natural = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
+    num_envs: Size = 8                   # copies stepped together; more fill a batch sooner, with less correlated data
+    env_workers: Threads = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
     init: str = ""                       # the folder of a run whose policy to begin with; its network must be the same
-    test_episodes: Natural = 0           # deterministic episodes played for each row, apart from training: test_return
+    test_episodes: Episodes = 0          # deterministic episodes played for each row, apart from training: test_return
     compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
 
     @classmethod
@@ -131,7 +136,7 @@ class AtariConfig(BaseConfig):
     sticky_actions: Unit | None = None   # Atari: chance, each frame, that the last action is repeated; none: by the id
     life_loss: bool | None = None        # Atari: a lost life ends the episode for the learner alone; none: by the id
     clip_rewards: bool | None = None     # Atari: the learner gets only the sign of each reward; none: by the id
-    frame_skip: Count | None = None      # Atari: frames that an action lasts, of 60 a second; none: by the id
+    frame_skip: Frames | None = None     # Atari: frames that an action lasts, of 60 a second; none: by the id
     full_actions: bool | None = None     # Atari: all 18 actions, not only those that the game uses; none: by the id
 
     def __post_init__(self):
@@ -153,13 +158,13 @@ class ReplayConfig(BaseConfig):
 
     ABOUT = "learning from a replay"
 
-    num_envs: Count = 1                  # copies stepped together; the gradient steps per environment step stay as many
+    num_envs: Size = 1                   # copies stepped together; the gradient steps per environment step stay as many
     replay_size: Count = 1_000_000       # steps to remember; what is forgotten too early must be learned again
     save_replay: bool = True             # keep the replay on disk while the run lasts: else resuming begins a new one
     learning_starts: Count = 1000       # steps of random actions before the first gradient step
     update_every: Count = 1              # steps between updates, whole steps of all copies
     update_ratio: Positive = 1.0         # gradient steps per environment step; more learn more of each, to a limit
-    batch_size: Count = 256              # steps drawn for a gradient step
+    batch_size: Size = 256               # steps drawn for a gradient step
 
     def __post_init__(self):
         super().__post_init__()
@@ -212,6 +217,8 @@ def checked(name: str, hint: Any, value: Any) -> Any:
         return tuple(checked(name, args[0], v) for v in value)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value) if abs(value) < 2**1023 else checked(name, hint, math.inf)
+    if hint is int and isinstance(value, int | float) and abs(value) >= LARGEST:
+        raise UserError(f"{flag(name)} must be below 2^63, which is 9.2e18; choose a smaller number")
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
@@ -238,10 +245,10 @@ def parse(name: str, hint: Any, text: str) -> Any:
         return tuple(parse(name, args[0], part) for part in text.strip("()[]").split(",") if part.strip())
     if hint in (int, float):
         try:
-            number = int(text) if re.fullmatch(r"[+-]?[\d_]+", text.strip()) else float(text)
+            number = int(text) if re.fullmatch(r"[+-]?[\d_]{1,300}", text.strip()) else float(text)
         except ValueError:
             kind = "a whole number" if hint is int else "a number"
-            raise UserError(f"{flag(name)} must be {kind}, not {text!r}") from None
+            raise UserError(f"{flag(name)} must be {kind}, not {text[:40]!r}") from None
         return checked(name, hint, number)
     return checked(name, hint, TRUTH.get(text.lower(), text) if hint is bool else text)
 
@@ -270,22 +277,6 @@ def comments(config: type[RunConfig]) -> dict[str, str]:
         for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M):
             found[name] = text.strip()
     return found
-
-
-def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
-    """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
-    try:
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise UserError(f"--config {path}: {error.strerror.lower()}; give a readable TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path} is not TOML: {error}") from None
-    for name in data:
-        if "-" in name and (same := name.replace("-", "_")) in data:
-            raise UserError(f"{path} has {name} and {same}, which are one setting; leave one out")
-    data = {k.replace("-", "_"): v for k, v in data.items()}
-    check_names(data, [*settings_of(config), *algorithm.about.get("renamed", {})], f"{path}: there is no setting")
-    return data
 
 
 def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spinup.errors import UserError
+from spinup.errors import UserError, unreadable
 
 # Errors of a disk, not of the program: full, over a quota, read-only, no permission, too large a file, unreadable.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
@@ -48,9 +48,9 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """UserError where `path` is missing or is not JSON."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} holds no {path.name}; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); restore it or start a new run") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read ({unreadable(error)}); restore it or start a new run") from None

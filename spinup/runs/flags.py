@@ -11,7 +11,7 @@ from spinup.errors import UserError
 from spinup.parser import Parser
 from spinup.registry import Algorithm
 from spinup.runs import plugin
-from spinup.runs.config import Positive, Range, comments, flag, parse, types_of
+from spinup.runs.config import Positive, Processes, Range, comments, flag, parse, types_of
 from spinup.runs.display import say
 from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised
@@ -27,8 +27,10 @@ def config_parser(algorithm: Algorithm) -> Parser:
                                       "default, preset, --config file, flags.")
     groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}
     groups["every run"].add_argument("--preset", metavar="NAME",
+                        type=partial(value_of, "preset", str),
                         help="auto (that of the environment or task), none, or a name from `spinup algos`. [auto]")
-    groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings",
+                                     type=partial(value_of, "config", str))
     help_of, types = comments(config), types_of(config)
     for field, hint in types.items():
         owner = next(c for c in config.__mro__ if field in vars(c).get("__annotations__", ()))
@@ -48,7 +50,7 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
     works, and the help is silent about it. in_words: completes the default that the help shows.
     """
     stage, dot, field = name.rpartition(".")
-    convert = partial(parse, name, hint)
+    convert = partial(value_of, name, hint)
     if isinstance(default, tuple):
         default = ",".join(map(str, default))
     default = "none" if default is None else default
@@ -61,15 +63,26 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
         group.add_argument(flag(f"{stage}{dot}no_{field}"), dest=name, action="store_false", help=argparse.SUPPRESS)
     else:
         group.add_argument(flag(name), dest=name, type=convert, help=text,
-                           metavar=METAVARS.get(field, field.upper().split("_")[-1]))
+                           metavar=metavar(field))
+
+
+def metavar(field: str) -> str:
+    """The word of the help for the value of a setting."""
+    return METAVARS.get(field, field.upper().split("_")[-1])
+
+
+def value_of(name: str, hint: Any, text: str) -> Any:
+    """The value that the text after a flag stands for. UserError where it is empty, or stands for none."""
+    value = parse(name, hint, text)
+    if value == "":
+        word = metavar(name.rpartition(".")[2])
+        raise UserError(f"{flag(name)} is empty; write {flag(name)} {word}, or leave it out")
+    return value
 
 
 def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
     """The Config that the command line asks for, and words that name its preset. UserError for what does not fit."""
     given = vars(config_parser(algorithm).parse(argv))
-    for name, value in given.items():
-        if value == "" and METAVARS.get(name) == "DIR":
-            raise UserError(f"{flag(name)} is empty; give the folder of a run, or leave it out")
     file, preset = given.pop("config", None), given.pop("preset", "auto")
     return configure(algorithm, given, preset, file)
 
@@ -91,6 +104,11 @@ def exit_code(result: Any) -> int:
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
     """A parser of whole numbers from `at_least` on, for the flag of that name."""
     return partial(parse, name, Annotated[int, Range(at_least)])
+
+
+def processes(name: str) -> Callable[[str], int]:
+    """A parser of numbers of processes, for the flag of that name."""
+    return partial(parse, name, Processes)
 
 
 def number(name: str) -> Callable[[str], float]:

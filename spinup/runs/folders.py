@@ -15,6 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from spinup.errors import UserError
+from spinup.parser import CONTROL
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
@@ -95,6 +96,8 @@ def check_exp_name(name: str) -> None:
     """UserError unless a folder can be called that, and those of its runs."""
     if Path(name).name != name or name in (".", ".."):
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
+    if CONTROL.search(name) or name != name.strip():
+        raise UserError(f"--exp-name {name!r} has a character that no name should have; write letters, digits and _")
     if len(name.encode()) > LONGEST:
         raise UserError(f"the name {name[:40]}... has {len(name.encode())} bytes, and a folder's at most {LONGEST}; "
                         "choose a shorter --exp-name")
@@ -102,6 +105,8 @@ def check_exp_name(name: str) -> None:
 
 def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
     """UserError, with another folder for that flag, unless one can be made at `folder`; makes none."""
+    if CONTROL.search(str(folder)):
+        raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
     existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")

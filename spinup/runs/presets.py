@@ -3,12 +3,13 @@
 Where no preset is used, the algorithm's TOML file may have defaults for the kind of environment: `[defaults.Box]`.
 """
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
-from spinup.errors import UserError, nearest
+from spinup.errors import UserError, nearest, unreadable
 from spinup.registry import Algorithm, family
-from spinup.runs.config import RunConfig, checked, flag, read_toml, types_of
+from spinup.runs.config import RunConfig, check_names, checked, flag, settings_of, types_of
 
 KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "Box": "continuous actions",
          "MultiBinary": "binary actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple",
@@ -80,3 +81,19 @@ def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = Tr
             name = now["to"]
         found[name] = value
     return found
+
+
+def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
+    """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8-sig"))                 # Windows may put a mark before the text
+    except OSError as error:
+        raise UserError(f"--config {path}: {error.strerror.lower()}; give a readable TOML file") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"--config {path} is not TOML ({unreadable(error)}); write lines such as lr = 0.001") from None
+    for name in data:
+        if "-" in name and (same := name.replace("-", "_")) in data:
+            raise UserError(f"{path} has {name} and {same}, which are one setting; leave one out")
+    data = {k.replace("-", "_"): v for k, v in data.items()}
+    check_names(data, [*settings_of(config), *algorithm.about.get("renamed", {})], f"{path}: there is no setting")
+    return data

@@ -62,10 +62,14 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
         with open(path, newline="") as file:
             for row in csv.DictReader(file):
                 point = float(row["steps"]), float(row["value"])
+                if not np.isfinite(point).all():
+                    raise ValueError
                 found.setdefault((row["env"], row["algorithm"], row["source"]), []).append(point)
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError):
-        raise UserError(f"--beside {path} cannot be read; give a CSV file whose first line is "
-                        "env,algorithm,source,steps,value") from None
+        if not found:
+            raise ValueError
+    except (OSError, csv.Error, KeyError, TypeError, ValueError):
+        raise UserError(f"--beside {path} holds no curves; give a CSV file whose first line is "
+                        "env,algorithm,source,steps,value, and finite numbers in the last two columns") from None
     return {key: (np.array(sorted(points))[:, 0], np.array(sorted(points))[:, 1]) for key, points in found.items()}
 
 
@@ -102,7 +106,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         known = runs[0].progress
         raise UserError(f"no run has a column {value!r}.{nearest(value, known)} There are: {', '.join(known)}")
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
-    if out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
+    if not out.name or out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a folder of yours")
     panels = grouped(runs, group, value)
     labels = sorted({label for groups in panels.values() for label in groups})
