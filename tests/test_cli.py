@@ -75,7 +75,7 @@ WRONG = {                                                                 # what
     "number": ("ppo --lr fast", "--lr must be a number, not 'fast'"),
     "range": ("ppo --gamma 1.5", "--gamma must be from 0 to 1, not 1.5"),
     "truth": ("ppo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
-    "seed": (f"ppo --seed {2**63}", f"--seed must be from 0 to 9.22337e+18, not {2**63}"),
+    "seed": (f"ppo --seed {2**63}", "--seed must be below 2^63, which is 9.2e18; choose a smaller number"),
     "minibatches": ("ppo --num-envs 4 --rollout-steps 25 --minibatches 3",
                     "--minibatches 3 does not divide a batch of --num-envs 4 x --rollout-steps 25 = 100"),
     "one step": ("ppo --num-envs 1 --rollout-steps 8 --minibatches 8", "choose --minibatches below 8"),
