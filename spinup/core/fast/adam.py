@@ -93,6 +93,8 @@ class FlatAdam:
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
             raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or "
                                "to() on the module")
+        if self.master is not self.flat:
+            self._follow_weights()
         grad = self.flat.grad.float()                         # a copy of bf16, else the same tensor
         # Plain: norm = nn.utils.clip_grad_norm_(params, max_grad_norm)
         norm = torch.linalg.vector_norm(grad)
@@ -109,6 +111,13 @@ class FlatAdam:
             self.flat.copy_(self.master)
         self.steps += 1
         return norm
+
+    def _follow_weights(self) -> None:
+        """Copy weights that were loaded in place since the last step into their fp32 copy: those
+        that are no longer its rounded values."""
+        for flat, master in zip(self.flat.split(self.sizes), self.master.split(self.sizes),
+                                strict=True):
+            master.copy_(torch.where(master.to(flat.dtype) == flat, master, flat.float()))
 
     def _compiled(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         import torch._dynamo.config

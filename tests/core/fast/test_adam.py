@@ -144,3 +144,31 @@ def test_what_it_cannot_hold_is_refused():
     frozen[0].weight.requires_grad_(False)
     with pytest.raises(ValueError, match="all trainable"):
         FlatAdam(frozen.parameters(), lr=LR)
+
+
+# Turned red by: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns
+# (each way to load was tried); one that is rounded to bf16 at every step, which loses steps below its precision.
+def test_weights_that_are_loaded_into_a_bf16_network_stay():
+    def trained(seed: int, dtype: torch.dtype) -> tuple[nn.Linear, FlatAdam]:
+        torch.manual_seed(seed)
+        net = nn.Linear(4, 3).to(dtype)
+        optimizer = FlatAdam(net.parameters(), lr=1e-6)
+        net(torch.ones(2, 4, dtype=dtype)).sum().backward()
+        optimizer.step()
+        return net, optimizer
+
+    (net, optimizer), (other, state) = trained(1, torch.bfloat16), trained(2, torch.float32)
+    net.load_state_dict(other.state_dict())
+    wanted = optimizer.flat.clone()
+    optimizer.step()
+    torch.testing.assert_close(optimizer.flat, wanted)
+    net, optimizer = trained(3, torch.bfloat16)
+    net.load_state_dict(other.state_dict())
+    optimizer.load_state_dict(state.state_dict())                         # of fp32: it has no copy of the weights
+    optimizer.step()
+    torch.testing.assert_close(optimizer.flat, wanted)
+
+    before = optimizer.master.clone()
+    for _ in range(5):
+        optimizer.step()                                                  # far below the precision of bf16
+    assert ((optimizer.master - before).abs() > 2e-6).all()
