@@ -39,7 +39,7 @@ def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generato
     (best, i), (worst, j) = groups.max(1), groups.min(1)
     rows = torch.stack([i, j], 1) + samples * torch.arange(len(groups), device=rewards.device)[:, None]
     if noise:
-        right = torch.sigmoid((best - worst).double() / noise).cpu().numpy()
+        right = torch.sigmoid((best - worst).cpu().double() / noise).numpy()
         wrong = torch.from_numpy(rng.random(len(groups)) >= right).to(rows.device)
         rows = torch.where(wrong[:, None], rows.flip(1), rows)
     return rows[best > worst]

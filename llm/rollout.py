@@ -138,7 +138,7 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 def solved(rewards: Tensor) -> float:
     """Share of responses, `[n]`, that earned 1 or more."""
-    return float((rewards >= 1).double().mean())
+    return float((rewards >= 1).cpu().double().mean())                    # mps has no float64
 
 
 def contrast(rewards: Tensor, samples: int) -> Tensor:

@@ -1,6 +1,8 @@
 """Running statistics that keep a network's inputs and rewards near unit size.
 
-All state is in buffers, so that it is saved with the policy.
+All state is in buffers, so that it is saved with the policy. It is float64: in float32 the count
+stops at 2^24 steps, and the variance of a large mean loses its digits. Devices without float64
+(Apple's mps) compute with it in float32, and it stays on the CPU.
 """
 from collections.abc import Callable
 
@@ -11,7 +13,18 @@ from torch import Tensor, nn
 from spinup.core.returns import linear_recursion
 
 
-class Normaliser(nn.Module):
+class Statistics(nn.Module):
+    """A module whose buffers are all float64. `to` leaves them where they are if the device has no
+    such numbers, which torch says by a TypeError."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Statistics":
+        try:
+            return super()._apply(fn, recurse)
+        except TypeError:
+            return self
+
+
+class Normaliser(Statistics):
     """(x - mean) / std, clipped to +-clip, by the mean and variance of all data given to `update`;
     0 and 1 before.
 
@@ -22,8 +35,6 @@ class Normaliser(nn.Module):
     def __init__(self, shape: tuple[int, ...], clip: float = 10.0):
         super().__init__()
         self.shape, self.clip = tuple(shape), clip
-        # float64: in float32 the count stops at 2^24 steps, and the variance of a large mean loses
-        # its digits.
         self.register_buffer("mean", torch.zeros(self.shape, dtype=torch.float64))
         self.register_buffer("var", torch.ones(self.shape, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -32,7 +43,7 @@ class Normaliser(nn.Module):
     def update(self, x: Tensor) -> None:
         """Add observations `[..., *shape]` by the rule of Chan et al. 1983: their order, and the
         batches they come in, do not matter."""
-        x = x.to(torch.float64).reshape(-1, *self.shape)
+        x = x.to(self.mean.device).double().reshape(-1, *self.shape)
         var, mean = torch.var_mean(x, 0, correction=0)
         self._merge(mean, var, len(x))
 
@@ -53,7 +64,7 @@ class Normaliser(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised float32 of the shape of x, `[..., *shape]`."""
-        mean, scale = self._mean_scale()
+        mean, scale = (s.to(x.device) for s in self._mean_scale())
         return ((x.float() - mean) * scale).clamp(-self.clip, self.clip)
 
     def numpy_view(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -71,7 +82,7 @@ class Normaliser(nn.Module):
         return self.mean.float(), (self.var + 1e-8).rsqrt().float()
 
 
-class ReturnScaler(nn.Module):
+class ReturnScaler(Statistics):
     """Divides rewards by the running deviation of the discounted return. It subtracts nothing: a
     shift would change the task.
 
@@ -89,7 +100,9 @@ class ReturnScaler(nn.Module):
     def update_and_scale(self, rewards: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
         """Add a rollout `[N, T]` to the statistics; returns its rewards scaled by them and clipped,
         float32 `[N, T]`."""
-        goes_on = self.gamma * (~(terminated.bool() | truncated.bool())).double()
+        device, where = rewards.device, self.returns.device
+        rewards, over = rewards.to(where), (terminated.bool() | truncated.bool()).to(where)
+        goes_on = self.gamma * (~over).double()
         first = rewards[:, :1] + self.returns[:, None]
         inflow = torch.cat([first, rewards[:, 1:].double()], 1)
         before = goes_on.roll(1, 1)                           # decay of the return before step t
@@ -98,4 +111,4 @@ class ReturnScaler(nn.Module):
         self.returns.copy_(goes_on[:, -1] * so_far[:, -1])    # discounted: the next reward is added
         self.stats.update(so_far)
         scaled = rewards * (self.stats.var + 1e-8).rsqrt()
-        return scaled.clamp(-self.clip, self.clip).float()
+        return scaled.clamp(-self.clip, self.clip).float().to(device)

@@ -4,15 +4,20 @@ import platform
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from spinup.errors import UserError
 from spinup.machine import find_compiler
+
+if TYPE_CHECKING:
+    import torch
 
 Line = tuple[str, str, str]                             # what, state, particulars
 # missing: something optional; problem: training will not work.
@@ -103,24 +108,44 @@ def source() -> Line:
     return "spinup", "ok", f"{__version__} at {Path(__file__).parents[1]}, {git}"
 
 
+def accelerators() -> "dict[str, list[torch.device]]":
+    """The devices beside the CPU, by kind."""
+    import torch
+    cuda = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return {"CUDA": cuda, "MPS": [torch.device("mps")] if torch.backends.mps.is_available() else []}
+
+
+def train_shortly(device: "torch.device") -> str:
+    """Multiply two matrices on a device, then train on it for a few updates. Returns what went wrong, or ""."""
+    import torch
+
+    from spinup.runs.public import trainer
+    try:
+        ones = torch.ones(8, 8, device=device)
+        if (ones @ ones).sum().item() != 8 * 8 * 8:
+            return "it multiplies wrongly"
+        with tempfile.TemporaryDirectory() as folder:
+            trainer("ppo")("CartPole-v1", preset="none", device=str(device), total_steps=256, num_envs=2,
+                           rollout_steps=64, normalise_obs=True, normalise_reward=True, log_dir=folder,
+                           tensorboard=False, quiet=True)
+    except Exception as error:                                            # a driver may raise anything
+        return f"{type(error).__name__}: {(str(error).splitlines() or ['no reason given'])[0]}"
+    return ""
+
+
 def devices() -> list[Line]:
-    """torch, its threads, and each kind of accelerator, which has to multiply two matrices."""
+    """torch, its threads, and each accelerator, on which a short training has to work."""
     import torch
     threads = f"{torch.get_num_threads()} threads; a training of 64-wide networks takes one"
     lines = [("torch", "ok", f"{torch.__version__}, {threads}")]
-    cuda = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    mps = [torch.device("mps")] if torch.backends.mps.is_available() else []
-    for kind, found in (("CUDA", cuda), ("MPS", mps)):
+    for kind, found in accelerators().items():
         if not found:
             lines.append((kind, "missing", f"no device; the {kind} path has not been run on this machine"))
         for device in found:
             name = f"{device} {torch.cuda.get_device_name(device) if kind == 'CUDA' else ''}".strip()
-            try:
-                ones = torch.ones(8, 8, device=device)
-                works, reason = (ones @ ones).sum().item() == 8 * 8 * 8, "it multiplies wrongly"
-            except RuntimeError as error:
-                works, reason = False, str(error).splitlines()[0]
-            lines.append((kind, *(("ok", name) if works else ("missing", f"{name} fails: {reason}; use --device cpu"))))
+            reason = train_shortly(device)
+            lines.append((kind, "missing", f"a training on {name} fails ({reason}); use --device cpu") if reason else
+                         (kind, "ok", f"{name}, a short training works"))
     return lines
 
 

@@ -3,6 +3,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import torch
+
 from spinup.view import doctor as module
 from spinup.view.doctor import CORE, EXTRAS, doctor
 
@@ -30,3 +32,16 @@ def test_a_missing_package_is_a_problem(capsys, monkeypatch):
     monkeypatch.setattr(module, "CORE", (*CORE, "no_such_module"))
     assert doctor() == 1
     assert "no_such_module not installed; type: pip install spinup-rl" in capsys.readouterr().out
+
+
+# Turned red by: a device that multiplies and cannot train, called ok; a traceback of its driver; a folder left.
+def test_each_accelerator_has_to_train(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "accelerators", lambda: {"CUDA": [], "MPS": [torch.device("cpu")]})
+    assert module.devices()[1:] == [("CUDA", "missing", "no device; the CUDA path has not been run on this machine"),
+                                    ("MPS", "ok", "cpu, a short training works")]
+    monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: torch.zeros(2) @ torch.zeros(3))
+    assert "a training on cpu fails (RuntimeError: inconsistent tensor size" in module.devices()[2][2]
+    monkeypatch.setattr(module, "accelerators", lambda: {"MPS": [torch.device("mps")]})
+    assert re.fullmatch(r"a training on mps fails \(\w+: .+\); use --device cpu", module.devices()[1][2])
+    assert not list(tmp_path.iterdir())
