@@ -23,7 +23,7 @@ class LanguageConfig(RunConfig):
     task: str | object = "reverse"       # such as reverse:length=8; a JSONL of prompts or of pairs; in Python a task
     reward: str | Callable = ""          # file.py:function of prompt and response, or a reward model's run
     model: str = ""                      # the folder of a run or a checkpoint to begin with; without one, a small model
-    total_steps: Count = 300             # updates of the whole run; each draws its own responses
+    total_steps: Count = 300             # updates of the whole run, those of imitation before it not counted
     max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
     temperature: Positive = 1.0          # above 1 draws less likely tokens; sampling and scoring use the same
     held_out: Size = 256                 # answers drawn for a row, to problems that are never trained on

@@ -205,11 +205,15 @@ def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
-    """The algorithm of that name, as `look_up` finds it. UserError, with the nearest name, where there is none."""
+    """The algorithm of that name, as `look_up` finds it. UserError where there is none: with the module that is missing
+    where the name is that of a run, else with the nearest name."""
     algorithm = look_up(name, run)
     if algorithm is not None:
         return algorithm
     family, _, method = name.rpartition(" ")
+    if run is not None and family in FAMILIES:
+        raise UserError(f"{run} was trained by {method}, and {why_none(method.partition(':')[0])}; install its "
+                        "package, or type this in the folder that holds it")
     kind = "method" if family else "algorithm"
     known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
     raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")

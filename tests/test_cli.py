@@ -314,8 +314,9 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
 
 
 def test_a_folder_above_one_run_stands_for_it_and_above_several_is_refused(cli):
-    assert cli("ppo", *TINY, "--exp-name", "x").code == 0
-    assert "runs/x/x_s1 is finished: 512 steps" in cli("resume", "runs").out
+    ended = cli("ppo", *TINY, "--exp-name", "x")
+    assert ended.code == 0 and ended.out.endswith("  spinup resume runs/x/x_s1 --total-steps 1024\n")
+    assert "runs/x/x_s1 is finished: 512 steps;" in cli("resume", "runs").out
     assert cli("eval", "runs/x", "--episodes", 1).code == 0
     assert cli("ppo", *TINY, "--exp-name", "y").code == 0
     check_refused(cli("resume", "runs"), "runs holds 2 runs; choose one, such as runs/y/y_s1")

@@ -99,6 +99,19 @@ def test_a_module_in_a_folder_of_runs_is_not_imported(cli, tmp_path, monkeypatch
     assert not (tmp_path / "harm").exists()
 
 
+# Turned red by: `there is no algorithm`, which says neither which module is missing nor how to bring it back.
+@pytest.mark.parametrize("name", ["gone.my_a2c", "llm gone.my_method:variant"])
+def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
+    run = tmp_path / "runs" / "x" / "x_s1"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps({"algorithm": name, "config": {"env": "CartPole-v1", "seed": 1}}))
+    module = name.removeprefix("llm ").partition(":")[0]
+    for command in ("resume", "watch", "eval"):
+        done = cli(command, run)
+        assert done.code == 2 and "Traceback" not in done.err
+        assert f"there is no module {module}; install its package, or type this in the folder that holds it" in done.err
+
+
 # Turned red by: a module without Config or train that is taken for an algorithm, or imported to find out.
 @pytest.mark.parametrize("name", ["antigravity", "json.tool", "no_such_package.algo", "ppo."])
 def test_another_module_is_no_algorithm(name):

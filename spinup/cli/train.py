@@ -28,7 +28,12 @@ def resume(argv: list[str]) -> int:
     done, data = read_result(directory), read_run(directory)
     where = describe(directory)
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
-        print(f"{where} is finished: {done['steps']:,} steps; `spinup watch {where}` shows it\n"
+        early, settings = "", data["config"]
+        if done.get("stopped_early"):
+            early = f" of {settings['total_steps']:,}, and stopped early"
+            if "stop_accuracy" in settings:
+                early += f", as it had reached --stop-accuracy {settings['stop_accuracy']}"
+        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {where}` shows it\n"
               f"`spinup resume {where} --total-steps {2 * done['steps']}` makes it longer")
         return 0
     algorithm = registry.find(data["algorithm"], run=directory)

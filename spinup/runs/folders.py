@@ -19,7 +19,7 @@ from spinup.parser import CONTROL
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
-from spinup.runs.files import read_json
+from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
 
 # Settings that say where and how to train, not what: a run may go on with others.
@@ -217,6 +217,13 @@ def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | Non
     if config.total_steps != begun and config.total_steps < least:
         raise UserError(f"{describe(directory)} has {done:,} steps behind it already; --total-steps must be more than "
                         f"{least}, not {config.total_steps}")
+
+
+def note_total_steps(directory: Path, steps: int) -> None:
+    """Write the new total of steps into the config.json of a run that was begun with another one."""
+    begun = read_run(directory)
+    begun["config"]["total_steps"] = steps
+    write_json(directory / "config.json", begun)
 
 
 def find_run(directory: Path) -> Path:

@@ -60,7 +60,7 @@ class Training(Hooks):
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
         self.earlier_seconds = 0.0                                        # of training before this process
-        self.status, self.told, self.longer = "running", False, False
+        self.status, self.told, self.longer, self.stopped = "running", False, False, False
         self.state = None
         if resume is not None:
             self.directory = find_run(Path(resume))
@@ -102,12 +102,6 @@ class Training(Hooks):
         self.interruption = Interruption(self.display.say).__enter__()
         self.started = time.perf_counter()
         return self
-
-    def _note_total_steps(self) -> None:
-        """Write the new total of steps into the config.json of a run that was begun with another one."""
-        begun = folders.read_run(self.directory)
-        begun["config"]["total_steps"] = self.config.total_steps
-        write_json(self.directory / "config.json", begun)
 
     def _make_directory(self) -> None:
         while True:
@@ -170,7 +164,7 @@ class Training(Hooks):
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         if self.longer:
-            self._note_total_steps()
+            folders.note_total_steps(self.directory, self.config.total_steps)
         self.announce()
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
         if self.steps < self.end and not self.stopped:
@@ -269,7 +263,9 @@ class Training(Hooks):
         if self.status == "finished":
             self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {pace(self.steps / seconds)} a second; "
                              f"{self.summary()}; curve: {folder}/curve.png")
-            self.display.say("\n".join(f"  spinup {word} {quoted(folder)}" for word in self.next_words))
+            more = {"resume": f" --total-steps {2 * self.steps}"}        # resumed as it is, it would have nothing to do
+            lines = [f"  spinup {word} {quoted(folder)}{more.get(word, '')}" for word in self.next_words]
+            self.display.say("\n".join(lines))
         else:
             how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
                 f"call the same with resume={folder!r}")
@@ -294,7 +290,8 @@ class Training(Hooks):
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
-            "status": self.status, "steps": self.steps, "seconds": round(self.seconds, 3),
-            "steps_per_second": self._rate(), "measure": self.measure, **self.outcome()})
+            "status": self.status, "stopped_early": self.stopped, "steps": self.steps,
+            "seconds": round(self.seconds, 3), "steps_per_second": self._rate(), "measure": self.measure,
+            **self.outcome()})
 
 

@@ -109,7 +109,7 @@ def test_how_often_it_is_saved_does_not_change_the_curve(method, scored, beginne
 
 
 # Turned red by: no `stopped` in the checkpoint: what had reached its accuracy would imitate on.
-def test_a_run_that_reached_its_accuracy_is_finished(beginner, tmp_path, monkeypatch):
+def test_a_run_that_reached_its_accuracy_is_finished(beginner, cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = {"task": "reverse:length=2,symbols=10", "held_out": 8, "threads": 1, "tensorboard": False, "batch": 8,
                 "preset": "none", "quiet": True, "model": beginner, "stop_accuracy": 1e-9, "stop_every": 4}
@@ -119,3 +119,5 @@ def test_a_run_that_reached_its_accuracy_is_finished(beginner, tmp_path, monkeyp
     (result.directory / "result.json").unlink()                           # as if it had been killed at the end
     assert llm.sft(**settings, resume=result.directory).progress["steps"][-1] == 4
     assert read_json(result.directory / "result.json")["steps"] == 4
+    assert ("is finished: 4 steps of 1,000, and stopped early, as it had reached --stop-accuracy 1e-09; `spinup watch"
+            in cli("resume", result.directory).out)

@@ -1,0 +1,24 @@
+"""The method for language models on the page about own algorithms."""
+import json
+import re
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "using" / "your_algorithm.md"
+RUN = "runs/x/x_s1"
+
+
+# Turned red by: a page whose method is no longer one: another context, another Config.
+def test_the_method_on_the_page_trains_and_is_resumed(beginner, cli, tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [block for block in blocks if "LearningConfig" in block]
+    (tmp_path / "my_method.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_method", raising=False)
+    monkeypatch.chdir(tmp_path)
+    words = ["llm", "my_method", "--task", "reverse:length=2,symbols=10", "--model", beginner, "--prompts", "4",
+             "--samples", "2", "--held-out", "8", "--threads", "1", "--exp-name", "x"]
+    assert cli(*words, "--total-steps", "2").code == 0
+    assert cli("resume", RUN, "--total-steps", "3").code == 0
+    result = json.loads((tmp_path / RUN / "result.json").read_text())
+    assert result["steps"] == 3 and result["status"] == "finished"
