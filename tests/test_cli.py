@@ -314,7 +314,7 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
 
 
 def test_a_folder_above_one_run_stands_for_it_and_above_several_is_refused(cli):
-    ended = cli("ppo", *TINY, "--exp-name", "x")
+    ended = cli("ppo", *TINY, "--exp-name", "x", "--no-quiet")
     assert ended.code == 0 and ended.out.endswith("  spinup resume runs/x/x_s1 --total-steps 1024\n")
     assert "runs/x/x_s1 is finished: 512 steps;" in cli("resume", "runs").out
     assert cli("eval", "runs/x", "--episodes", 1).code == 0
