@@ -1,7 +1,7 @@
 """Plain words for what the numbers of a row mean, where they mean something that has puzzled people before."""
 import math
 
-LITTLE_CONTRAST = 0.8   # share of groups without contrast above which most of the sampling is wasted
+LITTLE_CONTRAST = 0.8   # share of groups with zero variance above which most of the sampling is wasted
 CUT_OFF = 0.25          # share of responses cut off above which the limit is what is being learned
 COLLAPSED = 0.02        # nats of entropy below which nothing new is tried
 

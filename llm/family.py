@@ -1,4 +1,4 @@
-"""What is done with runs of language models; `spinup/family.py` has the same functions for agents in environments."""
+"""Commands on runs of language models; `spinup/family.py` has the same functions for agents in environments."""
 from collections.abc import Iterable
 from pathlib import Path
 

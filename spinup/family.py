@@ -1,4 +1,4 @@
-"""What is done with runs of agents in environments; `llm/family.py` has the same functions for language models."""
+"""Commands on runs of agents in environments; `llm/family.py` has the same functions for language models."""
 import json
 from collections.abc import Iterable
 from pathlib import Path

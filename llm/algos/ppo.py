@@ -83,7 +83,7 @@ class Config(LearningConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.kl_target and not self.kl_coef:
-            raise UserError("--kl-target needs a price to begin with, which it then adapts; add "
+            raise UserError("--kl-target adapts --kl-coef, which is 0; add "
                             "--kl-coef 0.05")
         if self.value_first >= self.total_steps:
             raise UserError(f"--value-first {self.value_first} leaves the policy none of "

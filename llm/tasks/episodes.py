@@ -106,8 +106,9 @@ def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
     """For each character of a response, whether the policy wrote it (True), or the task's tool or episode (False).
 
     The tool is called after each character that the policy wrote, and never behind its own output. Generation calls it
-    after each token that the policy drew, so the mask is the same as there. A text may end within the tool's output,
-    where the length limit cut it.
+    after each token that the policy drew: the mask is the same as there, unless a call ends in the middle of a token,
+    such as `]2`, where generation does not see it. A text may end within the tool's output, where the length limit cut
+    it.
     problem: the problem that is answered, for a task with episodes. Disagreement: the text does not go on as they do.
     """
     return (played(task, text, problem) if task.open else called(task, text))[0]

@@ -13,7 +13,7 @@ LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}    
 
 
 def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
-    """What makes games, of their number and a seed; and the environment in which one learns it.
+    """A function that makes games, from their number and a seed; and the environment in which one learns it.
 
     name: tictactoe, connect_four, or one of PettingZoo's games of two, such as classic/chess-v6. UserError for others.
     """

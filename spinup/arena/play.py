@@ -28,7 +28,7 @@ def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
 
 
 def one_game(player: Player, board: Board, person: int, console: Console, rng: np.random.Generator) -> int | None:
-    """What the person in this seat got, 1, 0 or -1; None where it left."""
+    """The result of the person in this seat, 1, 0 or -1; None where the person left."""
     while True:
         mover = int(board.mover[0])
         if mover == person:

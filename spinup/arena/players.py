@@ -25,7 +25,7 @@ ILLEGAL = "chose an illegal move"
 
 
 class Moves(Protocol):
-    """What a player does in n games at once: what it sees in each `[n, *shape]`, the moves open to it `[n, A]` bool,
+    """A player of n games at once, a function of observations `[n, *shape]`, the moves open to it `[n, A]` bool,
     and random numbers, to moves `[n]`; FORFEIT where it has none."""
 
     def __call__(self, observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
@@ -139,7 +139,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
 
 def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
-    """What a network like `net` drew when it had these weights: moves `[n]`."""
+    """Moves `[n]` drawn by a network like `net` with these weights."""
     net = deepcopy(net)
     net.load_state_dict(weights)
     outputs = NumpyMLP(net)

@@ -152,7 +152,7 @@ def share(score: float | None) -> str:
 
 
 def cell(record: Record, i: int, j: int) -> str:
-    """What i got against j, on a ground from red to green."""
+    """The score of i against j, on a ground from red to green."""
     games = record.scores[i, j] + record.scores[j, i]
     if not games:
         return "<td></td>"

@@ -45,7 +45,7 @@ def play(game: Game, first: Player, second: Player, rng: np.random.Generator) ->
 
 @dataclass
 class Record:
-    """What has been played.
+    """The games played so far.
 
     Attributes:
         names, versions: of the players `[P]`.

@@ -90,7 +90,7 @@ def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _peer(algorithm: str, env: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
-    """What stable-baselines3 reaches with one seed; kept in a file, so that it is trained once."""
+    """Returns of stable-baselines3 with one seed; kept in a file, so that it is trained once."""
     path = folder / f"sb3_{steps}_s{seed}.json"
     if not path.exists():
         job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps}

@@ -43,7 +43,7 @@ def load(file: Path) -> ModuleType | dict[str, Any]:
 
 
 def answer(module: ModuleType, file: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """What a function of the student's does with these inputs, in plain data."""
+    """The result of a student's function for these inputs, in plain data."""
     inputs = {n: built(x) if isinstance(x, Net) else x for n, x in question["inputs"].items()}
     try:
         found = run(getattr(module, question["function"]), inputs, str(file))

@@ -70,7 +70,7 @@ class Process:
         return self.next()
 
     def next(self) -> Any:
-        """What it says next. Stopped where the process ended, Malformed where something else came from it."""
+        """The next message of the process. Stopped where it ended, Malformed where something else came from it."""
         from spinup.exercises.wire import receive
         try:
             return receive(self.child.stdout)

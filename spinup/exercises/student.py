@@ -24,7 +24,7 @@ class Function:
         self.line = 0                                                     # at which the last call returned
 
     def run(self, inputs: Case) -> Outcome:
-        """What it does with these inputs. Stopped where its process ended."""
+        """The result for these inputs. Stopped where its process ended."""
         found = read(self.ask({"function": self.name, "inputs": inputs}), inputs)
         self.line = found.line
         return found

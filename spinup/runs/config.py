@@ -105,7 +105,7 @@ class RunConfig:
 
 @dataclass(kw_only=True)
 class BaseConfig(RunConfig):
-    """What every training on environments has."""
+    """Settings of every training on environments."""
 
     env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
     total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
@@ -129,7 +129,7 @@ class BaseConfig(RunConfig):
 
 @dataclass(kw_only=True)
 class AtariConfig(BaseConfig):
-    """What every training that sees images has: the protocol of an Atari game, completed by what the id says."""
+    """Settings of every training that sees images: the protocol of an Atari game, completed by what the id says."""
 
     ABOUT = "Atari games"
 
@@ -154,7 +154,7 @@ class AtariConfig(BaseConfig):
 
 @dataclass(kw_only=True)
 class ReplayConfig(BaseConfig):
-    """What every training from a replay has."""
+    """Settings of every training from a replay."""
 
     ABOUT = "learning from a replay"
 
@@ -184,7 +184,8 @@ def check_minibatches(cfg: Any) -> None:
         raise UserError(f"--minibatches {cfg.minibatches} does not divide a batch of --num-envs {cfg.num_envs} x "
                         f"--rollout-steps {cfg.rollout_steps} = {batch} steps; choose a divisor of {batch}")
     if batch == cfg.minibatches:
-        raise UserError(f"minibatches of one step cannot be whitened; choose --minibatches below {batch}")
+        raise UserError("advantages cannot be normalised over minibatches of one step; choose --minibatches below "
+                        f"{batch}")
     if cfg.total_steps < batch:
         raise UserError(f"--total-steps {cfg.total_steps} is less than one batch of {batch} steps; choose at "
                         f"least {batch}, or a smaller --rollout-steps")

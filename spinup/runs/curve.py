@@ -57,11 +57,11 @@ class Curves:
 
     @property
     def unit(self) -> str:
-        """What a step is."""
+        """The unit of a step."""
         return "updates" if self.algorithm.startswith("llm ") else "environment steps"
 
     def label(self, column: str) -> str:
-        """What a column is, in words; a reward that was learned is never called like one that is true."""
+        """The name of a column, in words; a reward that was learned is never called like one that is true."""
         return "learned " * (TRUTH in self.progress and column in ("reward", "held_out_reward")) + short(column)
 
     def xy(self, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live table on a terminal, plain lines in a pipe."""
+"""Output of a run while it trains: a live table on a terminal, plain lines in a pipe."""
 import contextlib
 import math
 import os

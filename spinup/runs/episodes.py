@@ -47,7 +47,7 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
 
 
 def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
-    """What `env` is made with, as the policy knows it: the protocol of an Atari game, the episodes of a trial."""
+    """Settings of `env`, as the policy knows them: the protocol of an Atari game, the episodes of a trial."""
     return policy.env_settings if protocol(env) or "episodes" in policy.env_settings else {}
 
 

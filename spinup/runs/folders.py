@@ -76,7 +76,7 @@ def lock(directory: Path) -> FileLock:
 
 
 def read_result(directory: Path) -> dict[str, Any]:
-    """What a run's result.json says of its end; nothing where it has not ended once. UserError where it is damaged."""
+    """The contents of a run's result.json; {} where it has not ended once. UserError where it is damaged."""
     path = directory / "result.json"
     if not path.exists():
         return {}

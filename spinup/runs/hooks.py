@@ -1,4 +1,4 @@
-"""What a training leaves to those who know what is trained on: `Run` for environments, `llm.run.Run` for tasks."""
+"""Methods of a training that depend on what is trained on: `Run` for environments, `llm.run.Run` for tasks."""
 from typing import Any
 
 
@@ -16,7 +16,7 @@ class Hooks:
     epochs = 200
 
     def describe_subject(self) -> dict[str, Any]:
-        """What `config.json` says of it beside the settings."""
+        """Its entries in `config.json` beside the settings."""
         return {}
 
     def announce(self) -> None:
@@ -34,7 +34,7 @@ class Hooks:
         return []
 
     def outcome(self) -> dict[str, Any]:
-        """What `result.json` says of the end, `measure` among it."""
+        """Entries of `result.json`, `measure` among them."""
         raise NotImplementedError
 
     def summary(self) -> str:
@@ -42,7 +42,7 @@ class Hooks:
         raise NotImplementedError
 
     def save_subject(self) -> Any:
-        """What a checkpoint must hold of it."""
+        """Its part of a checkpoint."""
 
     def load_subject(self, state: Any) -> None:
         """Give that back."""

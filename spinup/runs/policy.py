@@ -16,7 +16,7 @@ from spinup.runs.values import FAULTS, load_weights
 
 
 class Policy:
-    """What was learned, with its normaliser frozen, ready for `env.step`.
+    """A trained policy, with its normaliser frozen, ready for `env.step`.
 
     Args:
         module: the algorithm's network; it has `dist` and `actor()`, like `spinup.core.networks.ActorCritic`.

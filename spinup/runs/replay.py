@@ -35,7 +35,7 @@ def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], a
 
 
 def statement(replay: Replay) -> str:
-    """What a replay takes of memory, in words."""
+    """The memory that a replay takes, in words."""
     need = replay.frames.nbytes + sum(row.nbytes for row in replay.rows.values())
     return f"replay: {what(replay.size, replay.obs_shape)} need {gigabytes(need)}"
 

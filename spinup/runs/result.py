@@ -1,4 +1,4 @@
-"""What a training returns."""
+"""The result of a training."""
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from spinup.runs.folders import describe
 
 @dataclass
 class Result:
-    """What a training returns, of agents and of language models.
+    """The result of a training, of agents and of language models.
 
     Attributes:
         policy: `policy.act(obs)` answers an observation; of a language model, `policy.respond(prompt)` a prompt.

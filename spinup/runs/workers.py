@@ -123,7 +123,7 @@ class Workers:
 
 
 class Follower:
-    """What `Run` is to the loop of a process that is not the first: no folder, no rows, no checkpoints.
+    """Stands for `Run` in the loop of a process that is not the first: no folder, no rows, no checkpoints.
 
     It begins where the first does, from the same seed or checkpoint, and ends when the first does.
     """
@@ -150,7 +150,7 @@ class Follower:
         return initial(policy, self.init)
 
     def keep(self, **parts: Any) -> None:
-        """What `updates` brings up to date before it begins."""
+        """The state that `updates` restores before it begins."""
         self.parts = parts
 
     def updates(self, total: int) -> Iterator[int]:

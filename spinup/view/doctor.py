@@ -1,4 +1,4 @@
-"""What works on this machine, in a few seconds."""
+"""Checks of this machine, which take a few seconds."""
 import os
 import platform
 import subprocess
@@ -162,7 +162,7 @@ def start(way: str) -> subprocess.Popen:
 
 
 def outcome(process: subprocess.Popen, seconds: float = 20) -> tuple[list[str], str]:
-    """What it printed, and its last words."""
+    """Its output, and the last line of its errors."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -59,7 +59,7 @@ class Job:
             return 0
 
     def result(self) -> dict[str, Any]:
-        """What result.json says."""
+        """The contents of result.json."""
         return read_result(self.directory)
 
 

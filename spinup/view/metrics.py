@@ -1,4 +1,4 @@
-"""What the columns of `progress.csv` mean: `spinup metrics` prints it.
+"""Meanings of the columns of `progress.csv`, as `spinup metrics` prints them.
 
 Columns of one algorithm alone are described in the TOML file beside it, those of one environment beside that.
 """

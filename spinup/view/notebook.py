@@ -1,4 +1,4 @@
-"""What a notebook shows: curves of several runs, and pictures with words for those who cannot see them."""
+"""Figures of notebooks: curves of several runs, and pictures with words for those who cannot see them."""
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +17,7 @@ Sizes = TypeVar("Sizes")
 
 
 def sizes(budget: str, **known: Sizes) -> Sizes:
-    """What a notebook sets for a budget: `sizes("cpu", ci=..., cpu=..., gpu=...)`. The environment variable
+    """Settings of a notebook for a budget: `sizes("cpu", ci=..., cpu=..., gpu=...)`. The environment variable
     SPINUP_BUDGET, where there is one, goes before the notebook's own choice.
 
     UserError where there is no such budget.

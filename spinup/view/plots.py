@@ -38,7 +38,7 @@ def _natural(text: str) -> list[str | int]:
 
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
-    """What shares an axis, environment and what is measured -> label -> runs of one curve. A label is an algorithm, or
+    """Panels of a figure: (environment, measure) -> label -> runs of one curve. A label is an algorithm, or
     the name of a folder, with that of the folder around it where two are alike. UserError for another group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
@@ -141,7 +141,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
 
 
 def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:
-    """What `plot` draws as a table: a row for each group, with the mean over its runs of a column, their measure unless
+    """A plot as a table: a row for each group, with the mean over its runs of a column, their measure unless
     `value` names another, in their last rows up to the step where the shortest of them ends.
 
     `n` counts the runs that have a number there; `steps` are those of the shortest run; `low` and `high` bound the 95 %
