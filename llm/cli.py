@@ -54,19 +54,19 @@ def run(argv: list[str]) -> int:
 def chat(argv: list[str]) -> int:
     from spinup.runs.flags import whole
     parser = Parser("spinup llm chat", "Talk to a policy; an empty line ends it.")
-    parser.add_argument("directory", metavar="DIR", help="the folder of a run or of a checkpoint")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint")
     parser.add_argument("--greedy", action="store_true", default=False, help="the likeliest answer each time")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="the longest answer")
     args = parser.parse(argv)
     check_input("spinup llm chat")
     from llm.watch import chat
-    return chat(Path(args.directory), greedy=args.greedy, max_tokens=args.max_tokens)
+    return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens)
 
 
 def export(argv: list[str]) -> int:
     parser = Parser("spinup llm export", "Write a policy as a checkpoint that Hugging Face's libraries read.")
-    parser.add_argument("directory", metavar="DIR", help="the folder of a run")
-    parser.add_argument("folder", metavar="FOLDER", help="the folder to make")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
+    parser.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder to make")
     args = parser.parse(argv)
     from llm.policy.checkpoint import save_pretrained
     from llm.policy.load import load_model

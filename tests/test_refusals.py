@@ -5,6 +5,7 @@ import pytest
 
 from spinup.errors import UserError
 from spinup.registry import find
+from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.presets import configure
 from spinup.view.plots import read_published
 
@@ -83,3 +84,12 @@ def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
     monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: math.sqrt(-1))
     with pytest.raises(ValueError, match="math domain"):
         cli("ppo", "--quiet")
+
+
+# Turned red by: a checkpoint that is too large called damaged.
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_checkpoint_beyond_the_memory_is_not_called_damaged(error, tmp_path, monkeypatch):
+    save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "ppo"})
+    monkeypatch.setattr("torch.load", lambda *_, **__: (_ for _ in ()).throw(error))
+    with pytest.raises(UserError, match="the memory does not suffice to load .*checkpoint.pt; end other programs"):
+        load_checkpoint(tmp_path / "checkpoint.pt")

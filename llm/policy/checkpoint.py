@@ -18,7 +18,8 @@ from llm.policy.tokenizer import Tokenizer, load_tokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.runs.files import write_json
-from spinup.runs.values import reading
+from spinup.runs.folders import writable
+from spinup.runs.values import reading, room_for
 
 # Architecture: its model_type, and whether it has biases on query, key and value, and norms of query and key.
 FAMILIES = {"LlamaForCausalLM": ("llama", False, False),
@@ -32,6 +33,7 @@ LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_positio
 
 
 FETCH = "fetch the whole folder of the model again"
+TOGETHER = "fetch the weights and config.json from one place"
 
 
 def names(model: Transformer) -> dict[str, Tensor]:
@@ -74,26 +76,26 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     if tokenizer.vocab_size > shape.vocab_size:
         raise UserError(f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens and its model only "
                         f"{shape.vocab_size}; fetch both from one place")
-    with reading(f"{folder}/config.json", FETCH):
-        with torch.device("meta"):                                        # no memory yet, and no random numbers
-            model = Transformer(shape)
-        model.to(dtype).to_empty(device="cpu")
-    with ExitStack() as stack:
+    with ExitStack() as stack, room_for(folder):
         source = {}                                                       # name: the opened file that holds it
         for file in files:
             try:
                 weights = stack.enter_context(library.safe_open(file, framework="pt"))
-            except (OSError, library.SafetensorError):
+            except (OSError, RuntimeError, library.SafetensorError):
                 raise UserError(f"{file} is missing, damaged or cut short; fetch it again") from None
             source |= dict.fromkeys(weights.keys(), weights)
-        fill(model, source, folder)
+        if (last := f"model.layers.{shape.layers - 1}.input_layernorm.weight") not in source:
+            raise UserError(f"the weights in {folder} lack {last}; {TOGETHER}")
+        with torch.device("meta"):                                        # no memory yet, and no random numbers
+            model = Transformer(shape)
+        fill(model, source, folder, dtype)
     return model, tokenizer
 
 
-def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
-    """Copy every weight of `source` into its place, one after another: the model is never in memory twice.
+def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.dtype) -> None:
+    """Give a model without memory the weights of `source`, one after another: it is never in memory twice.
 
-    UserError where one is missing, too many, or of another shape."""
+    UserError, before any memory is taken, where one is missing, too many, or of another shape."""
     table, head = names(model), "lm_head.weight"
     source = {name: file for name, file in source.items() if not name.endswith("rotary_emb.inv_freq")}   # old Llamas
     if model.head is None and head in source:                             # written out though it is the embedding too
@@ -103,16 +105,16 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path) -> None:
     for says, wrong in (("lack", table.keys() - source.keys()), ("have an unknown", source.keys() - table.keys())):
         if wrong:
             others = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
-            raise UserError(f"the weights in {folder} {says} {min(wrong)}{others}; fetch them and config.json from one "
-                            "place")
+            raise UserError(f"the weights in {folder} {says} {min(wrong)}{others}; {TOGETHER}")
     for name, part in table.items():
+        if (found := source[name].get_slice(name).get_shape()) != [*part.shape]:
+            raise UserError(f"{name} in {folder} is {found} and should be {[*part.shape]}; {TOGETHER}")
+    model.to(dtype).to_empty(device="cpu")
+    for name, part in names(model).items():
         weight = source[name].get_tensor(name)
         if not weight.is_floating_point() or not torch.isfinite(weight).all():
             raise UserError(f"{name} in {folder} has numbers of type {weight.dtype}, or some that are not finite; "
                             f"{FETCH}")
-        if weight.shape != part.shape:
-            raise UserError(f"{name} in {folder} is {list(weight.shape)} and should be {list(part.shape)}; fetch the "
-                            "weights and config.json from one place")
         part.copy_(weight)
 
 
@@ -198,6 +200,8 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
     A folder of that name is replaced where the new one has every file that it has; UserError otherwise.
     """
     library, folder = safetensors(folder), Path(folder).resolve()
+    if not folder.name or not writable(folder.parent):
+        raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")
     config = config_of(model, tokenizer)
     new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
     if old.exists() and not folder.exists():                              # killed between the two renames below

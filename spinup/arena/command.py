@@ -108,6 +108,8 @@ def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versio
             file = out / f"{game.replace('/', '_')}.json"
             record = hold(make_game, players, games_each, batch, seed, file, console.print, after)
         rows = write(record, players, game, out)
+    except IsADirectoryError as error:
+        raise UserError(f"{error.filename2} is a folder; remove it, or choose another --out") from None
     finally:
         for player in players:
             player.close()

@@ -167,7 +167,8 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
 
 def read(file: Path) -> Record:
     """The results in `file`; UserError where it holds none."""
-    data = read_json(file)
+    advice = "remove it, or choose another --out"
+    data = read_json(file, advice)
     try:
         arrays = {name: np.array(data[name], kind) for name, kind in (
             ("scores", float), ("begun", np.int64), ("elo", float))}
@@ -176,6 +177,16 @@ def read(file: Path) -> Record:
         shapes = [record.scores.shape, record.begun.shape, record.elo.shape]
         if shapes != [(n, n), (n, n), (n,)] or not n == len(record.versions) == len(record.faults):
             raise ValueError
+        if {type(text) for text in record.names + record.versions} - {str} or len({*record.names}) < n:
+            raise ValueError
+        played = record.begun + record.begun.T
+        if (record.begun < 0).any() or not np.allclose(record.scores + record.scores.T, played, rtol=0, atol=1e-6):
+            raise ValueError
+        if (record.scores < 0).any() or not np.isfinite(record.elo).all():
+            raise ValueError
+        for faults in record.faults:
+            if any(type(times) is not int or times < 0 for times in faults.values()):
+                raise ValueError
         return record
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{file} does not hold the results of an arena; remove it, or choose another --out") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise UserError(f"{file} does not hold the results of an arena; {advice}") from None

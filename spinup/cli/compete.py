@@ -1,4 +1,5 @@
 """Commands for games of two: a tournament, and a game against a policy."""
+from functools import partial
 from pathlib import Path
 
 from spinup.parser import Parser, check_input, path_of
@@ -11,6 +12,7 @@ Compete, in games of two:
 
 
 def arena(argv: list[str]) -> int:
+    from spinup.runs.config import Size, parse
     from spinup.runs.flags import positive, whole
     parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 % intervals as a table, a picture "
                                     "and a page. Scripted players take part. The same line again goes on.")
@@ -20,7 +22,7 @@ def arena(argv: list[str]) -> int:
                         help="tictactoe, connect_four, or PettingZoo's, as classic/chess-v6. [that of the first DIR]")
     parser.add_argument("--games", type=whole("games"), default=200, metavar="N",
                         help="minimum games per player. [200]")
-    parser.add_argument("--batch", type=whole("batch"), default=10, metavar="N",
+    parser.add_argument("--batch", type=partial(parse, "batch", Size), default=10, metavar="N",
                         help="games of a match, which one player begins. [10]")
     parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
                         help="past selves of a run that take part. [8]")

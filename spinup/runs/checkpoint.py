@@ -10,6 +10,7 @@ import torch
 
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
+from spinup.runs.values import room_for
 
 KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": bool, "seconds": float | int,
          "files": dict, "parts": dict, "subject": dict, "rng": dict, "torch_rng": torch.Tensor}
@@ -30,7 +31,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if path.is_file() and not intact(path):             # cut short, changed, or in an older format that may hold code
         raise damaged
     try:
-        with warnings.catch_warnings(action="ignore"):                    # what is wrong is said below, in one sentence
+        with room_for(path), warnings.catch_warnings(action="ignore"):    # what is wrong is said below, in one sentence
             state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "

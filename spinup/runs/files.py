@@ -45,12 +45,12 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
     write_whole(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """UserError where `path` is missing or is not JSON."""
+def read_json(path: Path, advice: str = "restore it or start a new run") -> dict[str, Any]:
+    """UserError, with the advice, where `path` is missing or is not JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path.parent} holds no {path.name}; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read ({unreadable(error)}); restore it or start a new run") from None
+        raise UserError(f"{path} cannot be read ({unreadable(error)}); {advice}") from None

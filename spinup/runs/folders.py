@@ -1,9 +1,9 @@
 """The folder of a run: where it is, what its config.json says, how it is found again."""
 import json
-import os
 import platform
 import re
 import subprocess
+import tempfile
 from collections.abc import Set
 from dataclasses import dataclass
 from functools import cache
@@ -107,9 +107,18 @@ def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -
     """UserError, with another folder for that flag, unless one can be made at `folder`; makes none."""
     if CONTROL.search(str(folder)):
         raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
-    existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    if not writable(folder):
         raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in a folder, or the folder itself; tried with a file that has no name."""
+    existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError:
+        return False
+    return True
 
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:

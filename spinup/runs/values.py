@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from spinup.errors import UserError
+from spinup.errors import UserError, out_of_memory
 
 # What code raises for a value of another type, form or size than the one that was written.
 FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, OverflowError, RuntimeError)
@@ -22,6 +22,18 @@ def reading(what: str, advice: str) -> Iterator[None]:
     except FAULTS as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(f"{what} is damaged ({reason}); {advice}") from error
+
+
+@contextmanager
+def room_for(what: object) -> Iterator[None]:
+    """Load a file in this context. UserError where the memory does not suffice."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if out_of_memory(error):
+            raise UserError(f"the memory does not suffice to load {what}; end other programs, or load it on a larger "
+                            "machine") from None
+        raise
 
 
 def load_weights(module: nn.Module, state: Any) -> None:

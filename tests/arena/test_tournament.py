@@ -1,6 +1,7 @@
 """Tournaments: of players whose strength is known, gone on with, and as the command that people type."""
 import io
 import json
+import math
 from html.parser import HTMLParser
 
 import numpy as np
@@ -105,13 +106,20 @@ def test_who_has_another_name_keeps_its_games():
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '{"names": 3}', "{", *(json.dumps(RESULTS | part) for part in (
-    {"versions": ["1"]}, {"names": ["a"]}, {"faults": []}, {"scores": [[0, 0]]}, {"begun": [0, 0]}, {"elo": [1200]}))])
+    {"names": [1, 2]}, {"names": ["a", "a"]}, {"versions": [None, 3]}, {"elo": [1200, math.nan]}, {"faults": [5, {}]},
+    {"faults": [{"late": "x"}, {}]}, {"begun": [[0, -1], [1, 0]], "scores": [[0, 0], [0, 0]]},
+    {"scores": [[0, 9], [0, 0]]}, {"scores": [[0, math.nan], [0, 0]]}, {"versions": ["1"]}, {"names": ["a"]},
+    {"faults": []}, {"scores": [[0, 0]]}, {"begun": [0, 0]}, {"elo": [1200]}))])
 def test_a_file_of_something_else_is_not_taken_for_results(text, tmp_path):
     file = tmp_path / "games.json"
     file.write_text(text)
     with pytest.raises(UserError, match="games.json"):
         hold(TicTacToe, [Player(name, random_moves) for name in "ab"], 5, 5, 0, file, print, lambda record: None)
     assert file.read_text() == text
+
+
+def check_sentence(done, words: str) -> None:
+    assert done.code == 2 and done.err.count("\n") == 1 and words in done.err
 
 
 # Turned red by: the result of one seat given to the other, games that end but are played on.
@@ -277,6 +285,11 @@ def test_a_run_of_no_game_is_refused(cli, tmp_path):
 
 
 def test_results_go_to_a_folder(cli, tmp_path):
+    (tmp_path / "arena/arena.html").mkdir(parents=True)
+    found = cli("arena", "--game", "tictactoe", "--games", "10")
+    assert found.code == 2 and found.err == "spinup: arena/arena.html is a folder; remove it, or choose another --out\n"
+    check_sentence(cli("arena", "--game", "tictactoe", "--out", "/proc/x"), "--out /proc/x cannot be written to")
+    check_sentence(cli("arena", "--game", "tictactoe", "--batch", "1e9"), "--batch must be from 1 to 65536")
     (tmp_path / "mine.py").write_text("")
     found = cli("arena", "--game", "tictactoe", "--out", "mine.py")
     assert found.code == 2 and found.err == ("spinup: --out mine.py cannot be written to; choose a folder of your own, "

@@ -158,3 +158,13 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkey
     assert steps == sorted(set(steps)) and steps[-1] == 9_984
     assert json.loads((first / "result.json").read_text())["status"] == "finished"
     assert "finished" in capsys.readouterr().out
+
+
+# Turned red by: a grid whose every run fails, one by one, because no folder can be made: in /proc, or below a file.
+def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
+    (tmp_path / "x").write_text("a file")
+    for typed, words in ((["--log-dir", "/proc/x"], "--log-dir /proc/x cannot be written to; choose a folder"),
+                         (["--exp-name", "x", "--log-dir", "."], "x/x_s1 cannot be written to; choose another")):
+        done = cli("grid", "ppo", "--seed", "1", "2", *typed)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1) and words in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]

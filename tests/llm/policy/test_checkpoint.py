@@ -222,6 +222,9 @@ def test_one_tensor_at_a_time(made, monkeypatch):
         def __init__(self, file):
             self.file = file
 
+        def get_slice(self, name):
+            return self.file.get_slice(name)
+
         def get_tensor(self, name):
             tensor = self.file.get_tensor(name)
             alive.add(tensor)
@@ -229,8 +232,8 @@ def test_one_tensor_at_a_time(made, monkeypatch):
             return tensor
 
     fill = module.fill
-    monkeypatch.setattr(module, "fill", lambda model, source, folder: fill(
-        model, {name: Watched(file) for name, file in source.items()}, folder))
+    monkeypatch.setattr(module, "fill", lambda model, source, *rest: fill(
+        model, {name: Watched(file) for name, file in source.items()}, *rest))
     load_pretrained(folder)
     assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
 
@@ -295,7 +298,7 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no config.json; fetch the whole folder")
 
     reweigh(copy("llama"), model__norm__weight=None)
-    refused(folder, f"the weights in {folder} lack model.norm.weight; fetch them and config.json from one place")
+    refused(folder, f"the weights in {folder} lack model.norm.weight; fetch the weights and config.json from one place")
     reweigh(folder, lm_head__weight=None)
     refused(folder, "lack lm_head.weight and 1 others;")
     reweigh(copy("llama"), model__norm__bias=torch.ones(32))
@@ -375,3 +378,36 @@ def test_a_save_that_was_killed_loses_nothing(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         save_pretrained(tmp_path / "x", model, LETTERS)
     assert torch.equal(names(load_pretrained(tmp_path / "x")[0])["model.norm.weight"], model.norm.weight)
+
+
+# Turned red by: a traceback of pathlib's; a folder that is half made.
+def test_a_model_is_written_to_no_impossible_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    model = Transformer(Shape(50, 32, 1, 16, 2, 2, 8, 24))
+    for folder in (tmp_path / "file/x", Path("/proc/x"), Path("/dev/null/x"), Path("/")):
+        with pytest.raises(UserError, match=f"{re.escape(str(folder))} cannot be written to; give a new folder"):
+            save_pretrained(folder, model, LETTERS)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# Turned red by: a model of petabytes that is made before its weights are looked at; a header believed.
+def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
+    for changes, words in (({"num_hidden_layers": 16_000}, "lack model.layers.15999.input_layernorm.weight"),
+                           ({"vocab_size": 2**24, "hidden_size": 2**18}, "[50, 32] and should be [16777216, 262144]")):
+        edit(folder := copy("llama"), **changes)
+        refused(folder, words, "fetch the weights and config.json from one place")
+    weights = copy("llama") / "model.safetensors"
+    whole = weights.read_bytes()
+    size = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8:8 + size])
+    header["lm_head.weight"] |= {"shape": [10**6, 10**6], "data_offsets": [0, 4 * 10**12]}
+    text, rest = json.dumps(header).encode(), whole[8:]
+    for damaged in (len(text).to_bytes(8, "little") + text + rest[size:], (10**13).to_bytes(8, "little") + rest,
+                    (2**63).to_bytes(8, "little") + rest):
+        weights.write_bytes(damaged)
+        refused(folder, "model.safetensors is missing, damaged or cut short; fetch it again")
+
+    def no_memory(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes")
+    monkeypatch.setattr(Transformer, "to_empty", no_memory)
+    refused(copy("llama"), f"the memory does not suffice to load {folder}; end other programs, or load it on a larger")
