@@ -90,7 +90,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     env = make_env(cfg)                                       # copies of one task
     run = Run(cfg, env, resume)                               # seeds torch: make networks after it
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
-    value_params = list(policy.v.parameters())                # V takes more steps: two optimisers
+    # V takes more steps: two optimisers. Of images, V has a head on the policy's CNN, which learns
+    # from the policy's loss alone: ten steps of V a batch would pull its features away from pi.
+    value_params = list(policy.v.parameters())
     policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
     shared = {"max_grad_norm": cfg.max_grad_norm, "compile": cfg.compile}
     policy_optimizer = FlatAdam(policy_params, lr=cfg.lr, **shared)
