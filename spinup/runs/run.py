@@ -49,7 +49,8 @@ class Run(Training):
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
         super().__init__(config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
-        self.env, self.told, self.whole_episodes = env, False, whole_episodes
+        self.env, self.whole_episodes = env, whole_episodes
+        self.said_unsaved = False                                         # that the environments cannot be saved
         if not isinstance(config.env, str):                               # which a command cannot make again
             self.next_words = ("plot",)
         else:
@@ -144,8 +145,8 @@ class Run(Training):
     def _can_save(self) -> bool:
         """Whether the environments can be saved as they stand; the first time that they cannot, the user is told."""
         can = self.env.can_save
-        if not can and not self.told:
-            self.told = True
+        if not can and not self.said_unsaved:
+            self.said_unsaved = True
             self.display.say(f"{self.subject} cannot be saved ({self.env.why_not_saved}): a resumed run begins new "
                              "episodes, and its curve will differ from an uninterrupted one")
         return can

@@ -60,7 +60,7 @@ class Training(Hooks):
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
         self.earlier_seconds = 0.0                                        # of training before this process
-        self.status, self.told, self.longer, self.stopped = "running", False, False, False
+        self.status, self.longer, self.stopped = "running", False, False
         self.state = None
         if resume is not None:
             self.directory = find_run(Path(resume))
