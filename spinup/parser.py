@@ -1,5 +1,6 @@
 """The command line's parser: errors in one sentence, exit code 2."""
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from spinup.errors import UserError, nearest
 ELSEWHERE = {"environment": "--env", "env-id": "--env", "learning-rate": "--lr", "timesteps": "--total-steps",
              "total-timesteps": "--total-steps"}        # what other libraries call our flags
 
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")         # line breaks, escapes, bytes that are no text
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")           # line breaks, escapes
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,10 +45,19 @@ class Parser(argparse.ArgumentParser):
         return args
 
 
+def printable(name: str) -> bool:
+    """Whether a name is text in UTF-8 without control characters. Its bytes are decoded anew, because in a locale that
+    knows ASCII only Python makes two characters of an accent."""
+    try:
+        return not CONTROL.search(os.fsencode(name).decode())
+    except UnicodeError:
+        return False
+
+
 def path_of(text: str) -> Path:
     """The path that a word stands for. ArgumentTypeError, to which argparse adds the flag, for an empty word and for
     line breaks and the like."""
-    if not text.strip() or CONTROL.search(text):
+    if not text.strip() or not printable(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no path; write one of letters, digits and _")
     return Path(text)
 

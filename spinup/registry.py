@@ -211,10 +211,11 @@ def find(name: str, run: Path | None = None) -> Algorithm:
     if algorithm is not None:
         return algorithm
     family, _, method = name.rpartition(" ")
-    if run is not None and family in FAMILIES:
-        raise UserError(f"{run} was trained by {method}, and {why_none(method.partition(':')[0])}; install its "
-                        "package, or type this in the folder that holds it")
     kind = "method" if family else "algorithm"
+    if run is not None and family in FAMILIES:
+        why = why_none(method.partition(":")[0]) if "." in method else f"there is no {kind} {method!r}"
+        raise UserError(f"{run} was trained by {method}, and {why}; install its package, or type this in the folder "
+                        "that holds it")
     known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
     raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")
 

@@ -15,7 +15,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from spinup.errors import UserError
-from spinup.parser import CONTROL
+from spinup.parser import printable
 from spinup.registry import Algorithm
 from spinup.runs import plugin
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
@@ -96,7 +96,7 @@ def check_exp_name(name: str) -> None:
     """UserError unless a folder can be called that, and those of its runs."""
     if Path(name).name != name or name in (".", ".."):
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
-    if CONTROL.search(name) or name != name.strip():
+    if not printable(name) or name != name.strip():
         raise UserError(f"--exp-name {name!r} has a character that no name should have; write letters, digits and _")
     if len(name.encode()) > LONGEST:
         raise UserError(f"the name {name[:40]}... has {len(name.encode())} bytes, and a folder's at most {LONGEST}; "
@@ -105,7 +105,7 @@ def check_exp_name(name: str) -> None:
 
 def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
     """UserError, with another folder for that flag, unless one can be made at `folder`; makes none."""
-    if CONTROL.search(str(folder)):
+    if not printable(str(folder)):
         raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
     if not writable(folder):
         raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")

@@ -27,7 +27,7 @@ from rich.text import Text
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, pace, short
-from spinup.runs.folders import check_exp_name, check_same, describe, read_result, writable
+from spinup.runs.folders import check_exp_name, check_same, check_writable, describe, read_result, writable
 from spinup.view.statistics import interval, range_of
 
 POLL = 0.2                                              # seconds between looks at the processes
@@ -125,7 +125,9 @@ def check_job(algo: str, job: Job, config: RunConfig) -> None:
         check_same(job.directory, algo, config, {"log_dir", "quiet"}, "choose another --exp-name")
     if job.result().get("status") == "finished":
         job.status = "finished"
-    elif not writable(job.directory):
+        return
+    check_writable(Path(config.log_dir))
+    if not writable(job.directory):
         raise UserError(f"{describe(job.directory)} cannot be written to; choose another --log-dir or --exp-name")
 
 
