@@ -43,7 +43,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise damaged from None
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
-    if any(name in state and not isinstance(state[name], kind) for name, kind in KINDS.items()):
+    if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()):
         raise damaged
     return state
 

@@ -6,13 +6,14 @@ from collections import defaultdict, namedtuple
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from spinup.envs import make
 from spinup.envs.memory import Memory
 from spinup.envs.single import Single
 from spinup.errors import UserError
-from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.checkpoint import save_checkpoint
 
 Place = namedtuple("Place", "x y")
 
@@ -123,7 +124,7 @@ def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
     assert env.can_save, env.why_not_saved
     save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "none", "env": env.state_dict()})
     for each in (env, fresh):
-        each.load_state_dict(load_checkpoint(tmp_path / "checkpoint.pt")["env"])
+        each.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["env"])
     for action in actions[::-1]:
         expected = never.step(action).obs
         assert np.isfinite(expected).all()
