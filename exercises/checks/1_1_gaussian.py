@@ -49,8 +49,8 @@ def terms(act, mean, log_std):
 
 
 log_prob.extreme("log_std is kept between bounds. Those belong to the policy that gives it; the density is that of the "
-                 "log_std given.", act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2),
-                 log_std=torch.tensor([-9.0, 5.0]))
+                 "log_std given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
+                 log_std=torch.tensor([-25.0, 12.0]))
 log_prob.extreme("Actions, means or distances are clipped. An action far from the mean is unlikely, its density says "
                  "how unlikely.", act=torch.tensor([[30.0, -400.0]]), mean=torch.tensor([[-30.0, 300.0]]),
                  log_std=torch.tensor([0.5, 1.0]))

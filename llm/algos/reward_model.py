@@ -93,7 +93,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def judge(batch: Batch, rows: Tensor) -> Tensor:
         """Rewards of responses, `[n]`. One that was cut off gets an end token, as `RewardModel`
         gives it too."""
-        r = batch.responses[rows]
+        r = batch.responses[rows].trimmed()
         ids = pad(r.ids, (0, 1), value=run.tokenizer.end)
         return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished, cfg.checkpointing)
 

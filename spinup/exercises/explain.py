@@ -1,5 +1,4 @@
 """Explains in a sentence how the outcome of a student's function differs from the one expected."""
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -127,10 +126,15 @@ def shown(x: Any) -> str:
     """A value in a message, rounded."""
     if isinstance(x, Tensor | np.ndarray):
         x = numbers(x)
-        x = (np.round(x.astype(float), 4) if x.dtype.kind == "f" else x).tolist()
+        x = (np.vectorize(rounded, otypes=[float])(x) if x.dtype.kind == "f" else x).tolist()
     if isinstance(x, float | np.floating):
-        x = float(f"{x:.5g}") if math.isfinite(x) else float(x)
+        x = rounded(x)
     return " ".join(str(x).split())
+
+
+def rounded(x: float) -> float:
+    """A number with five significant digits."""
+    return float(f"{x:.5g}")
 
 
 def on(inputs: Case, at: Index = (), shape: Index = ()) -> str:

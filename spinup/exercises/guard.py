@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from spinup.exercises.source import CONTENT, HERE
 
 LIBRARY = ("spinup", "llm")
@@ -16,6 +18,7 @@ ANSWERS = tuple(os.path.realpath(folder) + os.sep for folder in (
     CONTENT / "src", CONTENT / "checks", *(HERE.parents[1] / name for name in LIBRARY)))
 INSIDE = {"sys": ("argv", "modules", "meta_path", "_getframe", "settrace", "setprofile", "orig_argv"),
           "gc": ("get_objects", "get_referrers"), "inspect": ("stack", "currentframe")}           # by which one gets in
+OPENS = ("open", "os.link", "os.rename")                                  # a hard link is a file of another path
 STARTS = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec")
 MAIN = '`if __name__ == "__main__":`'
 
@@ -81,12 +84,20 @@ class Finder:
 
 def protect() -> None:
     """From now on, importing the library, opening its files or starting a process is Refused in this process."""
+    def closed(path: Any) -> bool:
+        return isinstance(path, str | bytes | os.PathLike) and (
+            os.path.realpath(os.fsdecode(path)).startswith(ANSWERS))
+
     def hook(event: str, given: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(given[0], str | bytes | os.PathLike) and (
-                os.path.realpath(os.fsdecode(given[0])).startswith(ANSWERS)):
+        if event in OPENS and closed(given[0]):
             raise Refused("this file may hold the answer, so a check does not open it; write the function yourself")
         if event in STARTS:
             raise Refused("a check lets no file start another process; take that out")
 
+    def from_file(path: Any, *given: Any, **more: Any) -> Any:
+        hook("open", (path,))                                 # torch opens it without an audit event
+        return torch_from_file(path, *given, **more)
+
+    torch_from_file, torch.from_file = torch.from_file, from_file
     sys.meta_path.insert(0, Finder)
     sys.addaudithook(hook)

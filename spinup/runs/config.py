@@ -162,7 +162,7 @@ class ReplayConfig(BaseConfig):
     replay_size: Count = 1_000_000       # steps to remember; what is forgotten too early must be learned again
     save_replay: bool = True             # keep the replay on disk while the run lasts: else resuming begins a new one
     learning_starts: Count = 1000       # steps of random actions before the first gradient step
-    update_every: Count = 1              # steps between updates, whole steps of all copies
+    update_every: Count = 1              # steps between updates, rounded down to a multiple of --num-envs
     update_ratio: Positive = 1.0         # gradient steps per environment step; more learn more of each, to a limit
     batch_size: Size = 256               # steps drawn for a gradient step
 

@@ -29,7 +29,8 @@ class Policy:
                  env_settings: dict[str, Any] | None = None):
         self.module, self.observation_space, self.action_space = module, observation_space, action_space
         self.shape, self.dtype, self.view = observation_view(observation_space)
-        self.rng, self.env_settings = np.random.default_rng(seed), env_settings or {}
+        self.rng = np.random.default_rng([seed, 1])           # not the numbers of env.reset(seed=seed)
+        self.env_settings = env_settings or {}
         self.outputs = module.actor()
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:

@@ -138,6 +138,14 @@ def test_rewards_end_with_the_episode_and_bonuses_never(tmp_path, monkeypatch):
         assert bool((i > 0).all()) and 0.01 < float(i.std()) < 10
 
 
+# Turned red by: combined advantages as they are, which would make the two weights more than a ratio.
+def test_the_two_weights_are_a_ratio(tmp_path, monkeypatch):
+    seen, surrogate = [], curiosity.clipped_surrogate
+    monkeypatch.setattr(curiosity, "clipped_surrogate", lambda *args: (seen.append(args[2]), surrogate(*args))[1])
+    train(tmp_path, reward_coef=20.0, bonus_coef=10.0)
+    assert seen and all(adv.mean().abs() < 1e-5 and abs(adv.std(correction=0) - 1) < 1e-3 for adv in seen)
+
+
 # Turned red by: a reward that gets into the advantages or the networks although it has no weight.
 def test_with_no_weight_rewards_change_nothing(tmp_path):
     class Rich(Two):

@@ -1,4 +1,6 @@
 """VPG's two functions against numbers worked by hand. What it shares with PPO stands in test_ppo and test_suite."""
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
@@ -74,6 +76,38 @@ def test_the_step_does_not_depend_on_the_unit_of_the_rewards(tmp_path, monkeypat
     assert len(seen) == 3
     for adv in seen:
         assert adv.mean().abs() < 1e-5 and adv.std(correction=0) == pytest.approx(1, abs=1e-4)
+
+
+class Screen(gymnasium.Env):
+    """Random images, and a reward for each action."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def look(self):
+        return self.np_random.integers(0, 256, (36, 36, 1), np.uint8)
+
+    def step(self, action):
+        return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
+
+
+# Turned red by: a loss of the value function that moves the CNN, whose features are those of the policy.
+def test_of_images_the_value_function_trains_its_head_alone(tmp_path, monkeypatch):
+    begun, make_policy = [], vpg.make_policy
+
+    def noted(*args):
+        policy = make_policy(*args)
+        begun.append({name: x.clone() for name, x in policy.state_dict().items()})
+        return policy
+
+    monkeypatch.setattr(vpg, "make_policy", noted)
+    ended = train(tmp_path, env=Screen, lr=1e-12, value_lr=0.1).policy.module.state_dict()
+    moved = {name.split(".")[0] for name, x in begun[0].items() if not torch.allclose(x, ended[name], atol=1e-9)}
+    assert moved == {"v"}
 
 
 # Turned red by: either select left out.

@@ -182,7 +182,19 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
 
     look(Counted)
     assert len(made) == 1 and closed == made
-    assert "a vector of 12,288 numbers; if it is an image" in capsys.readouterr().err
+    assert "a vector of 12,288 numbers; if there is an image in it, let its Box" in capsys.readouterr().err
+
+    class InDict(Wide):
+        observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
+
+        def reset(self, **_):
+            return {"camera": np.zeros((64, 64, 3), np.uint8)}, {}
+
+        def step(self, action):
+            return *self.reset()[:1], 0.0, False, False, {}
+
+    look(InDict)
+    assert "an image in it, return it alone, not in a Dict, or make it smaller" in capsys.readouterr().err
     look(Echo)
     assert capsys.readouterr().err == ""
 
