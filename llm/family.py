@@ -11,6 +11,7 @@ from spinup.machine import find_device
 from spinup.registry import Algorithm
 
 load = restore.load
+LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
 
 
 def kinds(task: object) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from spinup.errors import UserError
 
+LARGEST = 3e38          # in float32
 SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = 80
 
@@ -30,7 +31,7 @@ def finite(result: Any, name: str, here: str) -> float:
         number = math.nan if isinstance(result, str | bytes) else float(result)
     except Exception:                                                     # numpy and torch each have their own
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= LARGEST:
         raise UserError(f"{name} must return a finite number, and returned {SHORT.repr(result)} {here}")
     return number
 

@@ -21,6 +21,9 @@ from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play
 
+LESS_MEMORY = ("choose smaller numbers for what is held at once, such as --num-envs, --rollout-steps, --batch-size or "
+               "--hidden")
+
 
 def kinds(env: EnvSource) -> list[str]:
     """Kinds of environments for which an algorithm may have defaults: the class of the action space, such as Box, and
@@ -73,10 +76,12 @@ def load_with_env(directory: Path) -> tuple[Policy, str]:
     """The policy of a run, and the id of its environment. UserError where that is a Python function, which only Python
     has.
     """
-    env = read_run(directory)["config"]["env"]
-    if not isinstance(env, str):
+    env = read_run(directory)["config"].get("env")
+    if isinstance(env, dict) and "callable" in env:
         raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; from Python: "
                         f"spinup.load({str(directory)!r}).act(obs)")
+    if not isinstance(env, str):
+        raise UserError(f"{describe(directory)}/config.json is damaged (env is {env!r}); restore it or train again")
     return load(directory), env
 
 

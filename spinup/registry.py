@@ -261,7 +261,8 @@ def inside(path: Path, run: Path) -> bool:
 
 
 def family(algorithm: Algorithm) -> ModuleType:
-    """The module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`."""
+    """The module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`, and
+    `LESS_MEMORY`, advice where memory does not suffice."""
     return importlib.import_module(f"{FAMILIES[algorithm.family]}.family")
 
 

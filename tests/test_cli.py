@@ -315,7 +315,13 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
             ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "plot",
              "config.json lacks seed; restore it"),
             ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": 1}}', "eval",
-             "config.json lacks 'observation_space'")):
+             "config.json lacks 'observation_space'"),
+            ("config.json", b'{"algorithm": "ppo", "config": {"env": 5, "seed": 1}}', "eval",
+             "config.json is damaged (env is 5); restore it"),
+            ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}}', "watch",
+             "config.json is damaged (env is None); restore it"),
+            ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}, "measure": 5}', "plot",
+             "config.json is not of a run of spinup")):
         path = tmp_path / RUN / file
         whole = path.read_bytes()
         path.write_bytes(content)

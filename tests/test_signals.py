@@ -141,6 +141,9 @@ def test_a_locale_without_accents(tmp_path):
     done = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été"],
                           cwd=tmp_path, capture_output=True, timeout=60, env=env)
     assert done.returncode == 0 and b"Traceback" not in done.stderr
+    named = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--exp-name", "été"],
+                           cwd=tmp_path, capture_output=True, timeout=60, env=env)
+    assert named.returncode == 0 and named.stdout.endswith("spinup resume runs/été/été_s1 --total-steps 256\n".encode())
     wrong = subprocess.run([sys.executable, "-m", "spinup", "ppo", "--env", "Été-v0"], cwd=tmp_path, timeout=60,
                            capture_output=True, env=env)
     assert wrong.returncode == 2 and b"there is no environment" in wrong.stderr

@@ -3,6 +3,7 @@
 Nothing is ever downloaded. A folder holds config.json, the weights in *.safetensors, and a tokenizer.
 """
 import json
+import math
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llm.policy.tokenizer import Tokenizer, load_tokenizer
+from llm.policy.tokenizer import CharTokenizer, Tokenizer, load_tokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.runs.files import write_json
@@ -73,9 +74,9 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     files = weight_files(folder)
     with reading(f"the tokenizer in {folder}", FETCH):
         tokenizer = load_tokenizer(folder)
-    if tokenizer.vocab_size > shape.vocab_size:
-        raise UserError(f"the tokenizer in {folder} has {tokenizer.vocab_size} tokens and its model only "
-                        f"{shape.vocab_size}; fetch both from one place")
+    few, many = tokenizer.vocab_size, shape.vocab_size       # models on the hub often have more than their tokenizer
+    if few > many or few < many and isinstance(tokenizer, CharTokenizer):
+        raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from one place")
     with ExitStack() as stack, room_for(folder):
         source = {}                                                       # name: the opened file that holds it
         for file in files:
@@ -112,9 +113,9 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.
     model.to(dtype).to_empty(device="cpu")
     for name, part in names(model).items():
         weight = source[name].get_tensor(name)
+        fault = "numbers that are not finite" if weight.is_floating_point() else f"numbers of type {weight.dtype}"
         if not weight.is_floating_point() or not torch.isfinite(weight).all():
-            raise UserError(f"{name} in {folder} has numbers of type {weight.dtype}, or some that are not finite; "
-                            f"{FETCH}")
+            raise UserError(f"{name} in {folder} has {fault}; {FETCH}")
         part.copy_(weight)
 
 
@@ -122,9 +123,12 @@ def shape_of(folder: Path) -> Shape:
     """The shape that config.json gives; UserError where `Transformer` cannot have it."""
     file = folder / "config.json"
     config = read(file)
-    family = next((x for x in config.get("architectures") or [] if x in FAMILIES), None)
+    listed = config.get("architectures") or ["no architecture"]
+    if not isinstance(listed, list) or not all(isinstance(x, str) for x in listed):
+        raise ValueError(f"architectures must be a list of names, not {listed!r}")
+    family = next((x for x in listed if x in FAMILIES), None)
     if family is None:
-        raise UserError(f"{file} is of {', '.join(config.get('architectures') or ['no architecture'])}; "
+        raise UserError(f"{file} is of {', '.join(listed)}; "
                         f"choose a model of {', '.join(FAMILIES)}")
     # Version 5 of transformers writes rope_parameters; before there were rope_theta and rope_scaling.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -136,6 +140,8 @@ def shape_of(folder: Path) -> Shape:
         raise UserError(f"{file} lacks {lacking[0]}; fetch it again")
     model_type, bias, norm = FAMILIES[family]
     layers, windows = config["num_hidden_layers"], config.get("layer_types")
+    if not isinstance(windows, list | None):
+        raise ValueError(f"layer_types must be a list of names, not {windows!r}")
     windowed = "sliding_attention" in windows if windows else config.get("max_window_layers", 28) < layers
     unlike = {"a sliding window": config.get("use_sliding_window") and config.get("sliding_window") and windowed,
               "biases in its attention": model_type != "qwen2" and config.get("attention_bias"),
@@ -152,7 +158,14 @@ def shape_of(folder: Path) -> Shape:
     given |= {key: value for key, value in config.items() if value is not None}
     return Shape(**{ours: given[theirs] for ours, theirs in FIELDS.items()}, qkv_bias=bias, qk_norm=norm,
                  rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
-                 rope_scaling=tuple(rope[key] for key in LLAMA3) if rope_type == "llama3" else None)
+                 rope_scaling=tuple(positive(rope, key) for key in LLAMA3) if rope_type == "llama3" else None)
+
+
+def positive(table: dict[str, Any], key: str) -> float:
+    """A number of a table. ValueError unless it is finite and above 0."""
+    if type(number := table[key]) not in (int, float) or not 0 < number < math.inf:
+        raise ValueError(f"{key} must be a number above 0, not {number!r}")
+    return number
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -187,7 +200,7 @@ def read(file: Path) -> dict[str, Any]:
         config = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise UserError(f"{file.parent} holds no {file.name}; fetch the whole folder of the model") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         config = None
     if not isinstance(config, dict):
         raise UserError(f"{file} is damaged; fetch it again")

@@ -61,7 +61,7 @@ def load_model(folder: str | Path) -> Start:
     """The policy in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
     path = Path(folder)
     config = path / "config.json"
-    if not list(path.glob("**/progress.csv")) and not (config.exists() and '"algorithm"' in config.read_text()):
+    if not list(path.glob("**/progress.csv")) and not (config.is_file() and b'"algorithm"' in config.read_bytes()):
         from llm.policy.checkpoint import load_pretrained
         return Start(*load_pretrained(folder), path)
     path = find_run(path)

@@ -103,7 +103,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         act, _ = dist.params(output)
         with frozen(q_optimizer.params):
             loss = deterministic_policy_loss(policy.values(obs, act))     # [B]
-        return (loss + cfg.saturation_coef * saturation(output)).mean(), {}
+        loss = (loss + cfg.saturation_coef * saturation(output)).mean()
+        return loss, {"action_std": act.detach().std(0).mean()}           # 0: no state matters
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
@@ -132,5 +133,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     run.check_finite(q_loss=q_stats["loss"], pi_loss=pi_stats["loss"])
             if run.row_due:
                 run.log(q=q_stats["q"], q_loss=q_stats["loss"], q_grad_norm=q_stats["grad_norm"],
-                        pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"])
+                        pi_loss=pi_stats["loss"], pi_grad_norm=pi_stats["grad_norm"],
+                        action_std=pi_stats["action_std"])
         return run.result(policy)

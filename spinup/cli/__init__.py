@@ -2,6 +2,7 @@
 
 Each file of this folder has the commands of one group, `COMMANDS`, and what the help says of them, `HELP`.
 """
+import codecs
 import gc
 import io
 import os
@@ -28,7 +29,10 @@ def main(argv: list[str] | None = None) -> NoReturn:
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")                 # in a locale without accents
+            if codecs.lookup(stream.encoding).name == "ascii":            # a locale without accents, such as C
+                stream.reconfigure(encoding="utf-8", errors="surrogateescape")        # names as they were typed
+            else:
+                stream.reconfigure(errors="backslashreplace")
     try:
         code = run(argv)
         sys.stdout.flush()

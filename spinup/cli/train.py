@@ -73,7 +73,7 @@ def grid(argv: list[str]) -> int:
     def check(flags: dict[str, str]) -> RunConfig:
         given = [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()]
         config, _ = from_flags(algorithm, given)
-        with advised():
+        with advised(algorithm):
             registry.family(algorithm).check(algorithm, config)
         return config
 

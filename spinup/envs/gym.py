@@ -2,6 +2,7 @@
 
 In turn, not in parallel: up to 32 copies of CartPole or HalfCheetah, processes were always slower than one process.
 """
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from gymnasium import Env
 
 from spinup.envs.spaces import describe, fits, observation_view, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
-from spinup.envs.trouble import check_finite, check_space, failed, finite, name_of, place
+from spinup.envs.trouble import LARGEST, check_finite, check_space, failed, finite, name_of, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
 from spinup.errors import UserError
 
@@ -61,9 +62,10 @@ class GymVectorEnv(VectorEnv):
         except Exception as error:
             raise failed(self.name, error, place(copy=self.begin + i)) from error
         self.taken[i] = 0
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise UserError(f"reset of the environment gave {type(made).__name__}, not observation and info; in "
-                            "one of the old kind write return obs, {}")
+        if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[1], dict):
+            kinds = " and ".join(type(x).__name__ for x in made) if isinstance(made, tuple) else type(made).__name__
+            raise UserError(f"reset of the environment gave {kinds}, not an observation and a dict; write return obs, "
+                            "{}")
         return self._see(made[0])
 
     def _see(self, raw: Any) -> np.ndarray:
@@ -91,9 +93,13 @@ class GymVectorEnv(VectorEnv):
             raw, earned, ended, cut, info = made
             if not isinstance(info, dict):
                 raise UserError(f"step of the environment gave {info!r} for info; it must be a dict, such as {{}}")
-            obs[i], reward[i] = self._see(raw), one_number(earned)
+            try:
+                obs[i], reward[i] = self._see(raw), one_number(earned)
+                over = true_or_false(ended, "terminated") | true_or_false(cut, "truncated")
+            except UserError as error:
+                raise UserError(f"{error} ({place(self.taken[i], self.begin + i, native)})") from None
             infos.append(info)
-            if true_or_false(ended, "terminated") | true_or_false(cut, "truncated"):
+            if over:
                 terminated[i], truncated[i] = ended, cut
                 if final_obs is None:
                     final_obs = obs.copy()
@@ -107,12 +113,14 @@ class GymVectorEnv(VectorEnv):
         return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def close(self) -> None:
+        faults = set()                                        # of all copies, each said once; nothing is lost by them
         for env in self.envs:
             try:
                 env.close()
-            except Exception as error:                                    # nothing is lost by it
-                print(f"spinup: {self.name} raised {type(error).__name__}: {error}, when it was closed",
-                      file=sys.stderr)
+            except Exception as error:
+                faults.add(f"{type(error).__name__}: {error}")
+        for fault in sorted(faults):
+            print(f"spinup: {self.name} raised {fault}, when it was closed", file=sys.stderr)
 
     def _save(self) -> list[list[dict[str, Any]]]:
         return [save_layers(env) for env in self.envs]
@@ -135,7 +143,11 @@ def one_number(reward: Any) -> float:
     try:
         if isinstance(reward, str | bytes):                               # float() would parse it
             raise ValueError
-        return float(reward)
+        number = float(reward)
+        if abs(number) > LARGEST and math.isfinite(number):               # the others are told with their step
+            raise UserError(f"the environment gave a reward of {reward!r}, and float32 holds at most {LARGEST}; divide "
+                            "the rewards")
+        return number
     except (TypeError, ValueError):
         if isinstance(reward, np.ndarray) and reward.size == 1:
             return reward.item()

@@ -191,7 +191,7 @@ def find_id(env: str) -> str:
         except ImportError as error:
             raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, "
                             "or write the id alone") from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
                             f"imported: {error}; mend it first") from None
     ids = [*gymnasium.registry, *OURS]

@@ -10,7 +10,7 @@ from spinup.core.networks import SMALLEST_IMAGE
 from spinup.errors import ActionsError, UserError
 
 MOST = 100_000_000      # numbers of an observation
-MOST_ACTIONS = 1_000_000                # each is an output of the network
+MOST_ACTIONS = 100_000   # each action, or dimension of one, is an output of the network
 ObsView = Callable[[Any], np.ndarray]
 
 
@@ -112,10 +112,18 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return Categorical((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.low.size:
+        check_dimensions(space, algorithm)
         return DiagGaussian(space.low.ravel(), space.high.ravel())
     raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box "
                        "(real numbers) actions, and so must the environment or a wrapper around it",
                        type(space).__name__)
+
+
+def check_dimensions(space: spaces.Box, algorithm: str) -> None:
+    """UserError for actions of very many dimensions."""
+    if space.low.size > MOST_ACTIONS:
+        raise UserError(f"{algorithm} has an output for each dimension of an action, and these have "
+                        f"{space.low.size:,}; wrap the environment so that they have at most {MOST_ACTIONS:,}")
 
 
 def number_of_actions(space: Space, algorithm: str) -> int:
@@ -132,6 +140,7 @@ def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]
     """Low and high, `[k]` each, of Box actions; UserError where they are not finite, ActionsError for all other spaces.
     """
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        check_dimensions(space, algorithm)
         low, high = space.low.ravel(), space.high.ravel()
         if (np.isfinite(high - low) & (low < high)).all():
             return low, high

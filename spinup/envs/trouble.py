@@ -9,6 +9,8 @@ from gymnasium import Env, Space
 
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 
+LARGEST = 3e38          # number of a reward, in float32
+
 
 def name_of(env: Env | gymnasium.vector.VectorEnv) -> str:
     """The id of an environment, or its class where it has none."""

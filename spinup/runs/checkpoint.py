@@ -1,4 +1,5 @@
 """Checkpoints: plain tensors and numbers, written whole, and read without running anything."""
+import math
 import pickle
 import warnings
 import zipfile
@@ -17,7 +18,7 @@ KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": 
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Write nested dicts and lists of tensors, arrays and numbers. Returns what `load_checkpoint` would give: the same
+    """Write nested dicts and lists of tensors, arrays and numbers. Returns what `read_checkpoint` would give: the same
     data, with tensors in place of the arrays."""
     written = plain(state)
     write_whole(path, lambda file: torch.save(written, file))             # no second copy in memory
@@ -25,14 +26,29 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """UserError where the file is missing, cut short, changed since it was written, or holds anything but plain tensors
-    and numbers."""
-    damaged = UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run")
+    """The checkpoint of a run. UserError as `read_checkpoint`, and where an entry is missing or of another type."""
+    state = read_checkpoint(path)
+    if not isinstance(state, dict) or "algorithm" not in state:
+        raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
+    if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()) or not all(
+            0 <= state[name] < math.inf for name in ("update", "steps", "rows", "seconds")):
+        raise damage(path)
+    return state
+
+
+def damage(path: Path) -> UserError:
+    """The error to raise for a file that is not as it was written."""
+    return UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run")
+
+
+def read_checkpoint(path: Path) -> Any:
+    """What `save_checkpoint` wrote. UserError where the file is missing, cut short, changed since it was written, or
+    holds anything but plain tensors and numbers."""
     if path.is_file() and not intact(path):             # cut short, changed, or in an older format that may hold code
-        raise damaged
+        raise damage(path)
     try:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # what is wrong is said below, in one sentence
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
                         "config.json") from None
@@ -40,12 +56,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run "
                             "code; use a checkpoint of a run") from None
-        raise damaged from None
-    if not isinstance(state, dict) or "algorithm" not in state:
-        raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
-    if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()):
-        raise damaged
-    return state
+        raise damage(path) from None
 
 
 def intact(path: Path) -> bool:

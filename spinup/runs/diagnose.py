@@ -11,6 +11,7 @@ DECIDED = 0.01          # share of the largest entropy below which a policy trie
 NARROW = -4.0           # nats of a dimension of continuous actions: a deviation of 0.004, of a range of 2
 FAR = 0.2               # KL divergence of one update, without a target
 HUGE_LOSS = 1e4         # of the value function, whose gradient then hides that of the policy
+CONSTANT = 1e-3         # deviation of actions over states, of a range of 2, below which all are the same
 EXPLODED = 10           # times the largest return seen so far
 
 
@@ -40,9 +41,17 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     if abs(row.get("q", 0.0)) > EXPLODED * largest + 100:
         said.append(f"q is {row['q']:.3g}, but no episode had a return beyond {largest:.3g}: the values explode; lower "
                     "--lr, or divide the rewards")
-    if row.get("value_loss", 0.0) > HUGE_LOSS and not getattr(config, "normalise_reward", True):
-        said.append(f"value_loss is {row['value_loss']:.3g}: the rewards are large for the networks; add "
-                    "--normalise-reward")
+    if abs(row.get("action_std", 1.0)) < CONSTANT:
+        said.append(f"action_std is {row['action_std']:.2g}: the policy takes the same action in every state; lower "
+                    "--lr, or raise --explore-noise or --saturation-coef")
+    for name in ("value_loss", "q_loss"):
+        if row.get(name, 0.0) > HUGE_LOSS:
+            cause, advice = "the rewards are large for the networks", "divide them by a constant"
+            if hasattr(config, "normalise_reward"):
+                advice = "add --normalise-reward"
+                if config.normalise_reward:
+                    cause, advice = "the values explode", "lower --lr"
+            said.append(f"{name} is {row[name]:.3g}: {cause}; {advice}")
     target = getattr(config, "target_kl", 0.0)
     if row.get("kl", 0.0) > (3 * target or FAR):
         said.append(f"kl is {row['kl']:.2g}, far above {f'the target of {target}' if target else 'what is usual'}: an "

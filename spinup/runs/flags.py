@@ -92,7 +92,7 @@ def train(algorithm: Algorithm, argv: list[str]) -> int:
     config, preset = from_flags(algorithm, argv)
     if not config.quiet and os.environ.get("RANK", "0") == "0":           # of torchrun's processes one speaks
         say(f"preset: {preset}")
-    with advised():
+    with advised(algorithm):
         return exit_code(algorithm.load().train(config))
 
 

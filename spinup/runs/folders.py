@@ -1,5 +1,6 @@
 """The folder of a run: where it is, what its config.json says, how it is found again."""
 import json
+import os
 import platform
 import re
 import subprocess
@@ -98,9 +99,9 @@ def check_exp_name(name: str) -> None:
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
     if not printable(name) or name != name.strip():
         raise UserError(f"--exp-name {name!r} has a character that no name should have; write letters, digits and _")
-    if len(name.encode()) > LONGEST:
-        raise UserError(f"the name {name[:40]}... has {len(name.encode())} bytes, and a folder's at most {LONGEST}; "
-                        "choose a shorter --exp-name")
+    if len(os.fsencode(name)) > LONGEST:
+        raise UserError(f"the name {name[:40]}... has {len(os.fsencode(name))} bytes, and a folder's at most "
+                        f"{LONGEST}; choose a shorter --exp-name")
 
 
 def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
@@ -108,6 +109,7 @@ def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -
     if not printable(str(folder)):
         raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
     if not writable(folder):
+        other = Path.home() / other if folder == Path(other) else other
         raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")
 
 
@@ -194,7 +196,7 @@ def read_run(directory: Path) -> dict[str, Any]:
     """The config.json of a run. UserError where it is missing, damaged, or of something else."""
     data = read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
-            data.get("config"), dict):
+            data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
         raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
                         "runs/NAME/NAME_s1")
     return data

@@ -7,7 +7,6 @@ from typing import Any
 
 from spinup.errors import UserError
 from spinup.runs.config import Row
-from spinup.runs.values import reading
 
 ADVICE = "put it back, or train anew under another --exp-name"
 
@@ -32,8 +31,7 @@ class Log:
             if file.exists():
                 os.truncate(file, min(kept.get(file.name, 0), file.stat().st_size))
         if self.path.exists() and self.path.stat().st_size:
-            with reading(str(self.path), ADVICE), open(self.path, newline="", encoding="utf-8") as file:
-                self.columns = next(csv.reader(file))
+            self.columns = list(read_progress(directory)) or None
         self.events = self.wandb = None
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter

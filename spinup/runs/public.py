@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spinup.errors import ActionsError, UserError
-from spinup.registry import family, find, serving
+from spinup.errors import ActionsError, UserError, out_of_memory
+from spinup.registry import Algorithm, family, find, serving
 from spinup.runs import plugin
 from spinup.runs.config import check_names, comments, settings_of
 from spinup.runs.folders import find_run, read_run
@@ -17,15 +17,19 @@ INTERNAL = ("on_row",)  # arguments that are no settings
 
 
 @contextmanager
-def advised() -> Iterator[None]:
+def advised(algorithm: Algorithm) -> Iterator[None]:
     """Make an error about actions a UserError that names the algorithms that serve them: an algorithm's file does not
-    know the others.
+    know the others. Make running out of memory a UserError with the settings to change.
     """
     try:
         yield
     except ActionsError as error:
         fitting = serving(error.kind)
         raise UserError(f"{error}" + (f"; for {error.kind} actions: {', '.join(fitting)}" if fitting else "")) from None
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise UserError(f"the memory does not suffice; {family(algorithm).LESS_MEMORY}") from None
 
 
 @cache
@@ -43,7 +47,7 @@ def trainer(name: str) -> Callable[..., Any]:
         given |= {} if source is None else {subject: source}
         known = [*settings_of(module.Config), *algorithm.about.get("renamed", {}), *INTERNAL]
         check_names(given, known, f"{algorithm.method} has no setting")
-        with advised():
+        with advised(algorithm):
             return module.train(configure(algorithm, given, preset, config)[0], resume)
 
     help_of, what = comments(config), []

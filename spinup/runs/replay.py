@@ -73,7 +73,10 @@ class ReplayFiles:
         Killed processes lose nothing of it. It is not forced to the disk, which would take longer than the gradient
         steps of a small network: what a power cut takes is missed on resume, and said.
         """
-        self.folder.mkdir(exist_ok=True)
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise UserError(f"{self.folder} is a file, and the replay needs a folder of that name; remove it") from None
         for name, (ring, count) in replay.rings().items():
             size, start = len(ring), self.written.get(name, 0)
             files = self._files(name)

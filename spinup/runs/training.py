@@ -159,7 +159,7 @@ class Training(Hooks):
             except FAULTS as error:
                 where, reason = describe(self.directory), str(error).splitlines()[0]
                 raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
-                                f"type: spinup resume {where}") from None
+                                "train again under another --exp-name") from None
             self.display.say(f"going on at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")

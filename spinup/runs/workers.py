@@ -92,7 +92,8 @@ class Workers:
         except Exception as error:
             if store is not None and self.rank:
                 trace = "".join(traceback.format_exception(error.__cause__ or error))
-                store.set(FAILED, json.dumps([f"{error}, in worker process {self.rank}", trace]))
+                said = [f"{error}, in worker process {self.rank}", trace, isinstance(error, UserError)]
+                store.set(FAILED, json.dumps(said))
             raise
         finally:
             for child in children:
@@ -181,7 +182,8 @@ def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None,
 def _reason(error: WorkerError, store: dist.TCPStore, children: list[multiprocessing.Process]) -> Exception:
     """The error to raise for a process that is missing: what it failed of, or its exit code, where that is known."""
     if store.check([FAILED]):
-        return EnvironmentFailure(json.loads(store.get(FAILED))[0])
+        words, _, of_user = json.loads(store.get(FAILED))
+        return UserError(words) if of_user else EnvironmentFailure(words)
     for rank, child in enumerate(children, 1):
         child.join(1)
         if child.exitcode:

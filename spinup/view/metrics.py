@@ -35,6 +35,7 @@ METRICS = {
     "q_loss": "squared error of the critics, added up",
     "q_grad_norm": "length of the gradient of the critics",
     "pi_loss": "what the actor minimises: minus the value of its actions; in SAC plus the price of certainty",
+    "action_std": "standard deviation of the actor's actions over a batch, of a range of -1 to 1; 0: all are the same",
     "pi_grad_norm": "length of the gradient of the actor, in SAC of the temperature too",
     # Language models.
     "reward": "mean reward of the responses of the last updates, as the method was given them",

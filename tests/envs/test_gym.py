@@ -6,14 +6,13 @@ from collections import defaultdict, namedtuple
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from spinup.envs import make
 from spinup.envs.memory import Memory
 from spinup.envs.single import Single
 from spinup.errors import UserError
-from spinup.runs.checkpoint import save_checkpoint
+from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 Place = namedtuple("Place", "x y")
 
@@ -124,7 +123,7 @@ def test_what_is_saved_comes_back_as_it_was(game, tmp_path):
     assert env.can_save, env.why_not_saved
     save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "none", "env": env.state_dict()})
     for each in (env, fresh):
-        each.load_state_dict(torch.load(tmp_path / "checkpoint.pt", weights_only=True)["env"])
+        each.load_state_dict(read_checkpoint(tmp_path / "checkpoint.pt")["env"])
     for action in actions[::-1]:
         expected = never.step(action).obs
         assert np.isfinite(expected).all()
@@ -262,7 +261,9 @@ class Odd(gymnasium.Env):
 # Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
-    ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not observation and info"),
+    ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not an observation and a dict"),
+    ({"begun": (np.zeros(3), None)}, "gave ndarray and NoneType, not an observation and a dict"),
+    ({"reward": 1e300}, "a reward of 1e\\+300, and float32 holds at most 3e\\+38; divide the rewards .at step 1"),
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
     ({"begun": (np.zeros(1), {}), "space": Box(0, 255, (3,), np.uint8)}, r"an observation of shape \(1,\), and its"),
     ({"begun": (np.zeros(3), {}), "space": Box(-1, 1, (2, 2))}, r"an observation of shape \(3,\), and its"),

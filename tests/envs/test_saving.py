@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs import VectorEnv, make
-from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 
 class Garden(gymnasium.Env):
@@ -96,7 +96,7 @@ def assert_same(a: list[tuple], b: list[tuple]) -> None:
 
 def through_a_file(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     save_checkpoint(folder / "checkpoint.pt", {"algorithm": "none", "env": state})
-    return load_checkpoint(folder / "checkpoint.pt")["env"]
+    return read_checkpoint(folder / "checkpoint.pt")["env"]
 
 
 # Turned red by: a generator not saved; a wrapper left out; MuJoCo's state without the arrays derived from it; float32

@@ -59,7 +59,7 @@ AT_ONCE = {
     "shape": ({"step": "obs = np.zeros(3)"}, "and its observation_space is Box(-1.0, 1.0, (2,), float32)", 2),
     "four values": ({"step": "return obs, reward, terminated, {}"}, "gave 4 values, not five", 2),
     "nothing": ({"step": "return None"}, "gave NoneType, not five", 2),
-    "old reset": ({"reset": "return obs"}, "reset of the environment gave ndarray, not observation and info", 2),
+    "old reset": ({"reset": "return obs"}, "reset of the environment gave ndarray, not an observation and a dict", 2),
     "reset nan": ({"reset": "obs[1] = np.nan"}, "gave an observation with nan as number 1 of 2, in reset, in copy", 2),
     "raises": ({"step": "raise ValueError('dice')"}, "Odd-v0 raised ValueError: dice, at step 1 of an episode", 1),
     "reset raises": ({"reset": "1 / 0"}, "Odd-v0 raised ZeroDivisionError: division by zero, in reset, in copy 0", 1),
@@ -67,7 +67,8 @@ AT_ONCE = {
     "no space": ({"init": "self.observation_space = None"}, "the observation_space of Odd-v0 is None; it must be", 2),
     "text": ({"init": "self.observation_space = spaces.Text(5)"}, "type Text is not supported; wrap", 2),
     "huge": ({"init": "self.observation_space = spaces.Discrete(10**10)"}, "a vector of 10,000,000,000 numbers", 2),
-    "many actions": ({"init": "self.action_space = spaces.Discrete(10**10)"}, "has more than 1,000,000; wrap", 2)}
+    "many actions": ({"init": "self.action_space = spaces.Discrete(10**10)"}, "has more than 100,000; wrap", 2),
+    "many dimensions": ({"init": "self.action_space = spaces.Box(-1, 1, (10**6,))"}, "at most 100,000", 2)}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from spinup.envs import make, workers
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds.boards import TicTacToe
 from spinup.errors import EnvironmentFailure, UserError, WorkerError
-from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.run import make_env
 
@@ -111,7 +111,7 @@ def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp
         assert there.can_save
         save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "none", "env": there.state_dict()})
         fresh.reset()
-        fresh.load_state_dict(load_checkpoint(tmp_path / "checkpoint.pt")["env"])
+        fresh.load_state_dict(read_checkpoint(tmp_path / "checkpoint.pt")["env"])
         check_same_steps(fresh, there, 20)
         there.load_state_dict(here.state_dict())                          # of 30 steps before
         check_same_steps(here, there, 20)

@@ -12,7 +12,7 @@ from llm.policy.transformer import Shape, Transformer
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.registry import algorithms
-from spinup.runs.checkpoint import save_checkpoint
+from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
@@ -123,6 +123,17 @@ def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error
     assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins
 
 
+# Turned red by: torch's traceback, or advice about environments, where memory ends before the first update.
+@pytest.mark.parametrize("where", ["llm.policy.load.Start.reference", "spinup.core.fast.adam.FlatAdam.__init__"])
+def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner, tmp_path, monkeypatch):
+    def fail(*args, **settings):
+        raise GPU
+
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(UserError, match="^the memory does not suffice; choose a smaller --model, or smaller --layers"):
+        llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo", kl_coef=0.1))
+
+
 # Turned red by: any RuntimeError taken for this one.
 def test_other_errors_of_torch_are_left_alone(beginner, tmp_path, monkeypatch):
     def fail(*args, **settings):
@@ -144,5 +155,5 @@ def test_a_checkpoint_is_copied_once(tmp_path):
     tracemalloc.stop()
     assert peak < 500_000
     optimizer.first.fill_(1.0)                                # what was written is no view of it
-    for state in written, torch.load(tmp_path / "checkpoint.pt", weights_only=True):
+    for state in written, read_checkpoint(tmp_path / "checkpoint.pt"):
         assert not state["parts"]["optimizer"]["first"].any()

@@ -315,9 +315,40 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
 
     CharTokenizer(LETTERS.alphabet + "äö").save(copy("llama"))
-    refused(folder, "has 52 tokens and its model only 50; fetch both from one place")
+    refused(folder, "has 52 tokens and its model 50; fetch both from one place")
     (folder / "char_tokenizer.json").unlink()
     refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
+
+
+# Turned red by: a value that is used as it stands, whose fault is then a traceback.
+@pytest.mark.parametrize("changes", [
+    {"architectures": 7}, {"architectures": [7]}, {"architectures": "LlamaForCausalLM"},
+    {"num_attention_heads": "2"}, {"num_attention_heads": 0}, {"num_attention_heads": True},
+    {"num_attention_heads": -2},
+    {"hidden_size": -16}, {"hidden_size": 0}, {"hidden_size": "16"}, {"hidden_size": 10**12},
+    {"num_hidden_layers": 1.5}, {"num_hidden_layers": 0}, {"num_hidden_layers": 10**6},
+    {"max_position_embeddings": "x"}, {"rms_norm_eps": "x"}, {"rms_norm_eps": -1}, {"vocab_size": []},
+    {"num_key_value_heads": 3}, {"head_dim": 7}, {"intermediate_size": {}}, {"layer_types": 5},
+    {"layer_types": "sliding_attention"}, {"rope_theta": "x", "rope_parameters": None},
+    {"rope_parameters": {"rope_theta": -1}}, {"rope_scaling": 5}, {"rope_scaling": "x"},
+    {"rope_parameters": {**LLAMA3, "factor": "x"}}, {"rope_parameters": {**LLAMA3, "factor": -1}},
+    {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 0}}])
+def test_a_wrong_value_of_a_config_is_one_sentence(changes, copy):
+    folder = copy("llama")
+    edit(folder, **changes)
+    refused(folder)
+
+
+def test_a_config_that_is_no_text_is_refused(copy):
+    from llm.policy.load import load_model
+    config = copy("llama") / "config.json"
+    config.write_bytes(b"\xff\xfe{}")
+    with pytest.raises(UserError, match="config.json is damaged; fetch it again"):
+        load_model(config.parent)
+    config.unlink()
+    config.mkdir()
+    with pytest.raises(UserError, match="config.json is damaged; fetch it again"):
+        load_model(config.parent)
 
 
 # Turned red by: the advice for every missing folder; the owner left in the local folder's name.
@@ -393,7 +424,7 @@ def test_a_model_is_written_to_no_impossible_folder(tmp_path):
 # Turned red by: a model of petabytes that is made before its weights are looked at; a header believed.
 def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
     for changes, words in (({"num_hidden_layers": 16_000}, "lack model.layers.15999.input_layernorm.weight"),
-                           ({"vocab_size": 2**24, "hidden_size": 2**18}, "[50, 32] and should be [16777216, 262144]")):
+                           ({"hidden_size": 2**18}, "[50, 32] and should be [50, 262144]")):
         edit(folder := copy("llama"), **changes)
         refused(folder, words, "fetch the weights and config.json from one place")
     weights = copy("llama") / "model.safetensors"
