@@ -53,6 +53,9 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
             wanted.exp_name = name
             result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
+                if not cfg.quiet:
+                    print(f"this was the imitation before {cfg.algorithm}: the same command again ends it, then trains "
+                          "with rewards", flush=True)
                 raise KeyboardInterrupt
             seconds = read_result(directory)["seconds"]
     reached = read_result(directory)["held_out_accuracy"]

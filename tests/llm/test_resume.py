@@ -85,7 +85,9 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     assert done.code == 130 and "Traceback" not in done.err and not (tmp_path / RUN).exists()
     (directory,) = (tmp_path / "runs").glob("start_*/*")
     assert done.out.endswith(f"interrupted after 30 steps and saved; to go on, type:\n"
-                             f"  spinup resume {directory.relative_to(tmp_path)}\n")
+                             f"  spinup resume {directory.relative_to(tmp_path)}\n"
+                             "this was the imitation before llm rloo: the same command again ends it, then trains with "
+                             "rewards\n")
     assert read_json(directory / "result.json")["status"] == "interrupted"
     again = cli(*words)
     assert again.code == 0 and "going on at step 30\n" in again.out
