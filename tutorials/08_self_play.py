@@ -323,8 +323,8 @@ right.set(title="rating during training", xlabel="thousand moves of training",
 right.xaxis.set_major_formatter(lambda x, _: f"{x / 1e3:g}")
 show(figure, "Left: with random openings, almost no games are lost. With the empty"
      " board alone, several of a hundred are lost to random moves and dozens to"
-     " minimax. Dots are seeds. Right: the rating during training rises higher with the"
-     " empty board.")
+     " minimax. Dots are seeds. Right: the rating during training rises higher with"
+     " the empty board.")
 for name, of_seeds in lost.items():
     print(f"{name:14} lost games of 100, to random moves and to minimax:",
           ", ".join(f"{a:.0f} and {b:.0f}" for a, b in of_seeds))
