@@ -90,9 +90,10 @@ assert abs(sum(reward for *_, reward in episode) - 0.5) < 1e-9
 #
 # **A weight.** The **return-to-go** is the sum of the rewards from this step to the end. But some
 # squares are better than others, whatever the agent does there. So compare the return-to-go with the
-# **value** $V(s_t)$, the mean return-to-go from this square under the policy. The difference estimates
-# the **advantage** of the action. A positive advantage means that the action was better than average
-# on this square. A negative advantage means that it was worse.
+# **value** $V(s_t)$, the mean return-to-go from this square under the policy. The difference is an
+# estimate of the **advantage** of the action. A positive advantage means that the action is better than
+# average on this square. A negative advantage means that it is worse. An estimate from one episode can
+# be wrong about this.
 #
 # The product of score and advantage is the contribution of one step. It makes an action with positive
 # advantage more likely, and an action with negative advantage less likely. The sum over the steps of
@@ -138,8 +139,9 @@ assert rows[2][:2] == (4, 0) and min(row[-1] for row in rows) > 0
 assert (one_estimate[:2] == 0).all() and one_estimate[2] > 0 and one_estimate[3] > 0
 
 # %% [markdown]
-# Each of the five advantages is positive, because this episode ended well. Even the step to the left
-# on square 4 has a positive advantage. It was a bad action, and the episode ended well in spite of it.
+# Each of the five estimates of the advantage is positive, because this episode ended well. Even the step
+# to the left on square 4 has a positive one. It was a bad action, and the episode ended well in spite
+# of it.
 # So one episode gives a very noisy estimate. It also says nothing about squares 0 and 1, which the
 # agent did not visit. The average over many episodes is correct. How noisy the estimates are, and how
 # to reduce the noise, is the topic of this notebook.

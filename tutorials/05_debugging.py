@@ -545,8 +545,8 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 #    Far fewer. In a check with twelve seeds, eleven policies scored 500 and one 396. Two equal methods
 #    then differ by 50 points in 27 % of the comparisons with two seeds. With three seeds it is 3 %, and
-#    with five less than 1 %. But the limit of 500 now hides differences: two methods that both reach it cannot be
-#    compared by this score.
+#    with five less than 1 %. But the limit of 500 now hides differences. If two methods both reach it,
+#    this score cannot compare them.
 #
 #    </details>
 #
