@@ -315,7 +315,7 @@ for k, (name, colour, hatch) in enumerate(looks):
         left.plot([x + 0.4 * k] * len(of_seeds), of_seeds, "o", color="black",
                   markersize=3)
 left.set(title="lost games", xticks=[0.2, 1.2],
-         xticklabels=["to random moves", "to minimax"], ylabel="of a hundred")
+         xticklabels=["to random moves", "to minimax"], ylabel="per 100 games")
 left.legend(loc="upper left")
 curves(right, {"with openings": runs, "empty board": narrow}, "rating")
 right.set(title="rating during training", xlabel="thousand moves of training",
