@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 OUTSIDE = ROOT / "tests" / "outside"
 PAGE = "# {}\n\n" + "\n\n".join(f"## {section}\n\n..." for section in (
     "Background", "Quick facts", "Key equations", "From equation to code", "Pseudocode", "API", "Metrics",
-    "Failure modes, and what you would see", "Results", "Its twin in `llm`", "Papers, and why these"))
+    "Failure modes, and what you would see", "Results", "Its counterpart in `llm`", "Papers, and why these"))
 NEW = {  # every file of this is new; what it holds, or the file that it is a copy of
     # an algorithm
     "spinup/algos/my_a2c.py": OUTSIDE / "my_a2c.py",

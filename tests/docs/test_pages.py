@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 OTHERS = {DOCS / "llm" / "overview.md", DOCS / "llm" / "tasks.md"}
 PAGES = sorted({*DOCS.glob("algorithms/*.md"), *DOCS.glob("llm/*.md")} - OTHERS)
 SECTIONS = ["Background", "Quick facts", "Key equations", "From equation to code", "Pseudocode", "API", "Metrics",
-            "Failure modes, and what you would see", "Results", "Its twin in `{}`", "Papers, and why these"]
+            "Failure modes, and what you would see", "Results", "Its counterpart in `{}`", "Papers, and why these"]
 each_page = pytest.mark.parametrize("page", PAGES, ids=[f"{p.parent.name}-{p.stem}" for p in PAGES])
 
 

@@ -26,23 +26,23 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    rollout_steps: Count = 8            # steps per copy between updates (5-64)
+    rollout_steps: Count = 8            # steps per environment between updates (5-64)
     gamma: Unit = 0.99                  # discount factor of the rewards
     lam: Unit = 0.95                    # lambda of generalized advantage estimation
     lr: Positive = 2e-3                 # learning rate of Adam, constant
-    value_coef: NonNegative = 0.5       # weight of the value loss beside the policy's
-    entropy_coef: NonNegative = 0.01    # weight of the entropy, against early certainty
+    value_coef: NonNegative = 0.5       # weight of the value loss
+    entropy_coef: NonNegative = 0.01    # weight of the entropy bonus, for exploration
     hidden: Widths = (64, 64)           # hidden layers of policy and value function
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritic:
-    """Policy and value function. UserError for spaces that it does not serve."""
+    """Policy and value function. UserError for unsupported spaces."""
     size = vector_size(observation_space, cfg.algorithm)
     return ActorCritic((size,), action_distribution(action_space, cfg.algorithm), cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy. `resume`: the run folder to resume, with the same settings."""
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: make networks after it
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
@@ -57,7 +57,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     minimize = optimizer.minimizer(loss)                      # zero_grad(), loss.backward(), step()
     with run:
         env.reset()
-        run.keep(policy=policy, optimizer=optimizer)          # what a checkpoint must hold
+        run.keep(policy=policy, optimizer=optimizer)          # contents of a checkpoint
         steps = cfg.num_envs * cfg.rollout_steps
         for _ in run.updates(cfg.total_steps // steps, steps):
             rollout = collect(env, policy.actor(), policy.dist, cfg.rollout_steps, run.rng,
