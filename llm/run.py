@@ -84,7 +84,7 @@ class Run(Training):
         if config.micro_batch and task.judge is not None:
             task.judge.at_once = config.micro_batch
 
-    # What an algorithm calls.
+    # Methods for the algorithms.
 
     def problems(self, n: int) -> list[Problem]:
         """`n` problems to train on."""
@@ -163,7 +163,7 @@ class Run(Training):
         quality = self.best.get(self.measure, math.nan)
         return Result(policy, progress, self.directory, self.status, quality, self.measure)
 
-    # What `Training` asks for.
+    # Methods for `Training`.
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         super().__exit__(kind, error, trace)

@@ -145,7 +145,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
 
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:
-    """How good a run is, by its measure, on held-out problems or pairs that no row of it has used."""
+    """Evaluate a run by its measure on held-out problems or pairs that no row of it has used."""
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":

@@ -99,6 +99,13 @@ def test_every_public_function_has_a_docstring():
     assert not [f.where for f in public_functions() if not f.own]
 
 
+# Turned red by: a docstring that begins with a subordinate clause.
+def test_a_docstring_begins_with_a_verb_or_a_noun():
+    texts = {path: path.read_text(encoding="utf-8") for path in FILES}
+    begun = re.compile(r'"""(What|How|Where|When|So|Of|That)\b.*')
+    assert not [f"{path.relative_to(ROOT)}: {m[0]}" for path, text in texts.items() for m in begun.finditer(text)]
+
+
 def test_shapes_are_given_where_tensors_are():
     assert not [f.where for f in public_functions() if f.ours and f.annotated(ARRAYS) and "`[" not in f.own + f.around]
 

@@ -130,7 +130,7 @@ def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
     return -((lengths - (limit - buffer)) / max(1, buffer)).clamp(0, 1) * (buffer > 0)
 
 
-# What `advantage` and `loss` may name: a new method is one function above and one line here.
+# Names for `advantage` and `loss`: a new method is one function above and one line here.
 ADVANTAGES = {"group": standardised, "mean": centred}
 LOSSES = {"clip": clipped}
 

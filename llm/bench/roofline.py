@@ -1,4 +1,4 @@
-"""How near language models come to what the machine allows: sampling to its bandwidth, training to its products.
+"""Roofline of language models: sampling against the memory bandwidth, training against the matrix products.
 
 Random weights in a known shape. Sampling a token reads all weights, and the keys and values of the whole context of
 every row: that many bytes a step, over the bytes a second that memory gives, is the share that is printed. Training
@@ -208,7 +208,7 @@ def training_step(model: Transformer, rows: int, length: int) -> float:
 
 
 def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int) -> dict[str, Any]:
-    """Where the seconds of an update go, in a short run of `grpo` as a user would start it, its first update left out.
+    """Break down the seconds of an update in a short run of `grpo` with default settings, without its first update.
 
     A character for every token of the shape, so that whatever is drawn can be read and judged.
     """

@@ -120,7 +120,8 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.
 
 
 def shape_of(folder: Path) -> Shape:
-    """The shape that config.json gives; UserError where `Transformer` cannot have it."""
+    """The shape that config.json gives; UserError where `Transformer` cannot have it, ValueError for values of wrong
+    types."""
     file = folder / "config.json"
     config = read(file)
     listed = config.get("architectures") or ["no architecture"]

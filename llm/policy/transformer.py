@@ -120,7 +120,7 @@ class Prefix:
 
 @dataclass
 class Slots:
-    """Where new tokens stand, and what each may attend to.
+    """Positions of new tokens, and the mask of what each may attend to.
 
     Attributes:
         start: where the first new token stands, if that is the same in all rows; else None, and
@@ -239,7 +239,7 @@ class Transformer(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
+        """Logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
         return F.linear(hidden, self.embed.weight if self.head is None else self.head.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -248,7 +248,7 @@ class Transformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """The device of its weights."""
         return self.embed.weight.device
 
     @property

@@ -75,7 +75,7 @@ def fault_of(row: Any) -> str:
 
 
 def left_out(places: Sequence[str], fault: str) -> str:
-    """How many pairs are left out, where the first of them stand, and why."""
+    """Sentence about the pairs that are left out: their number, the first lines, and the reason."""
     more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
     pairs = "pair" if len(places) == 1 else "pairs"
     return f"left out: {len(places)} {pairs} ({', '.join(places[:SHOWN])}{more}), where {fault}"

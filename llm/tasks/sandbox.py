@@ -32,7 +32,7 @@ KINDS = ("memory", "the size of files", "the number of files", "other folders", 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How an answer did.
+    """Outcome of an answer.
 
     Attributes:
         passed: tests that it passed.

@@ -63,7 +63,7 @@ class Taste(Task):
         return text
 
     def worth(self, problem: Problem, response: str) -> float:
-        """How much the reader likes a response, before it is scaled."""
+        """Unscaled true reward of a response."""
         different = set(response)
         liked = sum(1 if letter in self.pleasing else -1 for letter in different)
         asked, again = len(different & set(problem.prompt[:ASKED])), len(response) - len(different)

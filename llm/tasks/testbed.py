@@ -87,7 +87,7 @@ def expectation(log_p: Tensor, x: Tensor) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    """Of a whole response, in nats; `log_p` is over all responses, `[prompts, responses]`."""
+    """Entropy of whole responses, in nats; `log_p` is over all responses, `[prompts, responses]`."""
     return -(log_p.exp() * log_p).sum()
 
 

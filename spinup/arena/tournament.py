@@ -70,7 +70,7 @@ class Record:
 
     @property
     def games(self) -> np.ndarray:
-        """Of each player, `[P]`."""
+        """Number of games of each player, `[P]`."""
         return self.begun.sum(0) + self.begun.sum(1)
 
     def add(self, first: int, second: int, scores: list[float]) -> None:

@@ -35,7 +35,7 @@ def layers(env: Env) -> list[Env]:
     return found
 
 
-# What an environment holds but does not change while it runs.
+# Attributes of an environment that do not change while it runs.
 CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
 # Windows and renderers: they show, they do not decide. Plain data is saved under these names too: a clock may count
 # steps.

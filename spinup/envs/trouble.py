@@ -19,7 +19,7 @@ def name_of(env: Env | gymnasium.vector.VectorEnv) -> str:
 
 
 def place(step: int | None = None, copy: int | None = None, action: Any = None) -> str:
-    """Where something happened: step of an episode (None: in reset), copy, and the action taken."""
+    """Words for a place: step of an episode (None: in reset), copy, and the action taken."""
     words = ["in reset" if step is None else f"at step {step} of an episode"]
     if copy is not None:
         words.append(f"in copy {copy}")

@@ -68,7 +68,7 @@ def make_zoo(env: str, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
 
 
 def num_agents(env: object) -> int:
-    """How many rows of a `VectorEnv` one copy of the environment fills: 1 but where several agents act at once."""
+    """Number of rows of a `VectorEnv` that one environment copy fills: 1, or the number of agents that act at once."""
     if not is_zoo(env) or env.startswith("classic/"):
         return 1
     one = make_one_zoo(find_zoo_id(env), "parallel")

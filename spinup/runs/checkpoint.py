@@ -32,20 +32,20 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
     if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()) or not all(
             0 <= state[name] < math.inf for name in ("update", "steps", "rows", "seconds")):
-        raise damage(path)
+        raise UserError(damage(path))
     return state
 
 
-def damage(path: Path) -> UserError:
-    """The error to raise for a file that is not as it was written."""
-    return UserError(f"{path} is damaged or not a checkpoint; restore a copy, or start a new run")
+def damage(path: Path) -> str:
+    """The sentence about a file that is not as it was written."""
+    return f"{path} is damaged or not a checkpoint; restore a copy, or start a new run"
 
 
 def read_checkpoint(path: Path) -> Any:
-    """What `save_checkpoint` wrote. UserError where the file is missing, cut short, changed since it was written, or
-    holds anything but plain tensors and numbers."""
+    """Read what `save_checkpoint` wrote. UserError where the file is missing, cut short, changed since it was written,
+    or holds anything but plain tensors and numbers."""
     if path.is_file() and not intact(path):             # cut short, changed, or in an older format that may hold code
-        raise damage(path)
+        raise UserError(damage(path))
     try:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # what is wrong is said below, in one sentence
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -56,7 +56,7 @@ def read_checkpoint(path: Path) -> Any:
         if "weights_only" in str(error) or "Unsupported" in str(error):
             raise UserError(f"{path} holds more than tensors and numbers and was not loaded, because it could run "
                             "code; use a checkpoint of a run") from None
-        raise damage(path) from None
+        raise UserError(damage(path)) from None
 
 
 def intact(path: Path) -> bool:

@@ -28,8 +28,8 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "axes.formatter.useoffset": False, "savefig.dpi": 150,
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
 TRUTH = "held_out_gold"                                      # where the rewards are a model's, which learned them
-# What `curve.png` shows, by measure, or by the truth where that is known too: the label of its axis, and the columns on
-# it, each in the look of its place.
+# Contents of `curve.png`, by measure, or by the true reward where it is known: the label of its axis, and the columns
+# on it, each in the style of its place.
 SHOWN = {
     "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
                                                 "return_mean_100": "mean of the last 100 episodes"}),

@@ -53,7 +53,7 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
 
 
 def describe(directory: Path) -> str:
-    """How a folder is written in advice: relative to where the user stands, if it is below."""
+    """Return a folder as messages show it: relative to the working directory if it is inside."""
     path = Path(directory)
     try:
         return str(path.resolve().relative_to(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Where the rows of a run go: `progress.csv`, TensorBoard, Weights & Biases."""
+"""Log of a run: its rows in `progress.csv`, TensorBoard and Weights & Biases."""
 import csv
 import io
 import os

@@ -71,7 +71,8 @@ class ReplayFiles:
         """Write what came since the last call.
 
         Killed processes lose nothing of it. It is not forced to the disk, which would take longer than the gradient
-        steps of a small network: what a power cut takes is missed on resume, and said.
+        steps of a small network: what a power cut takes is missed on resume, and said. UserError where a file is in
+        the place of the folder.
         """
         try:
             self.folder.mkdir(exist_ok=True)

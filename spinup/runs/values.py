@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from spinup.errors import UserError, out_of_memory
 
-# What code raises for a value of another type, form or size than the one that was written.
+# Errors that code raises for a value of another type, form or size than the one that was written.
 FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RuntimeError)
 
 

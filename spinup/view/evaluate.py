@@ -1,4 +1,4 @@
-"""How good a policy is: its return in fresh episodes, each counted once, with the uncertainty of the mean."""
+"""Evaluation of a policy: its return in new episodes, each counted once, with the uncertainty of the mean."""
 from dataclasses import dataclass
 from typing import Any
 

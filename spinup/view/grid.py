@@ -161,7 +161,7 @@ class Grid:
         return 1 if self.count("failed") else 0
 
     def count(self, status: str) -> int:
-        """How many runs have that status."""
+        """Number of runs with that status."""
         return sum(j.status == status for j in self.jobs)
 
     def start(self, job: Job) -> None:
@@ -209,7 +209,7 @@ class Grid:
         return f"{ended}/{len(self.jobs)} runs{'   stopping' if self.signals else left}"
 
     def bar(self) -> Table:
-        """How far all of it is, and which runs are under way."""
+        """Show the progress of the whole grid and the runs in progress."""
         line = Table.grid(padding=(0, 1))
         under_way = ", ".join(j.directory.name for j in self.jobs if j.status == "running")
         line.add_row(ProgressBar(total=self.total_steps, completed=sum(j.steps() for j in self.jobs), width=40),

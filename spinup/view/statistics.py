@@ -1,4 +1,4 @@
-"""How well the mean of a few runs or episodes is known."""
+"""Confidence intervals for the mean of a few runs or episodes."""
 from collections.abc import Sequence
 
 import numpy as np
@@ -45,5 +45,5 @@ def in_words(values: Sequence[float], digits: int, within: tuple[float, float] =
 
 
 def range_of(column: str) -> tuple[float, float]:
-    """Where the numbers of a column of `progress.csv` can lie."""
+    """Range of the possible values of a column of `progress.csv`."""
     return SHARE if column in SHARES else ANYWHERE

@@ -79,7 +79,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def arena_lines() -> list[Line]:
-    """How well a tournament ranks players whose strength is known."""
+    """Rank players of known strength in a tournament and compare the ranking with the truth."""
     records = [simulate(seed) for seed in range(SIMULATIONS)]
     found = [record.strengths() for record in records]
     ranks = float(np.mean([spearmanr(TRUTH, strengths.rating)[0] for strengths in found]))

@@ -43,7 +43,7 @@ REACH = SIZE - 1                                                      # walls ar
 
 
 def _spread_light() -> tuple[np.ndarray, np.ndarray]:
-    """How sight spreads through a row of a view: tables `[128, 128]`, by the cells lit so far and the clear ones.
+    """Tables of the spread of light through a row of a view, `[128, 128]`, by the cells lit so far and the clear ones.
 
     Both are given, and returned, as bits. Returned: the cells of the row that are lit in the end, those of the next
     row, one further from the agent. A lit clear cell lights its neighbours in either.

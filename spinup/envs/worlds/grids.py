@@ -74,7 +74,7 @@ class Grid(VectorEnv):
 
     @property
     def cells(self) -> np.ndarray:
-        """How many distinct cells the agent has stood on in the episode under way: `[N]` int64."""
+        """Number of distinct cells that the agent has visited in the current episode: `[N]` int64."""
         return np.count_nonzero(self.visited, axis=1)
 
     def measures(self) -> dict[str, float]:

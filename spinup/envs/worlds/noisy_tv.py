@@ -45,7 +45,7 @@ class NoisyTV(Grid):
         return {**super().measures(), "watching": watched / looked if looked else np.nan}
 
     def take_watching(self) -> tuple[int, int]:
-        """How many actions were chosen with the TV in view, and how many in all, since the last call."""
+        """Count the actions chosen with the TV in view, and all actions, since the last call."""
         counts, self.watched, self.looked = (self.watched, self.looked), 0, 0
         return counts
 

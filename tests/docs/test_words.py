@@ -1,0 +1,48 @@
+"""The words of the documentation: the field's terms, and none of the words that stood in their place."""
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
+         *sorted((ROOT / "tutorials").glob("*.py"))]
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+# What is not written -> the term in its place.
+BANNED = {
+    r"\bstep size of (the optimiser|Adam)": "learning rate", r"\bprice of (a nat|divergence|certainty)": "KL penalty",
+    r"\bshak(e|es|ing)\b": "perturbation", r"\b(open|closed) moves\b": "legal moves", r"\btwin in\b": "counterpart",
+    r"\bwithout contrast\b": "group with zero variance", r"\b(is|are|was|were) told\b": "reported",
+    r"\bkin\b": "variants", r"\bof one's own\b": "your own", r"\bto be (maximised|minimised) is\b": "we maximise",
+    r"\bthe clock\b": "time limit", r"\bgo(es)? on\b": "resume, continue",
+    r"\bbonus for surprise\b": "intrinsic reward", r"\bso (accurate|good) is\b": "the usual order of words",
+    r"\bthe likeliest\b": "most likely", r"\bhow good .{3,30} is, .* tells?\b": "evaluate"}
+TERMS = ["learning rate", "replay buffer", "standard deviation", "KL penalty", "loss function", "reference policy",
+         "advantage", "rollout", "checkpoint"]
+
+
+def prose(path: Path) -> str:
+    """The text of a page without its code blocks; of a notebook, its text cells."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return "\n".join(line for line in text.splitlines() if line.startswith("# "))
+    return re.sub(r"^    .*$", "", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_page_uses_the_terms_of_the_field(page):
+    text = prose(page)
+    found = [(m[0], term) for words, term in BANNED.items() for m in re.finditer(words, text, re.IGNORECASE)]
+    assert not found
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_term_is_used_and_defined(term):
+    glossary = (ROOT / "docs/research/glossary.md").read_text(encoding="utf-8")
+    assert re.search(rf"^{term}\b", glossary, re.IGNORECASE | re.MULTILINE), "no entry of the glossary"
+    assert any(term.lower() in prose(page).lower() for page in PAGES if page.name != "glossary.md")
+
+
+def test_the_readme_is_short():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130 and len(text.split()) <= 1000
