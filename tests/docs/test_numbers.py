@@ -139,3 +139,13 @@ def test_speed_of_ppo():
         pace = found["steps_per_second"]
         check_rounded(f"{ours} {peers} {ratio} {limit}", [np.median(pace["spinup"]), np.median(pace["sb3"]),
                                                          found["ratio_median"], found["environment_steps_per_second"]])
+
+
+def test_the_ratios_of_the_readme():
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8").split("| | peer | ratio |\n|---|---|---|\n")[1]
+    cells = [row.split("|")[3] for row in text.split("\n\n")[0].splitlines()]
+    files = [("speed_CartPole-v1", "speed_CartPole-v1_compiled"),
+             ("speed_HalfCheetah-v5", "speed_HalfCheetah-v5_compiled"), ("speed_sac_HalfCheetah-v5_1",)]
+    wanted = [[raw(name)["ratio_median"] for name in names] for names in files]
+    for cell, values in zip(cells, [*wanted, [raw("speed_grpo_64")["equal work"]["ratio_median"]]], strict=True):
+        check_rounded(cell, values)
