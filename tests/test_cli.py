@@ -82,7 +82,7 @@ WRONG = {                                                                 # what
     "too short": ("ppo --total-steps 10", "--total-steps 10 is less than one batch of"),
     "preset": ("ppo --preset CartPol-v1", "no preset 'CartPol-v1'; choose from auto, none, CartPole-v1"),
     "config missing": ("ppo --config nowhere.toml", "--config nowhere.toml: no such file or directory"),
-    "config a folder": ("ppo --config empty", "--config empty: is a directory"),
+    "config a folder": ("ppo --config empty", "is no ordinary file"),
     "config not TOML": ("ppo --config file", "--config file is not TOML"),
     "config key": ("ppo --config key.toml", "key.toml: there is no setting 'totl_steps'. Did you mean 'total_steps'?"),
     "config value": ("ppo --config value.toml", "--lr must be above 0, not -1.0"),
@@ -106,6 +106,8 @@ WRONG = {                                                                 # what
     "grid seeds": ("grid ppo --seed --gamma 0.9", "--seed needs a value, as in --seed 1"),
     "grid workers": ("grid ppo --seed 1 --workers 2 4", "--workers takes one value, not 2 4"),
     "no environment": ("ppo --env=", "--env is empty; write --env ID, or leave it out"),
+    "endless config": ("ppo --config /dev/zero", "--config /dev/zero is no ordinary file"),
+    "empty width": ("ppo --hidden 64,,64", "--hidden must be a whole number, not ''"),
     "config twice": ("ppo --config twice.toml", "twice.toml has num-envs and num_envs, which are one setting"),
     "long name": (f"ppo --exp-name {'x' * 300}", "has 300 bytes, and a folder's at most 200"),
     "threads": ("ppo --threads 100000", "--threads must be from 0 to 256, not 100000"),
@@ -287,6 +289,28 @@ def test_a_checkpoint_that_lacks_an_entry_is_refused(cli, tmp_path):
     for lacking in state.keys() - {"cuda_rng"}:
         torch.save({name: value for name, value in state.items() if name != lacking}, path)
         check_refused(cli("resume", RUN), "checkpoint")
+
+
+# Turned red by: rows that are cut by their number of bytes alone, in the middle of one.
+def test_a_changed_log_is_not_continued(cli, tmp_path):
+    assert cli("ppo", *TINY, "--exp-name", "x").code == 0
+    path = tmp_path / RUN / "progress.csv"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for changed in ([*lines[:2], *lines[1:]], [*lines[:1], lines[2], lines[1], *lines[3:]],
+                    [line.replace(b"\n", b"\r\n") for line in lines]):
+        path.write_bytes(b"".join(changed))
+        check_refused(cli("resume", RUN, "--total-steps", 1024), "progress.csv has changed since the checkpoint")
+        assert path.read_bytes() == b"".join(changed)
+    path.write_bytes(b"".join([*lines[:1], lines[2], lines[1], *lines[3:]]))
+    check_refused(cli("plot", RUN), "progress.csv is damaged (steps that do not rise)")
+    path.write_bytes(whole)
+    assert cli("resume", RUN, "--total-steps", 1024).code == 0
+
+
+def test_a_name_with_a_dollar_is_drawn_as_it_is(cli, tmp_path):
+    name = r"a$\frac{1$"
+    assert cli("ppo", *TINY, "--exp-name", name).code == 0 and cli("plot", f"runs/{name}").code == 0
 
 
 def test_a_damaged_config_json_is_refused(cli, tmp_path):

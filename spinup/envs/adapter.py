@@ -125,8 +125,9 @@ class VectorAdapter(VectorEnv):
 
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
-            raise UserError(f"the vector environment gave {describe(raw)}, and its single_observation_space is "
-                            f"{self.observation_space}; make them agree")
+            space = self.observation_space
+            raise UserError(f"the vector environment gave {describe(raw, space)}, and its single_observation_space is "
+                            f"{space}; make them agree")
         return self.view(raw)
 
     def close(self) -> None:

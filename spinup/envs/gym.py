@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Env
 
-from spinup.envs.spaces import describe, fits, observation_view, to_native
+from spinup.envs.spaces import describe, fits, observation_view, shorter, to_native
 from spinup.envs.state import Unsaveable, load_layers, save_layers
 from spinup.envs.trouble import LARGEST, check_finite, check_space, failed, finite, name_of, place
 from spinup.envs.vector import Step, VectorEnv, copy_seeds
@@ -29,6 +29,9 @@ class GymVectorEnv(VectorEnv):
         super().__init__(num_envs)
         self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
         self.name, self.begin = name_of(self.envs[0]), begin
+        if len({id(env.unwrapped) for env in self.envs}) < num_envs:
+            raise UserError(f"the function that makes {self.name} returned one object twice; let it make a new "
+                            "environment at each call")
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         check_space(self.name, "observation_space", self.observation_space)
         check_space(self.name, "action_space", self.action_space)
@@ -70,8 +73,9 @@ class GymVectorEnv(VectorEnv):
 
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
-            raise UserError(f"the environment gave {describe(raw)}, and its observation_space is "
-                            f"{self.observation_space}; make them agree")
+            space = self.observation_space
+            raise UserError(f"the environment gave {describe(raw, space)}, and its observation_space is {space}; make "
+                            "them agree")
         return self.view(raw)
 
     def _step(self, action: np.ndarray) -> Step:
@@ -148,7 +152,7 @@ def one_number(reward: Any) -> float:
             raise UserError(f"the environment gave a reward of {reward!r}, and float32 holds at most {LARGEST}; divide "
                             "the rewards")
         return number
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         if isinstance(reward, np.ndarray) and reward.size == 1:
             return reward.item()
-        raise UserError(f"the environment gave a reward of {reward!r}; it must be one number") from None
+        raise UserError(f"the environment gave a reward of {shorter(reward)}; it must be one number") from None

@@ -1,5 +1,6 @@
 """From Gymnasium's spaces to what an algorithm sees: a vector or image, an action distribution; and spaces as JSON."""
 from collections.abc import Callable, Mapping
+from reprlib import Repr
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from spinup.errors import ActionsError, UserError
 
 MOST = 100_000_000      # numbers of an observation
 MOST_ACTIONS = 100_000   # each action, or dimension of one, is an output of the network
+shorter = Repr().repr                    # of long arrays and texts, in messages
 ObsView = Callable[[Any], np.ndarray]
 
 
@@ -86,8 +88,8 @@ def fits(space: Space, obs: Any) -> bool:
     of a Discrete space. Without this check NumPy would broadcast a scalar to the whole array."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         try:
-            return np.shape(obs) == space.shape
-        except ValueError:                                                # lists of different lengths
+            return np.shape(obs) == space.shape and whole(obs, space.dtype)
+        except (ValueError, TypeError):                                   # lists of different lengths, texts
             return False
     if isinstance(space, spaces.Discrete):
         return space.contains(obs)
@@ -98,9 +100,20 @@ def fits(space: Space, obs: Any) -> bool:
     return True
 
 
-def describe(obs: Any) -> str:
-    """Describe an observation that does not fit, for an error: an array by its shape, others by their repr."""
-    return f"an observation of shape {obs.shape}" if isinstance(obs, np.ndarray) else f"the observation {obs!r}"
+def whole(obs: Any, dtype: np.dtype) -> bool:
+    """Whether no number `[...]` changes in a space of integers: bytes would wrap around."""
+    if dtype.kind not in "iu" or getattr(obs, "dtype", None) == dtype:
+        return True
+    numbers = np.asarray(obs)
+    limits = np.iinfo(dtype)
+    return bool(((numbers >= limits.min) & (numbers <= limits.max) & (numbers == np.floor(numbers))).all())
+
+
+def describe(obs: Any, space: Space) -> str:
+    """Describe an observation that does not fit, for an error: an array of another shape by that, others by repr."""
+    if isinstance(obs, np.ndarray) and obs.shape != space.shape:
+        return f"an observation of shape {obs.shape}"
+    return f"the observation {shorter(obs)}"
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:

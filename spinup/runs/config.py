@@ -243,7 +243,8 @@ def parse(name: str, hint: Any, text: str) -> Any:
             return None
         return parse(name, next(a for a in args if a is not type(None)), text)
     if origin is tuple:
-        return tuple(parse(name, args[0], part) for part in text.strip("()[]").split(",") if part.strip())
+        parts = text.strip().strip("()[]").removesuffix(",").split(",")
+        return tuple(parse(name, args[0], part) for part in parts) if text.strip("()[], ") else ()
     if hint in (int, float):
         try:
             number = int(text) if re.fullmatch(r"[+-]?[\d_]{1,300}", text.strip()) else float(text)

@@ -25,7 +25,7 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "axes.labelcolor": "#444444", "xtick.color": "#444444", "ytick.color": "#444444",
          "axes.grid": True, "axes.axisbelow": True, "grid.color": "#e8e8e8", "lines.solid_capstyle": "round",
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
-         "axes.formatter.useoffset": False, "savefig.dpi": 150,
+         "axes.formatter.useoffset": False, "savefig.dpi": 150, "text.parse_math": False,    # $ in a name of the user's
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
 TRUTH = "held_out_gold"                                      # where the rewards are a model's, which learned them
 # Contents of `curve.png`, by measure, or by the true reward where it is known: the label of its axis, and the columns

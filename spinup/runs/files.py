@@ -47,6 +47,8 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 def read_json(path: Path, advice: str = "restore it or start a new run") -> dict[str, Any]:
     """UserError, with the advice, where `path` is missing or is not JSON."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path} is no ordinary file; {advice}")
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

@@ -2,12 +2,15 @@
 import csv
 import io
 import os
+import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
 from spinup.runs.config import Row
 
+SUM = "progress.csv crc32"
 ADVICE = "put it back, or train anew under another --exp-name"
 
 
@@ -27,6 +30,11 @@ class Log:
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
             raise UserError(f"{self.path} has lost rows since the checkpoint; put it back, or train anew under another "
                             "--exp-name")
+        if self.path.is_symlink() or self.path.exists() and not self.path.is_file():
+            raise UserError(f"{self.path} is no ordinary file; {ADVICE}")
+        self.sum = checksum(self.path, kept.get(self.path.name, 0))
+        if self.sum != kept.get(SUM, self.sum):
+            raise UserError(f"{self.path} has changed since the checkpoint; {ADVICE}")
         for file in [self.path, *self._events()]:
             if file.exists():
                 os.truncate(file, min(kept.get(file.name, 0), file.stat().st_size))
@@ -55,8 +63,10 @@ class Log:
             other = ", ".join(sorted(set(row) ^ set(self.columns))[:3])
             raise UserError(f"{self.path} is damaged (its columns differ from those of the run: {other}); {ADVICE}")
         writer.writerow([repr(v) if isinstance(v, float) else v for v in row.values()])
-        with open(self.path, "a", newline="") as file:                    # one write: a reader never sees half a row
-            file.write(text.getvalue())
+        data = text.getvalue().encode()
+        with open(self.path, "ab") as file:                               # one write: a reader never sees half a row
+            file.write(data)
+        self.sum = zlib.crc32(data, self.sum)
         for name, value in row.items():
             if self.events is not None and name != "steps":
                 self.events.add_scalar(name, value, row["steps"])
@@ -64,13 +74,14 @@ class Log:
             self.wandb.log(row, step=row["steps"])
 
     def position(self) -> dict[str, int]:
-        """The length of each file, to be kept in a checkpoint."""
+        """The length of each file, and the CRC-32 of `progress.csv`, to be kept in a checkpoint."""
         if self.events is not None:
             self.events.flush()
         if self.path.exists():                                            # on disk before the checkpoint that names it
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
-        return {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
+        sizes = {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
+        return sizes | {SUM: self.sum}
 
     def close(self) -> None:
         """Ends what is written elsewhere than to `progress.csv`."""
@@ -87,14 +98,27 @@ def check_wandb(wanted: bool) -> None:
         raise UserError("--wandb needs Weights & Biases; type: pip install wandb")
 
 
+def checksum(path: Path, size: int) -> int:
+    """CRC-32 of the first `size` bytes of a file; 0 without one."""
+    if not path.exists():
+        return 0
+    with open(path, "rb") as file:
+        return zlib.crc32(file.read(size))
+
+
 def read_progress(directory: Path) -> dict[str, list[float]]:
     """The columns of a run's `progress.csv`. UserError where there is none, or it is damaged."""
     path = Path(directory) / "progress.csv"
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-        columns = {name: [float(row[i]) for row in rows[1:] if len(row) == len(rows[0])]
-                   for i, name in enumerate(rows[0])} if len(rows) > 1 else {}
+            names, *rows = list(csv.reader(file)) or [[]]
+        if rows and len(rows[-1]) < len(names):                           # cut by a power failure
+            rows.pop()
+        if len({*names}) < len(names) or any(len(row) != len(names) for row in rows):
+            raise ValueError("rows of different lengths, or a column twice")
+        columns = {name: [float(row[i]) for row in rows] for i, name in enumerate(names)} if rows else {}
+        if any(not after > before for before, after in pairwise(columns.get("steps", []))):
+            raise ValueError("steps that do not rise")
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None

@@ -85,6 +85,8 @@ def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = Tr
 
 def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
     """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"--config {path} is no ordinary file; give a readable TOML file")
     try:
         data = tomllib.loads(path.read_text("utf-8-sig"))                 # Windows may put a mark before the text
     except OSError as error:

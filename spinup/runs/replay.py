@@ -95,21 +95,25 @@ class ReplayFiles:
             self.written[name] = count
 
     def read(self, replay: Replay, sums: dict[str, int]) -> bool:
-        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where they lack some.
+        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where there are none.
 
-        sums: of the files, when the checkpoint was written. UserError where a file has changed since.
+        sums: of the files, when the checkpoint was written. UserError where a file has changed since, or lacks steps.
         """
         self.sums = dict(sums)
         rings = replay.rings()
-        if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
-            self.remove()
+        if not any(self._files(name) for name in rings):
             return False
+        if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
+            raise UserError(f"{self.folder} lacks steps that the checkpoint counts; put its files back, or delete it "
+                            "to continue with an empty replay buffer")
         self.written = {name: count for name, (_, count) in rings.items()}
         return True
 
     def _read(self, name: str, ring: np.ndarray, count: int) -> bool:
         size, each, wanted = len(ring), ring[0].nbytes, max(0, count - len(ring))
         for first, path in self._files(name):
+            if path.is_symlink() or not path.is_file():
+                raise UserError(f"{path} is no ordinary file; put it back, or delete {self.folder}")
             if first >= count:
                 path.unlink()
                 continue

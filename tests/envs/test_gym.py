@@ -258,11 +258,22 @@ class Odd(gymnasium.Env):
         return self.made
 
 
+# Turned red by: copies that step one environment in turn.
+def test_one_environment_is_not_two_copies():
+    env = Odd()
+    with pytest.raises(UserError, match="returned one object twice; let it make a new environment"):
+        make(lambda: env, 2)
+    make(lambda: env, 1)
+
+
 # Turned red by: numpy's broadcasting, which repeats a number until it fits; float, which makes 5.0 of "5"; `if ended`,
 # for which "no" is true.
 @pytest.mark.parametrize("odd, words", [
     ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not an observation and a dict"),
     ({"begun": (np.zeros(3), None)}, "gave ndarray and NoneType, not an observation and a dict"),
+    ({"begun": (np.array([300, -1, 5.7]), {}), "space": Box(0, 255, (3,), np.uint8)},
+     r"the observation array\(\[300. , +-1. , +5.7\]\), and its observation_space is Box"),
+    ({"reward": 10**400}, "it must be one number"),
     ({"reward": 1e300}, "a reward of 1e\\+300, and float32 holds at most 3e\\+38; divide the rewards .at step 1"),
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
     ({"begun": (np.zeros(1), {}), "space": Box(0, 255, (3,), np.uint8)}, r"an observation of shape \(1,\), and its"),

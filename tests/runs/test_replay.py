@@ -265,6 +265,20 @@ def test_dead_before_its_first_checkpoint_it_begins_with_an_empty_replay(cli, cu
     assert curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
+# Turned red by: files that are deleted because one of them lacks its end; another curve without a word.
+def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        happen_at(200, patch, interrupt)
+        assert cli(*DQN, "--total-steps", 900).code == 130
+    files = sorted((tmp_path / RUN / "replay").glob("*.bin"))
+    whole = {path: path.read_bytes() for path in files}
+    files[-1].write_bytes(whole[files[-1]][:40])
+    refused = cli("resume", RUN)
+    assert refused.code == 2 and "replay lacks steps that the checkpoint counts; put its files back" in refused.err
+    files[-1].write_bytes(whole[files[-1]])
+    assert sorted((tmp_path / RUN / "replay").glob("*.bin")) == files and cli("resume", RUN).code == 0
+
+
 # Turned red by: a replay that is saved all the same; no word about it; rows that are drawn though they were not saved,
 # by priorities of theirs.
 @pytest.mark.parametrize("settings", [[], PRIORITISED], ids=["plain", "prioritised"])
