@@ -308,6 +308,15 @@ def test_a_changed_log_is_not_continued(cli, tmp_path):
     assert cli("resume", RUN, "--total-steps", 1024).code == 0
 
 
+# Turned red by: settings of config.json that are believed, whatever the run was trained with.
+def test_a_changed_setting_of_a_run_is_noticed(cli, tmp_path):
+    assert cli("ppo", *TINY, "--exp-name", "x").code == 0
+    path = tmp_path / RUN / "config.json"
+    begun = json.loads(path.read_text())
+    path.write_text(json.dumps({**begun, "config": {**begun["config"], "lr": 1e-9}}))
+    check_refused(cli("resume", RUN, "--total-steps", 1024), "config.json has changed since the checkpoint: lr was")
+
+
 def test_a_name_with_a_dollar_is_drawn_as_it_is(cli, tmp_path):
     name = r"a$\frac{1$"
     assert cli("ppo", *TINY, "--exp-name", name).code == 0 and cli("plot", f"runs/{name}").code == 0

@@ -216,6 +216,16 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
             raise UserError(f"{describe(directory)} is a run with {name} {was}, not {now}; {advice}")
 
 
+def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
+    """UserError where the config.json of a run has other values than `settings`, those of its checkpoint. What may
+    change between two parts of a run is left out."""
+    now = read_run(directory)["config"]
+    for name in now.keys() & settings.keys() - HOW - {"total_steps"}:
+        if now[name] != json.loads(json.dumps(settings[name])):
+            raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
+                            f"{settings[name]} and is {now[name]}; put it back, or train anew under another name")
+
+
 def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:
     """UserError where a run to be resumed with another `total_steps` has more steps behind it, or would be shorter than
     it was begun though it is finished.

@@ -20,7 +20,7 @@ from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, pace, quoted
 from spinup.runs.files import disk_error, write_json
-from spinup.runs.folders import HOW, check_longer, check_same, check_writable, config_to_json, describe, find_run
+from spinup.runs.folders import HOW, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
 from spinup.runs.values import FAULTS, restore, weights
@@ -65,14 +65,15 @@ class Training(Hooks):
         if resume is not None:
             self.directory = find_run(Path(resume))
             advice = "give the same settings again, or leave out resume"
-            check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
+            folders.check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != self.algorithm:
                     where = describe(self.directory)
                     raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
                                     f"{self.algorithm}; type: spinup resume {where}")
-            check_longer(self.directory, config, self.state)
+                folders.check_unchanged(self.directory, self.state.get("settings", {}))
+            folders.check_longer(self.directory, config, self.state)
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
@@ -229,7 +230,7 @@ class Training(Hooks):
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
                  "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
                  "parts": {name: part.state_dict() for name, part in self.parts.items()},
-                 "subject": self.save_subject()}
+                 "subject": self.save_subject(), "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
         self._load(written)
