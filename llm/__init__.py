@@ -1,11 +1,11 @@
-"""The algorithms of `spinup` on transformer policies: a prompt is a state, a token an action, a response an episode.
+"""The algorithms of `spinup` for language models: a prompt is a state, a token an action, a response an episode.
 
     import llm
     result = llm.grpo("reverse")
     result.policy.respond("abcdef>")
 
-The losses are those of `spinup.algos`, imported and not copied. The public functions, one for each method of
-`llm/algos` and its variants, `rlhf` and `load`, are made when first used: `import llm` does not wait for torch.
+The loss functions are imported from `spinup.algos`, not copied. There is one public function for each method and
+variant in `llm/algos`, and also `rlhf` and `load`. They are created on first use, so `import llm` does not load torch.
 """
 import importlib
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(OTHERS[name]), name)
     if name == "__all__":
         return sorted([*algorithms("llm"), *OTHERS])
-    part = name.startswith("_") or find_spec(f"llm.{name}")               # a file or folder: `import` finds it
+    part = name.startswith("_") or find_spec(f"llm.{name}")               # a module or package: `import` finds it
     if not part and name in {**algorithms("llm"), **installed("llm"), **installed("llm").faults}:
         from spinup.runs.public import trainer
         return trainer(f"llm {name}")

@@ -1,6 +1,6 @@
-"""The user's own functions in place of a method's: a loss, an advantage, an average.
+"""The user's own functions for a loss, an advantage or an average.
 
-They are given copies, so that a batch stays what it was drawn as, and each result is checked.
+They get copies of the tensors, so they cannot change a batch. Every result is checked.
 """
 from collections.abc import Callable, Collection
 from numbers import Real
@@ -18,11 +18,12 @@ from spinup.runs.folders import source_name
 
 def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
              counted: Tensor | None = None, taken: Collection[str] = ()) -> tuple[Tensor, dict[str, Tensor]]:
-    """The user's loss `[...]`, of the given shape, and its diagnostics. `function` returns `loss` or `(loss, dict)`.
-    UserError where it fails or returns anything else.
+    """Return the user's loss `[...]`, of the given shape, and its diagnostics.
 
-    counted: the mask of the steps that count; elsewhere the loss may be anything.
-    taken: names that no diagnostic may have, besides those of every method.
+    `function` returns `loss` or `(loss, dict)`. Raise UserError if it fails or returns anything else.
+
+    counted: mask of the steps that count; elsewhere the loss may have any value.
+    taken: names that a diagnostic may not have, in addition to the columns of every method.
     """
     name = f"the loss {source_name(function)}"
     result = ask(name, function, *args)
@@ -35,8 +36,10 @@ def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,
 
 
 def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tensor:
-    """The user's advantages `[P, G]` of rewards `[P, G]`. UserError if the function fails, or if its result has another
-    shape or is not finite."""
+    """Return the user's advantages `[P, G]` for rewards `[P, G]`.
+
+    Raise UserError if the function fails, or if its result has another shape or is not finite.
+    """
     name = f"the advantage {source_name(function)}"
     adv = ask(name, function, rewards)
     check_shape(name, adv, rewards.shape)
@@ -49,9 +52,9 @@ def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tens
 
 def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: Tensor,
                 denominator: Tensor | float) -> Tensor:
-    """The result `[]` of the user's function for a loss `[B, T]` and its mask, divided by `denominator`.
+    """Return the result `[]` of the user's function for a loss `[B, T]` and its mask, divided by `denominator`.
 
-    It must sum over the rows that it is given, which are a micro-batch. UserError where it fails, or gives no number.
+    The function must sum over its rows, which are one micro-batch. Raise UserError if it fails or returns no number.
     """
     name = f"the average {source_name(function)}"
     total = ask(name, function, loss, mask)
@@ -61,7 +64,7 @@ def own_average(function: Callable[[Tensor, Tensor], Any], loss: Tensor, mask: T
 
 
 def ask(name: str, function: Callable[..., Any], *args: Tensor) -> Any:
-    """Call the user's function on copies of these tensors. UserError if it fails."""
+    """Call the user's function on copies of these tensors. Raise UserError if it fails."""
     return call(name, "", function, *(x.clone() for x in args))
 
 
@@ -83,9 +86,10 @@ def check_learnable(name: str, found: Any, shape: torch.Size) -> None:
 
 
 def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[Tensor, ...]) -> None:
-    """UserError where a result `[...]` is not finite although the arguments are: then no policy has diverged.
+    """Raise UserError if a result `[...]` is not finite although the arguments are.
 
-    counted: the mask `[...]` of the steps that are looked at; None looks at all.
+    Then the function is at fault, and not a policy that has diverged. counted: mask `[...]` of the steps to check; None
+    checks all.
     """
     def finite(x: Tensor) -> bool:
         return bool(torch.isfinite(select(x, counted)).all())
@@ -95,7 +99,10 @@ def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[T
 
 
 def diagnostic(name: str, key: Any, value: Any, taken: Collection[str]) -> Tensor:
-    """The user's diagnostic as a tensor `[]`. UserError if its name is no word or is taken, or if it is no number."""
+    """Return the user's diagnostic as a tensor `[]`.
+
+    Raise UserError if its name is not a word or is taken, or if it is not a number.
+    """
     if not isinstance(key, str) or not key.isidentifier():
         raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; its name must be a word such as my_kl, "
                         "of letters, digits and _")

@@ -1,4 +1,4 @@
-"""`spinup llm ...`, and the benches of language models, which `spinup bench` calls. Nothing heavy is imported early."""
+"""`spinup llm ...`, and the language-model benchmarks of `spinup bench`. Heavy imports happen late."""
 import shlex
 import textwrap
 from pathlib import Path
@@ -10,11 +10,11 @@ from spinup import registry, signals
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input, path_of
 
-STAGES = ("sft", "reward_model", "ppo")                                   # of `spinup llm rlhf`
+STAGES = ("sft", "reward_model", "ppo")                                   # stages of `spinup llm rlhf`
 
 
 def help_text() -> str:
-    """The text of `spinup llm --help`."""
+    """Text of `spinup llm --help`."""
     methods = textwrap.fill(", ".join(registry.algorithms("llm")), 110, initial_indent=50 * " ",
                             subsequent_indent=50 * " ")
     return f"""\
@@ -36,7 +36,7 @@ Without --model, a small character model first imitates a teacher for a while (a
 
 
 def run(argv: list[str]) -> int:
-    """`spinup llm ARGV`. UserError, with the nearest name, for an unknown method or command."""
+    """Run `spinup llm ARGV`. Raise UserError, with the nearest name, for an unknown method or command."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(help_text(), end="")
         return 0
@@ -90,7 +90,7 @@ def picture(argv: list[str]) -> int:
 
 
 def stages_parser() -> Parser:
-    """The flags of `spinup llm rlhf`: those of all its stages, and of each with its name in front, as in --ppo.lr."""
+    """Parser of `spinup llm rlhf`: flags for all stages, and for one stage with a prefix, as in --ppo.lr."""
     from llm.config import LanguageConfig
     from llm.pipeline import SHAPE, TASK
     from spinup.runs.config import comments, settings_of, types_of
@@ -133,7 +133,7 @@ def rlhf(argv: list[str]) -> int:
 
 
 def bench_parser(name: str, description: str) -> Parser:
-    """A benchmark's parser. Omitted flags keep the function's defaults."""
+    """Parser of a benchmark. Omitted flags keep the function's defaults."""
     parser = Parser(f"spinup bench {name}", description)
     parser.add_argument("--out", type=path_of, metavar="FILE", help="write the JSON here too")
     return parser

@@ -1,4 +1,4 @@
-"""Settings of every training of a language model: its task, its model, how responses are drawn."""
+"""Settings of every training run of a language model: task, model, and how responses are sampled."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -8,68 +8,71 @@ from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, RunConfig, Size, Unit
 
-Depth = Annotated[int, Range(1, 1024)]  # layers, and heads of each
+Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 
 
 @dataclass(kw_only=True)
 class LanguageConfig(RunConfig):
-    """Settings of a task and of the model that works on it."""
+    """Settings of a task and of the model that is trained on it."""
 
     FAMILY: ClassVar[str] = "llm"
     SUBJECT: ClassVar[str] = "task"
-    # The flag that makes a response too long, for messages.
+    # The flag that sets the length of a response; messages name it.
     LENGTH: ClassVar[str] = "--max-tokens"
 
-    task: str | object = "reverse"       # such as reverse:length=8; a JSONL of prompts or of pairs; in Python a task
-    reward: str | Callable = ""          # file.py:function of prompt and response, or a reward model's run
-    model: str = ""                      # the folder of a run or a checkpoint to begin with; without one, a small model
-    total_steps: Count = 300             # updates of the whole run, those of imitation before it not counted
-    max_tokens: Natural = 0              # the longest response, end token included; 0 means as long as the task says
-    temperature: Positive = 1.0          # above 1 draws less likely tokens; sampling and scoring use the same
-    held_out: Size = 256                 # answers drawn for a row, to problems that are never trained on
-    adam_eps: Positive = 1e-5            # gradients below it step less than lr; 1e-5 as in PPO's code, in TRL 1e-8
-    micro_batch: Natural = 0             # responses in one pass of scoring or learning; 0 = all; fewer take less memory
+    task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
+    reward: str | Callable = ""          # file.py:function (takes prompt and response), or the run of a reward model
+    model: str = ""                      # run folder or checkpoint of the initial policy; empty: train a small model
+    total_steps: Count = 300             # updates of the run; the SFT run before it does not count
+    max_tokens: Natural = 0              # longest response in tokens, end token included; 0 = the task's limit
+    temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value
+    held_out: Size = 256                 # sampled responses to held-out problems per row of the log
+    adam_eps: Positive = 1e-5            # epsilon of Adam: smaller gradients step less; PPO's code 1e-5, TRL 1e-8
+    micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
     checkpointing: bool = False          # recompute activations in the backward pass: a third slower, far less memory
-    layers: Depth = 4                    # of a small model made here
-    width: Size = 64                     # of a small model made here; 64 and 4 layers are 0.2 M parameters, 128 0.9 M
-    heads: Depth = 4                     # of a small model made here; must divide its width into even parts
+    layers: Depth = 4                    # layers of a new small model
+    width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
+    heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
-        """Those of the task, whatever its options, for this method alone or for all of its file."""
+        """Names of a task's presets, for this method alone and for all methods of its file.
+
+        The options of the task do not matter.
+        """
         if not isinstance(value, str):
             return []
         task = value.partition(":")[0]
         return [f"{task} {algorithm.method}", task]
 
     def response_tokens(self, task: Any) -> int:
-        """The longest response to a task (anything with `max_tokens`), the end token included."""
+        """Longest response to a task (any object with `max_tokens`), in tokens, end token included."""
         return self.max_tokens or int(task.max_tokens)
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """UserError where a setting does not fit the model's tokenizer."""
+        """Raise UserError if a setting does not fit the model's tokenizer."""
 
 
 @dataclass(kw_only=True)
 class LearningConfig(LanguageConfig):
     """Settings of every method that learns from rewards."""
 
-    prompts: Size = 32                   # different prompts in an update; more are less noise, and take longer
-    samples: Size = 8                    # responses to each prompt, which are compared with each other
-    start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
+    prompts: Size = 32                   # different prompts per update; more: less noise, but slower
+    samples: Size = 8                    # responses per prompt; the method compares them with each other
+    start_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
 
 
 @dataclass(kw_only=True)
 class PreferenceConfig(LanguageConfig):
-    """Settings of every method that learns from pairs of responses, of which one was preferred."""
+    """Settings of every method that learns from preference pairs."""
 
-    pairs: Count = 2000                  # comparisons of the initial policy's responses; a file is taken whole
-    noise: NonNegative = 0.0             # of comparisons: a is preferred to b with probability sigmoid((a - b) / noise)
-    batch: Size = 64                     # pairs in an update
-    start_accuracy: Unit = 0.3           # where imitation stops; .15 to .5 leaves something to learn
-    warmup: Natural = 10                 # updates in which the learning rate grows to lr
-    anneal: bool = True                  # then it falls linearly to a tenth
-    max_grad_norm: Positive = 1.0        # longer gradients are scaled down to this
+    pairs: Count = 2000                  # preference pairs of the initial policy's responses; a file is used whole
+    noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
+    batch: Size = 64                     # pairs per update
+    start_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+    warmup: Natural = 10                 # updates in which the learning rate rises linearly to lr
+    anneal: bool = True                  # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0        # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,16 +1,16 @@
-"""Plain words for what the numbers of a row mean, where they mean something that has puzzled people before."""
+"""Warnings in plain words about a row of the log, for patterns that often confuse people."""
 import math
 
-LITTLE_CONTRAST = 0.8   # share of groups with zero variance above which most of the sampling is wasted
-CUT_OFF = 0.25          # share of responses cut off above which the limit is what is being learned
-COLLAPSED = 0.02        # nats of entropy below which nothing new is tried
+LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
+CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit
+COLLAPSED = 0.02        # nats of entropy; below this, the policy does not explore
 
 
 def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accuracy") -> list[str]:
-    """Sentences about a row of `progress.csv`; none where all looks well.
+    """Return sentences about a row of `progress.csv`; none if there is no problem.
 
-    limit: the longest response. measure: the column that tells how good the policy is. Only where that is the accuracy
-    is a reward of 1 as much as there is.
+    limit: longest response, in tokens. measure: the column that measures the policy. If it is the held-out accuracy,
+    the largest reward is 1; otherwise rewards have no maximum.
     """
     said, graded = [], measure != "held_out_accuracy"
     if row.get("no_contrast", 0) > LITTLE_CONTRAST:
@@ -23,7 +23,7 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         what = "are judged as they stand" if graded else "can hardly earn anything"
         said.append(f"{row['cut_off']:.0%} of answers are cut off at {limit} tokens and {what}; raise --max-tokens, or "
                     "wait until the policy has learned to stop")
-    clipped = not math.isnan(row.get("clip_fraction", math.nan))          # of another loss 0 is only small
+    clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
         said.append("loss is 0 while the gradient is not: advantages whose mean is 0, at a ratio near 1, look like "
                     "this; watch the reward, for this loss says nothing")

@@ -1,4 +1,4 @@
-"""Commands on runs of language models; `spinup/family.py` has the same functions for agents in environments."""
+"""Commands for runs of language models; `spinup/family.py` has the same functions for agents in environments."""
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,17 +15,17 @@ LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a d
 
 
 def kinds(task: object) -> list[str]:
-    """Kinds of tasks for which an algorithm may have defaults: there are none."""
+    """Kinds of tasks with separate defaults; language models have none."""
     return []
 
 
 def kindred(task: object, presets: Iterable[str]) -> list[str]:
-    """Presets of tasks of the same kind: there are none, for a preset is that of a task with any options."""
+    """Presets of tasks of the same kind; always empty, because a task's preset applies to all its options."""
     return []
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:
-    """Print what a policy writes, or what a reward model says. UserError for a GIF, which there is not."""
+    """Print responses of a policy, or rewards of a reward model. Raise UserError if a GIF is requested."""
     check_drawn(stochastic)
     if gif:
         raise UserError("a language model has no picture to show; leave out --gif to read its responses")
@@ -33,19 +33,19 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
 
 
 def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool) -> str:
-    """The accuracy or reward of a run on held-out problems, in words or as JSON."""
+    """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON."""
     check_drawn(stochastic)
     return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json)
 
 
 def check_drawn(stochastic: bool) -> None:
-    """UserError for --stochastic, which here is always so."""
+    """Raise UserError for --stochastic, because responses of language models are always sampled."""
     if stochastic:
         raise UserError("the responses of a language model are always drawn; leave out --stochastic (`spinup llm chat "
                         "DIR --greedy` gives the likeliest)")
 
 
 def check(algorithm: Algorithm, config: LanguageConfig) -> None:
-    """Make nothing; UserError for what would stop a run of these settings: task, model, device, folder."""
+    """Raise UserError if task, model, device or folder would stop a run with these settings. Create nothing."""
     check_start(config)
     find_device(config.device, gpu_helps=False)

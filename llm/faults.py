@@ -1,4 +1,4 @@
-"""Calls of the user's own code, whose errors are told in one sentence."""
+"""Calls of the user's own code; an error there becomes one sentence."""
 import math
 from collections.abc import Callable
 from reprlib import Repr
@@ -13,23 +13,23 @@ SHORT.maxstring = SHORT.maxother = 80
 
 
 def call(name: str, here: str, function: Callable[..., Any], *args: Any) -> Any:
-    """`function(*args)`; UserError where it fails.
+    """Return `function(*args)`. Raise UserError if it fails.
 
-    name, here: which function, and with which arguments, for that sentence.
+    name, here: the function and its arguments, in words, for the error message.
     """
     try:
         return function(*args)
     except (Exception, SystemExit) as error:
-        last = extract_tb(error.__traceback__)[-1]                        # our own line where it is not Python's
+        last = extract_tb(error.__traceback__)[-1]                        # this file, if the function is not Python
         where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"
         raise UserError(f"{name} failed {here}: {described(error)}{where}") from error
 
 
 def finite(result: Any, name: str, here: str) -> float:
-    """A result of the user's code as a number; UserError where it is no finite one."""
+    """Return a result of the user's code as a float. Raise UserError if it is not a finite number."""
     try:
         number = math.nan if isinstance(result, str | bytes) else float(result)
-    except Exception:                                                     # numpy and torch each have their own
+    except Exception:                                                     # numpy and torch raise their own types
         number = math.nan
     if not abs(number) <= LARGEST:
         raise UserError(f"{name} must return a finite number, and returned {SHORT.repr(result)} {here}")
@@ -37,5 +37,5 @@ def finite(result: Any, name: str, here: str) -> float:
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line."""
+    """Type and message of an exception, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

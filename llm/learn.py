@@ -1,4 +1,4 @@
-"""The learner's side: the log-probabilities of responses under a model, and the gradient of a loss of them."""
+"""Learning: log-probabilities of responses under a model, and gradients of a loss function of them."""
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,28 +15,28 @@ from llm.policy.transformer import Transformer
 from llm.rollout import Batch
 from spinup.core.masked import masked_mean, select
 
-SCORED = 1024           # responses that are scored together where no gradient is wanted, unless micro_batch says
+SCORED = 1024           # responses per forward pass without gradients, if micro_batch is 0
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # the number to minimise, and diagnostics
 
 
 def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor, loss: Callable[..., Loss],
              *per_row: Tensor, by_rows: bool = False, **whole: Any) -> dict[str, Tensor]:
-    """Add the gradient of `loss` over rows `[n]` of a batch, micro-batch by micro-batch; diagnostics, averaged.
+    """Add the gradient of `loss` over rows `[n]` of a batch, one micro-batch at a time. Return averaged diagnostics.
 
     Args:
-        cfg: `micro_batch`, `temperature` and `checkpointing` are read.
-        loss: called with the log-probabilities `[m, T]` of some rows under the model, these rows' responses, their part
-            of each `per_row`, and `whole` as it is. T is the length of the longest of these responses. It must divide
-            by what the whole optimiser step counts, or the parts would not add up.
+        cfg: the function uses `micro_batch`, `temperature` and `checkpointing`.
+        loss: called once per micro-batch of m rows. It gets the log-probabilities `[m, T]` under the model, the
+            responses, their rows of each `per_row`, and all of `whole`. T is the longest of these responses. The loss
+            must divide by a total of the whole optimiser step; otherwise the parts do not add up.
         per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
-        by_rows: its diagnostics are means over rows, not over tokens.
-    Also returns loss, entropy, and the smallest and largest pi / pi_old, which are NaN where pi_old is unknown, as
-    with a teacher.
+        by_rows: True if the diagnostics are means over rows, not over tokens.
+    The result also has loss, entropy, and the smallest and largest pi / pi_old. The ratios are NaN if pi_old is
+    unknown, as for a teacher.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
-    rows = rows[r.of[rows].argsort(stable=True)]        # a prompt is read once for all its responses in a micro-batch
+    rows = rows[r.of[rows].argsort(stable=True)]        # same prompt adjacent: a micro-batch reads each prompt once
     for piece in rows.split(cfg.micro_batch or len(rows)):
         part = r[piece].trimmed()
         T = part.ids.shape[1]
@@ -58,8 +58,10 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
 
 @torch.no_grad()
 def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Tensor, Tensor], Tensor]) -> Tensor:
-    """The numbers `[B, T]` that `function(prompts, of, ids)` gives for the tokens of a batch, a micro-batch at a time
-    and without a gradient; beyond a response's end, anything."""
+    """Apply `function(prompts, of, ids)` to the tokens of a batch, one micro-batch at a time, without gradients.
+
+    Return its numbers, `[B, T]`. Entries after the end of a response are undefined.
+    """
     found = torch.zeros(batch.responses.ids.shape, device=batch.responses.ids.device)
     for rows in torch.arange(len(found), device=found.device).split(cfg.micro_batch or SCORED):
         part = batch.responses[rows].trimmed()
@@ -69,14 +71,19 @@ def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Te
 
 
 def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
-    """Log-probabilities `[B, T]` of a batch's tokens under a model, such as the reference policy; beyond a response's
-    end, anything."""
+    """Log-probabilities `[B, T]` of a batch's tokens under a model, such as the reference policy.
+
+    Entries after the end of a response are undefined.
+    """
     return in_pieces(cfg, batch, lambda *read: score(model, *read, temperature=cfg.temperature)[0])
 
 
 def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
-    """The batch with the learner's log-probabilities in place of the sampler's. In fp32 they are the same; in bf16 they
-    round differently, by tenths, and the ratio would not begin at 1."""
+    """Replace the sampler's log-probabilities of a batch by those of the learner.
+
+    In fp32 they are equal, and the batch is returned unchanged. In bf16 they round differently, by tenths. Without
+    this step, the ratio would not start at 1.
+    """
     if model.dtype == torch.float32:
         return batch
     r = batch.responses

@@ -1,4 +1,4 @@
-"""Running out of memory, as one sentence that names the settings to change."""
+"""Out-of-memory errors as one sentence that names the settings to change."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -6,11 +6,11 @@ from llm.config import LanguageConfig
 from spinup import errors
 from spinup.errors import UserError
 
-PIECE = 16              # responses in a micro-batch, the first to try
+PIECE = 16              # first suggestion for --micro-batch
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:
-    """The UserError to raise in place of an out-of-memory error; None for any other error."""
+    """Return the UserError that replaces an out-of-memory error; None for any other error."""
     if not errors.out_of_memory(error):
         return None
     piece = min(PIECE, cfg.micro_batch // 2 if cfg.micro_batch else PIECE)
@@ -21,7 +21,7 @@ def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError
 
 @contextmanager
 def enough_memory(cfg: LanguageConfig) -> Iterator[None]:
-    """Raise a UserError where the block runs out of memory."""
+    """Raise a UserError if the block runs out of memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

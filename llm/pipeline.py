@@ -1,8 +1,7 @@
-"""RLHF as one pipeline (Ouyang et al. 2022): a policy that imitates, a model of which of its responses are preferred,
-and PPO with that model as the reward.
+"""RLHF as one pipeline (Ouyang et al. 2022): supervised fine-tuning, a reward model, and PPO on its rewards.
 
-Each stage is an ordinary run in a folder of its own. What is done is read from these folders, so that the same call
-again does what is missing, whatever stopped it.
+Each stage is an ordinary run in its own folder. The folders record which stages are finished. If something stops the
+pipeline, repeat the same call: it runs the missing stages only.
 """
 import re
 import shlex
@@ -31,14 +30,14 @@ from spinup.runs.presets import configure, read_toml
 from spinup.view.grid import Job, check_job
 
 STAGES = (sft, reward_model, ppo)
-TASK = "taste"                          # unless another is asked for
-CHAIN = ("model", "reward")             # the setting that is the first stage's folder in all that follow, the second's
-SHAPE = ("layers", "width", "heads", "start_accuracy")                    # of a model that the first stage has made
+TASK = "taste"                          # the default task
+CHAIN = ("model", "reward")             # later stages get stage 1's folder as `model` and stage 2's as `reward`
+SHAPE = ("layers", "width", "heads", "start_accuracy")                    # settings that only the first stage uses
 
 
 @dataclass
 class Stage:
-    """A run of the pipeline, there or to come. `run` is its folder, and what that says."""
+    """One run of the pipeline, finished or not. `run` is its folder with its status."""
 
     method: str
     module: ModuleType
@@ -49,25 +48,28 @@ class Stage:
 
 def rlhf(task: Any = None, *, sft: dict[str, Any] | None = None, reward_model: dict[str, Any] | None = None,
          ppo: dict[str, Any] | None = None, **shared: Any) -> Result:
-    """Imitation, a reward model from comparisons, then PPO on its reward: three runs, one after another.
+    """Run SFT, train a reward model on comparisons, then run PPO on its rewards: three runs in sequence.
 
     Args:
-        task: as each of them takes it; taste, if no other is given.
-        sft, reward_model, ppo: settings of one stage, such as `ppo={"kl_coef": 0.1}`; they count over the shared ones.
-        shared: settings of all stages; `model` and `reward` are for those that do not get one from the stages before.
+        task: a task, as each stage takes it; the default is taste.
+        sft, reward_model, ppo: settings of one stage, such as `ppo={"kl_coef": 0.1}`; they override the shared ones.
+        shared: settings of all stages; `model` and `reward` go to stages that do not get one from an earlier stage.
 
-    With an `exp_name` the runs are NAME_sft, NAME_reward_model and NAME_ppo, and the same call again skips what is
-    finished and goes on with what was stopped; without one the name is the first free rlhf_TASK_1, rlhf_TASK_2, ...
-    Returns the Result of PPO. UserError, before anything is made, for a setting of any stage. KeyboardInterrupt where
-    it was stopped; what was under way is saved.
+    With an `exp_name`, the runs are NAME_sft, NAME_reward_model and NAME_ppo. The same call again skips finished
+    stages and resumes a stopped one. Without it, NAME is the first free one of rlhf_TASK_1, rlhf_TASK_2, ...
+
+    Return the Result of PPO. Raise UserError for a wrong setting of any stage, before anything is created. Raise
+    KeyboardInterrupt if you stop it; the current run is saved.
     """
     shared |= {} if task is None else {"task": task}
     return work(plan(shared, [given or {} for given in (sft, reward_model, ppo)]))
 
 
 def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
-    """The stages with all their settings; `own` are those of each alone. UserError where one of them could not begin,
-    or where its folder holds a run of other settings."""
+    """Return the stages with all their settings. `own`: the settings of each stage alone.
+
+    Raise UserError if a stage could not start, or if its folder holds a run with other settings.
+    """
     stages, name = [], ""
     for module, given in zip(STAGES, own, strict=True):
         method, chained = module.__name__.rpartition(".")[2], CHAIN[:len(stages)]
@@ -98,13 +100,13 @@ def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
 
 
 def free_name(cfg: LanguageConfig) -> str:
-    """The first name of a pipeline on this task that no folder has."""
+    """First unused name for a pipeline on this task."""
     stem = re.sub(r"[^\w.-]+", "-", f"rlhf_{make_task(cfg.task, cfg.reward or None).name}")
     return next(f"{stem}_{n}" for n in count(1) if not list(Path(cfg.log_dir).glob(f"{stem}_{n}_*")))
 
 
 def check(stages: Sequence[Stage]) -> None:
-    """UserError where one of the stages to come could not begin: the first has a model or makes one, for all."""
+    """Raise UserError if one of the unfinished stages could not start. All stages share the first stage's model."""
     start, to_come = None, [str(stage.run.directory) for stage in stages]
     for stage in stages:
         cfg = stage.cfg
@@ -118,7 +120,7 @@ def check(stages: Sequence[Stage]) -> None:
 
 
 def work(stages: Sequence[Stage]) -> Result:
-    """Run what is not finished, and print what each stage came to. KeyboardInterrupt where it was stopped."""
+    """Run the unfinished stages and print the result of each stage. Raise KeyboardInterrupt if you stop it."""
     folder, say = stages[-1].run.directory, (lambda text: None) if stages[-1].cfg.quiet else partial(print, flush=True)
     for i, stage in enumerate(stages, 1):
         title, where = f"stage {i} of {len(stages)}, {stage.method}", stage.run.directory
@@ -136,7 +138,7 @@ def work(stages: Sequence[Stage]) -> Result:
 
 
 def summary(stage: Stage) -> str:
-    """A line of the table: seconds, and what the stage came to."""
+    """One line of the table: the seconds and the result of a stage."""
     done = stage.run.result()
     said = f"{short(done['measure'])} {done[done['measure']]:.3f}"
     if stage.module is STAGES[-1]:

@@ -1,6 +1,6 @@
-"""Pairs of responses to the same prompt, of which one was preferred: their sources, and the order of learning.
+"""Preference pairs: their sources, and the order in which a method learns from them.
 
-In a `Batch` of pairs, row 2 i is the preferred response of pair i, and row 2 i + 1 the other.
+In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and row 2 i + 1 the rejected one.
 """
 import math
 from collections.abc import Sequence
@@ -24,16 +24,17 @@ from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
 
-HELD_OUT_PAIRS = 512    # compared without error, to test on
-RANKED = 128            # of these, by a policy at every row
-AT_ONCE = 512           # pairs drawn at a time
-PATIENCE = 20           # times as many as are wanted may be drawn: responses that earn the same make no pair
+HELD_OUT_PAIRS = 512    # held-out pairs, compared without noise
+RANKED = 128            # held-out pairs that a policy ranks for each row of the log
+AT_ONCE = 512           # pairs sampled at a time
+PATIENCE = 20           # sample at most this many times the wanted number: equal rewards give no pair
 
 
 def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generator) -> Tensor:
-    """Rows `[n, 2]`: of each group of `samples` rewards `[P * samples]` the best and the worst, unless they are equal.
+    """Pair the best and the worst response of each group: rows `[n, 2]`, chosen and rejected.
 
-    The best is preferred with probability sigmoid((best - worst) / noise) (Bradley & Terry 1952); always without noise.
+    rewards: `[P * samples]`, in groups of `samples`. A group with equal rewards gives no pair. The best is chosen with
+    probability sigmoid((best - worst) / noise) (Bradley & Terry 1952); without noise, always.
     """
     groups = rewards.view(-1, samples)
     (best, i), (worst, j) = groups.max(1), groups.min(1)
@@ -46,10 +47,10 @@ def compare(rewards: Tensor, samples: int, noise: float, rng: np.random.Generato
 
 
 def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch:
-    """The pairs to learn from, or the held-out ones: of the task's file, or compared here.
+    """Return the training pairs or the held-out pairs, from the task's file or from new comparisons.
 
-    Without a file the initial policy answers each of many prompts twice, and the response with the higher reward is
-    preferred, with `cfg.noise` for training. UserError: there is no pair, or next to none.
+    Without a file, the initial policy samples two responses to each of many prompts. The response with the higher
+    reward is chosen; for training pairs, `cfg.noise` adds errors. UserError: there are no pairs, or hardly any.
     """
     if run.task.pairs is not None:
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
@@ -71,15 +72,15 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
 
 def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig,
                 held_out: bool = False) -> Batch:
-    """Pairs from a file as tokens, no longer than a response may be; those that are then equal are left out, and named.
+    """Turn pairs from a file into tokens. Responses are cut at the longest length of a response.
 
-    held_out: whether they are to test on; then so many are taken, from all over the file, as are compared without one.
-    UserError: nothing is left.
+    Pairs whose responses are then equal are left out, and a message names them. held_out: True for pairs to test on;
+    then at most `HELD_OUT_PAIRS` pairs, spread over the file, are used. UserError: no pair is left.
     """
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:
         pairs = pairs[::max(1, -(-len(pairs) // HELD_OUT_PAIRS))]
-        said += run.task.left_out                                         # here, so that it is said once
+        said += run.task.left_out                                         # only here, so that it is printed once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
         equal.append(where) if a == b else kept.append((problem, preferred, other))
@@ -95,25 +96,27 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
 
 
 def rows_of(pairs: Tensor) -> Tensor:
-    """The rows `[2 n]` of pairs `[n]`: both responses of each, the preferred one first."""
+    """Rows `[2 n]` of pairs `[n]`: both responses of each pair, the chosen one first."""
     return torch.stack([2 * pairs, 2 * pairs + 1], 1).flatten()
 
 
 def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
-    """Which of `n` pairs an update learns from, `[min(n, batch)]`: each once before any comes again.
+    """Indices of the pairs of one update, `[min(n, batch)]`, of `n` pairs. Each pair is used once per pass.
 
-    The order depends on nothing but the numbers given, so that a resumed run goes on with the same.
+    The order depends only on the arguments, so a resumed run uses the same order.
     """
     size = min(n, batch)
-    each = n // size                                                      # whole batches in a pass; the rest sits out
+    each = n // size                                                      # whole batches in a pass; the rest is skipped
     order = np.random.default_rng([seed, 7, update // each]).permutation(n)
     return torch.from_numpy(order[update % each * size:][:size])
 
 
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Accuracy of the policy as an implicit reward model: the share of the first `RANKED` pairs in which the preferred
-    response has become likelier than the other, compared with `before`, the log-probabilities `[2n, T]` under the
-    initial policy."""
+    """Accuracy of the policy as an implicit reward model, `[]`, on the first `RANKED` pairs.
+
+    A pair counts as correct if the log ratio to the initial policy is higher for the chosen than for the rejected
+    response. before: log-probabilities `[2n, T]` under the initial policy.
+    """
     first = pairs.pick(torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device))
     logp = logp_under(run.model, run.config, first)
     now = select(logp - before[:len(logp)], first.responses.mask).sum(1).view(-1, 2)
@@ -121,7 +124,7 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
 
 
 class RewardRun(Run):
-    """A training of a reward model; see `Run`. The policy draws responses, and does not change."""
+    """Training run of a reward model; see `Run`. The policy only samples responses; it does not change."""
 
     def __init__(self, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
@@ -132,7 +135,7 @@ class RewardRun(Run):
         return {**super().describe_subject(), "judges": True}
 
     def row(self) -> dict[str, float]:
-        """Means over the updates of a row; what is found on held-out pairs is logged."""
+        """Means over the updates of a row; the results on held-out pairs come from the log."""
         means = {name: total / self.counts[name] for name, total in self.sums.items()}
         self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
         for counter in self.sums, self.counts, self.clock:
@@ -140,7 +143,7 @@ class RewardRun(Run):
         return means
 
     def result(self, model: ScalarModel) -> Result:
-        """End the run, and give the user the reward model."""
+        """End the run and return its result, which holds the reward model."""
         self.finish()
         return Result(RewardModel(model, self.tokenizer), read_progress(self.directory), self.directory, self.status,
                       self.best.get(self.measure, math.nan), self.measure)

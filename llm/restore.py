@@ -1,4 +1,4 @@
-"""The policy or reward model that a run has left in its folder."""
+"""Load the policy or reward model of a run from its folder."""
 from pathlib import Path
 
 from llm.config import LanguageConfig
@@ -13,10 +13,10 @@ from spinup.runs.values import reading
 
 
 def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardModel:
-    """The policy in the folder of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
+    """Load the policy of a run or of a Hugging Face checkpoint: `load(folder).respond("abc>")`.
 
-    In the folder of a `reward_model`, the reward model: `load(folder)("abc>", "cba")`. UserError where there is
-    neither, or it is damaged.
+    For a run of `reward_model`, load the reward model: `load(folder)("abc>", "cba")`. Raise UserError if the folder
+    holds neither, or if it is damaged.
     """
     if judges(directory):
         return load_reward_model(directory)

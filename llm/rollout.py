@@ -1,7 +1,7 @@
-"""The rollout of a language model: responses of the policy to problems of a task, and their rewards.
+"""Rollout of a language model: responses of the policy to problems of a task, and their rewards.
 
-A response is an episode, its tokens are actions. The mask says which of them the policy chose: it is made here, where
-the tokens are made, and carried along.
+A response is an episode, and its tokens are actions. The mask is 1 for tokens that the policy chose. This module
+creates the mask together with the tokens, and later code only passes it on.
 """
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ from llm.tasks.task import Problem, Task
 
 @dataclass
 class Batch:
-    """Problems, the responses to each, and their rewards. Row p * samples + g is the g-th response to problem p."""
+    """Problems, their responses, and the rewards. Row p * samples + g is the g-th response to problem p."""
 
     problems: list[Problem]
     prompts: Prompts
@@ -31,26 +31,26 @@ class Batch:
     rewards: Tensor             # [B] fp32
 
     def pick(self, rows: Tensor) -> "Batch":
-        """These rows, `[n]`, alone and in this order; each still knows the problem that it answers."""
+        """Select these rows, `[n]`, in this order. Each row keeps the index of its problem."""
         return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
                        rewards=self.rewards[rows])
 
 
 def untimed(phase: str) -> AbstractContextManager:
-    """A clock that does not run."""
+    """Time nothing; the default for `timed`."""
     return nullcontext()
 
 
 def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequence[Problem], *, samples: int = 1,
            max_tokens: int, generator: torch.Generator | None, temperature: float = 1.0,
            timed: Callable[[str], AbstractContextManager] = untimed) -> Batch:
-    """`samples` responses of the policy to each problem, and their rewards.
+    """Sample `samples` responses of the policy to each problem, and compute their rewards.
 
     Args:
-        max_tokens: the longest response, the end token and the words of tools and episodes included.
-        generator: of the model's device. None takes the likeliest token each time.
-        timed: a clock for the phases "rollout" and "reward".
-    UserError where a prompt leaves no room for a response, or the user's code fails.
+        max_tokens: longest response. The end token and the text of tools and episodes count too.
+        generator: random number generator on the model's device. None always takes the most likely token.
+        timed: timer for the phases "rollout" and "reward".
+    Raise UserError if a prompt leaves no room for a response, or if the user's code fails.
     """
     asked = [p for p in problems for _ in range(samples)]
     with speakers(task, asked, tokenizer) as speaking:
@@ -60,7 +60,7 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
                                 temperature=temperature, tool=speaking).trimmed()
             texts = texts_of(responses, tokenizer)
         with timed("reward"):
-            if task.open is not None:                                     # turns that the end or the limit has ended
+            if task.open is not None:                                     # finish turns cut by an end token or limit
                 for turns in speaking:
                     turns.finish()
                 responses.finished |= torch.tensor([turns.dialogue.done for turns in speaking]).to(sampler.model.device)
@@ -74,8 +74,10 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
 
 @contextmanager
 def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iterator[Tool | list[Turns] | None]:
-    """The `tool` of `Sampler` for responses to these problems: the task's tool, or an episode for each response. Every
-    episode is closed at the end, also after an error or Ctrl-C."""
+    """Yield the `tool` of `Sampler` for responses to these problems: the task's tool, or one episode per response.
+
+    Every episode is closed at the end, also after an error or Ctrl-C.
+    """
     if task.open is None:
         yield for_tokens(task.tool, tokenizer)
         return
@@ -84,7 +86,7 @@ def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iter
 
 
 def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, model: Transformer, max_tokens: int) -> Prompts:
-    """The prompts of problems, padded, on the model's device. UserError where one leaves no room for a response."""
+    """Padded prompts of problems, on the model's device. Raise UserError if one leaves no room for a response."""
     rows = [tokenizer.prompt(p.prompt) for p in problems]
     check_context(max(map(len, rows)), max_tokens, model)
     return Prompts.of(rows, model.device)
@@ -92,14 +94,14 @@ def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, model: Transfo
 
 def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems: Sequence[Problem],
                  texts: Sequence[str], max_tokens: int) -> Batch:
-    """Texts as responses to be imitated: the end token is one of them; the words of a tool or an episode are not.
+    """Turn texts into a batch of responses to imitate. The mask has the end token, but no text of tools or episodes.
 
-    Every problem has equally many texts, in adjacent rows. Texts longer than `max_tokens` are cut. Rewards are 1;
-    log-probabilities are NaN, because the teacher's are unknown.
+    Every problem has the same number of texts, in adjacent rows. Texts longer than `max_tokens` tokens are cut. Rewards
+    are 1. Log-probabilities are NaN, because the teacher's are unknown.
     """
     samples, device, ids, own = len(texts) // len(problems), model.device, [], []
     added = f"`{'observe' if task.open else 'tool'}` of the task {task.name}"
-    for i, text in enumerate(texts):                                      # each piece has tokens of its own
+    for i, text in enumerate(texts):                                      # no token spans two pieces
         parts, over = pieces(task, text, problems[i // samples])
         found = [(float(mine), token) for mine, words in parts
                  for token in (tokenizer.encode(words) if mine else encode_words(tokenizer, words, added))]
@@ -118,7 +120,7 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """One batch of several with as many samples to each problem."""
+    """Join several batches into one. All have the same number of samples per problem."""
     if len(batches) == 1:
         return batches[0]
     longest = max(b.prompts.ids.shape[1] for b in batches)
@@ -137,11 +139,11 @@ def join(batches: Sequence[Batch]) -> Batch:
 
 
 def solved(rewards: Tensor) -> float:
-    """Share of responses, `[n]`, that earned 1 or more."""
+    """Share of responses with a reward of 1 or more. rewards: `[n]`."""
     return float((rewards >= 1).cpu().double().mean())                    # mps has no float64
 
 
 def contrast(rewards: Tensor, samples: int) -> Tensor:
-    """Whether each group's rewards have non-zero variance, `[P]`, given rewards `[P * samples]`."""
+    """True for each group whose rewards have non-zero variance, `[P]` bool. rewards: `[P * samples]`."""
     groups = rewards.view(-1, samples)
     return groups.amax(1) > groups.amin(1)

@@ -1,4 +1,4 @@
-"""A training run of a language model: how it samples, evaluates, fills rows and saves its state."""
+"""Training run of a language model: sampling, evaluation, rows of the log, and saved state."""
 import math
 import re
 import time
@@ -36,26 +36,26 @@ from spinup.runs.log import read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
-# The columns of a row between the accuracies and the seconds; NaN where a method has no such number.
+# The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
 METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
            "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
-BY_LOSS = {"logp", "kl", "clip_fraction"}     # of METRICS, what a loss may tell, the user's too
+BY_LOSS = {"logp", "kl", "clip_fraction"}     # metrics that a loss function may return, also the user's
 TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
          "kl_to_start", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
          "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
-INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # the folder of an initial model, as `find_start` names it
-EXACT = 1024            # largest vocabulary for which the KL to the initial policy sums over all tokens
-WIDE = 128              # from this width on, a second thread pays
-KL_ROWS = 128           # responses on which that KL is measured
-EVALUATION = 20_000     # seed of the held-out problems, and of the answers to them: the same at every row
+INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
+EXACT = 1024            # largest vocabulary for an exact KL to the initial policy, summed over all tokens
+WIDE = 128              # from this width on, a second thread saves time
+KL_ROWS = 128           # responses used to measure this KL
+EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
 
 class Run(Training):
-    """A training of the policy `start` on `task`; see `Training`.
+    """Training run of the policy `start` on `task`; see `Training`.
 
-    The context of an algorithm: it samples, evaluates, logs and saves. Sampling is written in `llm.rollout`, the
-    gradient in `llm.learn`.
+    An algorithm uses it to sample, evaluate, log and save. Sampling is implemented in `llm.rollout`, gradients in
+    `llm.learn`.
     """
 
     epochs = 40
@@ -73,7 +73,7 @@ class Run(Training):
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
-        self.sums: dict[str, float] = defaultdict(float)                  # of the numbers that `add` was given
+        self.sums: dict[str, float] = defaultdict(float)                  # sums of the numbers given to `add`
         self.counts: dict[str, int] = defaultdict(int)
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
@@ -87,48 +87,50 @@ class Run(Training):
     # Methods for the algorithms.
 
     def problems(self, n: int) -> list[Problem]:
-        """`n` problems to train on."""
+        """Return `n` problems to train on."""
         return problems_of(self.task, n, self.rng)
 
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
                generator: torch.Generator | None = None) -> Batch:
-        """Responses of the present policy to each problem, and their rewards: `llm.rollout.sample`, timed."""
+        """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed."""
         with enough_memory(self.config):
             return sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
                           max_tokens=self.max_tokens, generator=None if greedy else generator or self.generator,
                           temperature=self.config.temperature, timed=self.timed)
 
     def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:
-        """Texts as responses to be imitated: `llm.rollout.demonstrated`."""
+        """Turn texts into responses to imitate: `llm.rollout.demonstrated`."""
         return demonstrated(self.task, self.tokenizer, self.model, problems, texts, self.max_tokens)
 
     def backward(self, batch: Batch, rows: Tensor, loss: Callable[..., Loss], *per_row: Tensor, by_rows: bool = False,
                  **whole: Any) -> dict[str, Tensor]:
-        """Add the gradient of `loss` over rows `[n]` of a batch: `llm.learn.backward`, watched. NonFiniteError where it
-        is not finite."""
+        """Add the gradient of `loss` over rows `[n]` of a batch: `llm.learn.backward`, with checks.
+
+        Raise NonFiniteError if the loss is not finite.
+        """
         found = backward(self.model, self.config, batch, rows, loss, *per_row, by_rows=by_rows, **whole)
         self.watch_ratio(found.pop("ratio_min"), found.pop("ratio_max"))
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
 
     def add(self, /, **values: float | Tensor) -> None:
-        """Numbers of one update, to be averaged over the updates of a row."""
+        """Add the numbers of one update; a row of the log holds their means over its updates."""
         for name, value in values.items():
             self.sums[name] += float(value)
             self.counts[name] += 1
 
     def watch_ratio(self, low: Tensor, high: Tensor) -> None:
-        """Keep the smallest and the largest pi / pi_old, `[]`, since the last row; NaN where pi_old is not known."""
+        """Keep the smallest and the largest pi / pi_old, `[]`, since the last row; NaN if pi_old is unknown."""
         low, high = float(low), float(high)
         self.extremes = {"ratio_min": min(low, self.extremes.get("ratio_min", low)),
                          "ratio_max": max(high, self.extremes.get("ratio_max", high))}
 
     def columns(self, *names: str) -> None:
-        """Name the columns that this method has besides `METRICS`, of numbers that are given to `add`."""
+        """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
         self.own = names
 
     def record(self, batch: Batch) -> None:
-        """Statistics of a batch, before anything is left out of it."""
+        """Add the statistics of a whole batch, before the method drops any group."""
         r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
         self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
                  length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
@@ -137,7 +139,7 @@ class Run(Training):
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Adds the seconds that a block takes, work on a GPU included, to the clock of that name."""
+        """Add the seconds of a block, with its work on a GPU, to the timer of that name."""
         began = time.perf_counter()
         yield
         if self.device.type == "cuda":
@@ -145,8 +147,10 @@ class Run(Training):
         self.clock[name] += time.perf_counter() - began
 
     def evaluate(self, greedy: bool = False) -> Batch:
-        """Answers to the held-out problems, the same problems at every call, with a generator of their own: the
-        likeliest one to each; or drawn ones, `held_out` in all and equally many to each."""
+        """Responses to the held-out problems, which are the same at every call, with a separate generator.
+
+        greedy: the most likely response to each problem; else samples, equally many per problem and `held_out` in all.
+        """
         began = dict(self.clock)
         samples = 1 if greedy else max(1, self.config.held_out // len(self.held_out))
         batch = self.sample(self.held_out, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
@@ -155,7 +159,7 @@ class Run(Training):
         return batch
 
     def result(self) -> Result:
-        """End the run, and give the user the policy."""
+        """End the run and return its result, which holds the policy."""
         self.finish()
         policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
                                 **speech(self.task))
@@ -191,7 +195,7 @@ class Run(Training):
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean())}
-        if self.task.gold is not None:                                    # the truth that a learned reward stands for
+        if self.task.gold is not None:                                    # the true reward, beside a learned one
             asked = [sampled.problems[i] for i in sampled.responses.of.tolist()]
             self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, asked, sampled.texts))))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
@@ -200,9 +204,9 @@ class Run(Training):
         began = time.perf_counter()
         kl, kl_of_response = self.kl_to_start(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
-        if self.rows == 1:                                                # diagnostics of a loss of the user's
+        if self.rows == 1:                                                # diagnostics of the user's own loss
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
-        own = {name: means.get(name, math.nan) for name in self.own}      # columns of one method alone
+        own = {name: means.get(name, math.nan) for name in self.own}      # columns of this method alone
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
                "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
@@ -217,8 +221,11 @@ class Run(Training):
 
     @torch.no_grad()
     def kl_to_start(self, batch: Batch) -> tuple[float, float]:
-        """KL(policy || initial policy) in nats, mean over tokens and mean over whole responses, on held-out ones: exact
-        where the vocabulary is small, else an estimate from the drawn tokens."""
+        """KL(policy || initial policy) in nats: mean over tokens, and mean over whole responses.
+
+        It uses responses to held-out problems. It is exact for a small vocabulary, else an estimate from the sampled
+        tokens.
+        """
         first = batch.pick(torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device))
         r, temperature = first.responses, self.config.temperature
         if self.model.shape.vocab_size <= EXACT:

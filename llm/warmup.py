@@ -1,4 +1,4 @@
-"""The initial policy of a method: a given one, or a small model that imitates a teacher for a while."""
+"""Initial policy of a method: a given one, or a small model after supervised fine-tuning (SFT)."""
 import hashlib
 import json
 from pathlib import Path
@@ -19,36 +19,37 @@ from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
 from spinup.runs.presets import choose_preset
 
-COPIED = 200            # updates of imitation, where the task's teacher is the preferred responses of a file
-# Settings that do not change what imitation makes.
+COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
+# Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
-# Settings of the method that are not those of the imitation before it.
+# Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "checkpointing", "adam_eps")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
-    """The initial policy: `--model`, or a small model that has imitated up to `start_accuracy`, made once and kept.
+    """Return the initial policy: `--model`, or a small model after SFT up to `start_accuracy`.
 
-    What imitation makes is an ordinary run of `sft` in the same folder of experiments, named after a digest of its
-    settings: the next run that needs it finds it there. KeyboardInterrupt where imitation was stopped.
+    The small model comes from an ordinary run of `sft` in the same log folder. Its name contains a digest of its
+    settings, so the next run that needs this policy finds it and trains nothing. Raise KeyboardInterrupt if you stop
+    the SFT run.
     """
-    start = check(cfg, task) if resume is None else None      # errors of the run itself, before minutes are spent
+    start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
     if cfg.model:
         return on_device(start or load_model(cfg.model), cfg)
     if start:
         free_directory("llm", task.name, cfg)
     given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
-    if (task.judge and task.gold) or task.pairs:              # imitation needs no reward model: the policy is the same
+    if (task.judge and task.gold) or task.pairs:              # SFT uses no reward model: its policy stays the same
         given["reward"] = ""
     stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if task.pairs is not None else {
-        "stop_accuracy": cfg.start_accuracy}                  # nobody will guess which response was preferred
+        "stop_accuracy": cfg.start_accuracy}                  # in a file of pairs, accuracy does not apply
     settings = {**choose_preset(find("llm sft"), task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}
     name = f"start_{task.name}_{hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:8]}"
     directory, seconds = Path(cfg.log_dir) / name / f"{name}_s{cfg.seed}", 0.0
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(Path(cfg.log_dir) / f".{directory.name}"):   # one makes it, others that need it wait
+    with FileLock(Path(cfg.log_dir) / f".{directory.name}"):   # one process trains it, the others wait
         if not finished(directory):
             wanted.exp_name = name
             result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
@@ -68,9 +69,11 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
 
 
 def identity(cfg: LanguageConfig, task: Task) -> Any:
-    """Fingerprint of a task, which decides whether an initial policy is reused: the task's options and the contents of
-    its file; or, where it or its reward is Python code, some of its problems, what its teacher answers, and what
-    that earns."""
+    """Fingerprint of a task; an initial policy is reused only for the same fingerprint.
+
+    It consists of the task's options and the contents of its file. If the task or its reward is Python code, it
+    consists of some problems, the teacher's responses, and their rewards.
+    """
     if isinstance(cfg.task, str) and not callable(cfg.reward) and not is_own(cfg.task):
         path = Path(cfg.task)
         return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
@@ -83,8 +86,10 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
 
 
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
-    """The policy that a run of these settings would begin with, unless it is given as `start`. Makes nothing. UserError
-    where the run could not begin."""
+    """Return the policy that a run with these settings would start from; `start` itself if it is given.
+
+    Create nothing. Raise UserError if the run could not start.
+    """
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
     prompt = longest_prompt(task, start.tokenizer)

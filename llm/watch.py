@@ -1,4 +1,4 @@
-"""Reading the responses of a policy, or the scores of a reward model: in colours, evaluated, in a conversation."""
+"""Watch, evaluate and chat with a policy; watch and evaluate a reward model."""
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ from spinup.runs.folders import describe, find_run, read_run
 from spinup.view.statistics import ANYWHERE, SHARE, in_words, interval
 
 PASS = 8                # samples of a problem for pass@k
-CHUNK = 256             # problems answered at once
+CHUNK = 256             # problems per batch of responses
 
-Pair = tuple[Problem, str, str]         # a problem, the preferred response, the other
+Pair = tuple[Problem, str, str]         # a problem, the chosen response, the rejected response
 
 
 def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
-    """The folder of a run, its config.json, and its task. UserError where that, or its reward, was an object."""
+    """Return a run's folder, config.json and task. Raise UserError if task or reward was a Python object."""
     folder = find_run(directory)
     data = read_run(folder)
     for name in ("task", "reward"):
@@ -45,14 +45,14 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
 
 
 def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
-    """The policy in a folder, which writes as in the run whose config.json is `data`."""
+    """Load the policy in a folder, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
     return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
                           **speech(task))
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
-    """The folder of the policy that a run began with. UserError where it is gone."""
+    """Return the folder of a run's initial policy. Raise UserError if it no longer exists."""
     if not Path(data["start"]).is_dir():
         raise UserError(f"{describe(folder)} was made from {data['start']}, which is not there; put it back, or type "
                         "the command in the folder that it was trained in")
@@ -61,15 +61,18 @@ def start_of(folder: Path, data: dict[str, Any]) -> Path:
 
 def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
             generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
-    """Responses, `samples` to each problem, and their rewards `[P, samples]`."""
+    """Sample `samples` responses to each problem; return them and their rewards `[P, samples]`."""
     batch = sample(policy.sampler, task, policy.tokenizer, problems, samples=samples, max_tokens=policy.max_tokens,
                    generator=None if greedy else generator, temperature=policy.temperature)
     return batch.texts, batch.rewards.view(-1, samples)
 
 
 def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int) -> list[Pair]:
-    """Up to `n` held-out pairs of the kind that a run learns from: of the task's file, or of fresh responses of the
-    policy that it began with, compared without error. UserError: there is none."""
+    """Return up to `n` held-out preference pairs of the kind that a run learns from.
+
+    They come from the task's file, or from new responses of the run's initial policy, compared without noise. Raise
+    UserError if there are none.
+    """
     rng, generator = np.random.default_rng(EVALUATION + 1 + seed), torch.Generator().manual_seed(seed)
     if task.pairs is not None:
         given = task.pairs(True)
@@ -88,8 +91,11 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
 
 
 def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
-    """The function that scores responses to prompts: the reward model in a folder, or the implicit reward of a policy,
-    its log ratio to the initial policy (Rafailov et al. 2023)."""
+    """Return the function that scores responses to prompts.
+
+    It is the reward model in a folder, or the implicit reward of a policy: its log ratio to the initial policy
+    (Rafailov et al. 2023).
+    """
     if data.get("judges"):
         return load_reward_model(folder).judge
     policy, reference = writer(folder, data, task), load_model(start_of(folder, data)).model
@@ -106,7 +112,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequen
 
 
 def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
-    """The scores of the preferred and of the other response of each pair, `[n, 2]`."""
+    """Scores of the chosen and of the rejected response of each pair, `[n, 2]`."""
     judge, found = judge_in(folder, data, task), []
     size = data["config"]["micro_batch"] // 2 or CHUNK
     for i in range(0, len(pairs), size):
@@ -116,8 +122,10 @@ def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]
 
 
 def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int = 0) -> None:
-    """Print `samples` responses to each of some held-out prompts, with what they are worth: green better than the
-    others, red worse. Of a reward model, what it says of a pair to each: green the preferred response, red the other.
+    """Print `samples` responses to each of `prompts` held-out prompts, with their rewards.
+
+    Green responses are better than the mean of their group, red ones worse. For a reward model, print its rewards of
+    one pair per prompt: the chosen response in green, the rejected one in red.
     """
     folder, data, task = open_run(directory)
     console = Console(soft_wrap=True)
@@ -137,7 +145,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
         console.print(Text(problem.prompt, "bold") + Text(known, "dim"))
         mean = rewards[i].mean().item()
         for text, reward in zip(texts[i * samples:(i + 1) * samples], rewards[i].tolist(), strict=True):
-            adv = reward - mean if abs(reward - mean) > 1e-6 else 0.0     # equal rewards have no mean but for rounding
+            adv = reward - mean if abs(reward - mean) > 1e-6 else 0.0     # equal rewards: 0 despite rounding
             style = "green" if adv > 0 else "red" if adv < 0 else "dim"
             truth = f"  true reward {gold(problem, text):5.2f}" if gold else ""
             numbers = f"  reward {reward:5.2f}{truth}  advantage {adv:+5.2f}  "
@@ -145,7 +153,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
 
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:
-    """Evaluate a run by its measure on held-out problems or pairs that no row of it has used."""
+    """Evaluate a run by its measure, on held-out problems or pairs that its log did not use."""
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
@@ -174,19 +182,19 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
 
 
 def mean_of(each: np.ndarray, within: tuple[float, float] = ANYWHERE) -> tuple[float, tuple[float, float] | None, str]:
-    """Mean of what was found for each problem `[P]`, its 95 % interval, and that in words."""
+    """Mean of the numbers of all problems, `[P]`, its 95 % confidence interval, and the interval in words."""
     return float(each.mean()), interval(each, within), in_words(each, 3, within)
 
 
 def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
-    """Results on pairs, `[n]` True where ranked rightly, as numbers and in words."""
+    """Results on pairs, as numbers and in words. right: `[n]`, True where a pair is ranked correctly."""
     mean, between, words = mean_of(right.astype(float), SHARE)
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
             f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
 
 
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
-    """Results of rewards `[P, PASS]` and of those of the greedy answers `[P]`, where 1 is solved."""
+    """Accuracy from rewards of samples `[P, PASS]` and of greedy responses `[P]`; 1 means solved."""
     right = (sampled >= 1).double()
     mean, between, words = mean_of(right.mean(1).numpy(), SHARE)
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
@@ -198,8 +206,9 @@ def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, 
 
 
 def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
-    """The same where rewards, `[problems, samples]` and `[problems]`, are of any size; gold: the true reward of each
-    sampled response, if that is known.
+    """Mean rewards, as numbers and in words, for tasks without right answers.
+
+    sampled: `[problems, samples]`. greedy: `[problems]`. gold: true reward of each sampled response, if known.
     """
     found, said = {"problems": len(sampled), "reward_greedy": float(greedy.mean())}, []
     for name, rewards in {"reward": sampled, "gold": gold}.items():
@@ -214,7 +223,9 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
-    """Read prompts from the keyboard, or a pipe, and answer them. UserError for a reward model, which does not write.
+    """Read prompts from the keyboard or a pipe, and print a response to each. Return an exit code.
+
+    Raise UserError for a reward model, which writes no responses.
     """
     policy = load(directory)
     if isinstance(policy, RewardModel):

@@ -1,19 +1,21 @@
-"""Rejection sampling: draw n responses to each prompt, imitate the best of them, and repeat.
+"""Rejection sampling: sample n responses to each prompt, imitate the best one, and repeat.
 
-Expert iteration (Anthony et al. 2017); the rejection sampling of Touvron et al. 2023, section
-3.2.3.
+Also called expert iteration (Anthony et al. 2017). Touvron et al. 2023, section 3.2.3, use it for
+language models.
 
-The best of n responses is a better teacher than the policy that wrote them: its KL divergence from
-that policy is at most log n - (n - 1) / n, and imitation brings the improvement into the weights:
+The best of n responses is better than an average response of the same policy. Its KL divergence
+from the policy is at most log n - (n - 1) / n. Imitation moves this improvement into the weights:
 
-    winner_x = argmax over i of R(x, y_i),   y_1 .. y_n drawn from pi
+    winner_x = argmax over i of R(x, y_i),   y_1 .. y_n sampled from pi
     loss     = -(1 / N) sum over the N tokens of all winners of   log pi(y_t | x, y_1 .. y_t-1)
 
-`--select random` is the control: it imitates as many responses, chosen at random. The difference
-between the two is the effect of the selection.
+x is a prompt, y_i its i-th response, and R the reward.
 
-Differs from llm/algos/sft.py by: the teacher is the best of the policy's own responses. The loss is
-the same, that of spinup/algos/vpg.py with an advantage of 1 for winners and 0 for the rest.
+`--select random` is the control experiment: it imitates the same number of random responses. The
+difference between the two runs is the effect of the selection.
+
+Differs from llm/algos/sft.py by: the teacher is the best of the policy's own responses. The loss
+function is the same: that of spinup/algos/vpg.py with advantage 1 for winners and 0 for the rest.
 """
 import math
 from dataclasses import dataclass
@@ -40,20 +42,20 @@ Reward = Annotated[float, Range(-1e6, 1e6)]
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    select: Literal["best", "random"] = "best"  # random is the control: as many, drawn at random
-    keep: Reward = 1.0               # a winner that earns less is not imitated: it may be wrong too
+    select: Literal["best", "random"] = "best"  # random: control experiment, random responses
+    keep: Reward = 1.0               # lowest reward of a winner; below it, it may be wrong too
     epochs: Count = 1                # passes over the winners of a round
-    minibatches: Count = 1           # pieces of the winners, each a gradient step
-    lr: Positive = 1e-3              # 3e-4 to 2e-3 for small models, 1e-6 for large ones
-    warmup: Natural = 50             # updates in which the learning rate grows to lr
-    anneal: bool = True              # then it falls linearly to a tenth
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+    minibatches: Count = 1           # minibatches per epoch, one gradient step each
+    lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
+    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
 
 def winners(rewards: Tensor, samples: int, keep: float) -> Tensor:
-    """The row of the best response of each group whose best earns at least `keep`, `[n]`.
+    """Return the row of each group's best response, `[n]`, if its reward is at least `keep`.
 
-    rewards: `[P * samples]`. Among equals the first.
+    rewards: `[P * samples]`. The first one wins a tie.
     """
     best, index = rewards.view(-1, samples).max(1)
     rows = torch.arange(len(best), device=rewards.device) * samples + index
@@ -61,12 +63,12 @@ def winners(rewards: Tensor, samples: int, keep: float) -> Tensor:
 
 
 def kl_of_best(n: int) -> float:
-    """Upper bound of KL(best of n || policy that drew them), in nats (Beirami et al. 2024)."""
+    """Upper bound of KL(best of n || sampling policy), in nats (Beirami et al. 2024)."""
     return math.log(n) - (n - 1) / n
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy on the best of its own responses. `resume`: the folder of a run of the same
+    """Train a policy on the best of its own responses. `resume`: the folder of a run with the same
     settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
@@ -81,11 +83,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Collect, and choose.
+            # Collect responses and select the winners.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
             run.record(batch)
             rows = winners(batch.rewards, cfg.samples, cfg.keep)
-            if cfg.select == "random":            # of the same prompts, whatever the reward
+            if cfg.select == "random":            # same prompts, any reward
                 any_of_group = torch.randint(cfg.samples, rows.shape).to(rows.device)
                 rows = rows // cfg.samples * cfg.samples + any_of_group
 

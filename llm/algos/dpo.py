@@ -1,36 +1,40 @@
 """Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290) and its variants.
 
-The best policy for a reward with a KL penalty is known: pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta)
-/ Z(x). Solved for the reward, each policy is the best one for R = beta log(pi / pi_ref) + beta log
-Z, and two responses to the same prompt share Z. So the loss of the reward model, `bradley_terry`,
-trains the policy itself. With
+The optimal policy for a reward R with a KL penalty has a closed form:
 
-    D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t),     w preferred to l
+    pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta) / Z(x)
+
+pi_ref is the reference policy, beta the KL coefficient, and Z(x) normalises. Solve it for R: every
+policy pi is optimal for R = beta log(pi / pi_ref) + beta log Z. Two responses to the same prompt
+have the same Z, so it cancels. The reward model's loss function, `bradley_terry`, can thus train
+the policy directly. With chosen response w, rejected response l, and
+
+    D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t)
 
     DPO       -log sigmoid( beta D(w) - beta D(l) )                            (eq. 7)
     IPO       (D(w) / |w| - D(l) / |l| - 1 / (2 beta))^2               (Azar et al. 2023, eq. 17)
-              a finite margin as the target; means over tokens, as its authors advise
+              has a finite target for the margin; uses means over tokens, as its authors advise
     DPOP      DPO with  D(w) - lambda max(0, -D(w))  in place of D(w)         (Pal et al. 2024)
-              penalises a preferred response that becomes less likely
+              penalises a chosen response that becomes less likely
     TDPO      DPO with  D(y) + alpha K(y)  in place of D(y)                  (Zeng et al. 2024)
               K(y) = sum over tokens of KL(pi_ref || pi); no gradient through K(w)
     SimPO     DPO with the mean over tokens of log pi in place of D, and a margin
-              no reference policy                                             (Meng et al. 2024)
-    Step-DPO  DPO of the first step in which w and l differ, and of no later one
-              what precedes it is the same in both, and cancels                (Lai et al. 2024)
+              needs no reference policy                                       (Meng et al. 2024)
+    Step-DPO  DPO on the first step in which w and l differ, and on no later step
+              earlier steps are equal and cancel                               (Lai et al. 2024)
     KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))
-              good and bad responses rather than pairs; z is the mean log ratio of responses to
-              other prompts                                           (Ethayarajh et al. 2024)
+              learns from good and bad responses, not from pairs; z is the mean log ratio of
+              responses to other prompts                              (Ethayarajh et al. 2024)
 
-In Python, `loss` may be a function of your own, loss(log_ratio, logp, lengths) -> [n], of n pairs:
-sums over tokens of log pi - log pi_ref, of log pi, and of 1, each [n, 2], preferred and other. It
-may return ([n], {"column": number}), where column is a name that the run does not have.
+In Python, `loss` may be your own function of n pairs, loss(log_ratio, logp, lengths) -> [n]. Its
+arguments are sums over tokens of log pi - log pi_ref, of log pi, and of 1. Each is [n, 2], with
+the chosen response first. It may return ([n], {"column": number}); column must be a new name.
 
-Online DPO compares responses of the present policy in each update (Guo et al. 2024). Both
-log-probabilities are logged, because the loss sees only their difference: often both fall, and
-responses that were never compared become more likely.
+Online DPO compares responses of the current policy in each update (Guo et al. 2024). The run logs
+both log-probabilities, because the loss depends only on their difference. Often both fall, and
+responses outside the pairs become more likely.
 
-Differs from llm/algos/reward_model.py by: the reward is beta D. The loss is the same function.
+Differs from llm/algos/reward_model.py by: the reward is beta D. The loss function is the same.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -64,15 +68,15 @@ LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
-    loss: LossName | Callable = "dpo"  # which of the equations above
-    beta: Positive = 0.1             # weight of the KL penalty: lower ones move farther from pi_ref
-    penalty: NonNegative = 50.0      # lambda of DPOP: cost of a preferred response's falling
-    alpha: NonNegative = 0.5         # of TDPO: weight of the difference in KL
-    margin: NonNegative = 0.0        # gamma of SimPO: by how much the preferred one must be ahead
-    step: str = ""                   # characters that end a step of Step-DPO; none: each token
-    samples: Natural = 0             # own responses to a prompt, best against worst; 0 = offline
+    loss: LossName | Callable = "dpo"  # one of the equations above
+    beta: Positive = 0.1             # KL coefficient: a lower one moves farther from pi_ref
+    penalty: NonNegative = 50.0      # lambda of DPOP: penalty if a chosen response falls
+    alpha: NonNegative = 0.5         # alpha of TDPO: weight of the difference in KL
+    margin: NonNegative = 0.0        # gamma of SimPO: lead that the chosen response must have
+    step: str = ""                   # characters that end a step of Step-DPO; empty: each token
+    samples: Natural = 0             # own responses per prompt, best against worst; 0 = offline
     total_steps: Count = 300         # updates; many passes over few pairs overfit
-    lr: Positive = 5e-4              # 2e-4 to 1e-3 for small models, 5e-7 to 5e-6 for large ones
+    lr: Positive = 5e-4              # peak value; small models 2e-4 to 1e-3, large 5e-7 to 5e-6
 
     def __post_init__(self):
         super().__post_init__()
@@ -82,20 +86,20 @@ class Config(PreferenceConfig):
                             "fixed pairs")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """UserError where no token holds the characters that end a step."""
+        """Raise UserError if no token contains the characters that end a step."""
         tokens_with(self.step, tokenizer)
 
 
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
-    """`[pairs]`: 1 - sigmoid(+-(reward - baseline)), elementwise: + where `preferred`."""
+    """KTO loss per pair, `[pairs]`: 1 - sigmoid(+-(reward - baseline)), with + if `preferred`."""
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
 
 
 def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
-    """The mask `[2n, T]` of the first step in which the two responses of a pair differ.
+    """Mask `[2n, T]` of the first step in which the two responses of a pair differ.
 
-    ids: `[2n, T]`, rows 2 i and 2 i + 1 are a pair. The step goes from the first token that differs
-    to the first of the tokens `ends` `[k]`; without `ends` it is that token alone.
+    ids: `[2n, T]`; rows 2 i and 2 i + 1 are a pair. The step starts at the first token that differs
+    and ends at the next token in `ends` `[k]`. If `ends` is empty, the step is that one token.
     """
     a, b = ids.view(-1, 2, ids.shape[1]).unbind(1)
     begun = ((a != b).cumsum(1) > 0).repeat_interleave(2, 0)
@@ -104,8 +108,8 @@ def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
 
 
 def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
-    """z of KTO, `[]`, at least 0: the mean log ratio of responses to the prompts of the next
-    pair."""
+    """Compute z of KTO, `[]`, at least 0: the mean log ratio if each pair's responses are scored
+    after the next pair's prompt."""
     swapped = replace(pairs, responses=replace(r, of=r.of.roll(-2)))
     logp, logp_ref = (logp_under(model, run.config, swapped)
                       for model in (run.model, run.reference))
@@ -114,10 +118,10 @@ def divergence_elsewhere(run: Run, pairs: Batch, r: Responses) -> Tensor:
 
 def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
                     divergence: Tensor, baseline: Tensor | None, cfg: Config) -> Tensor:
-    """Loss of each pair, `[n]`, by the equations above.
+    """Loss of each pair, `[n]`, as in the equations above.
 
-    log_ratio, logp, lengths, divergence: `[n, 2]`, preferred and other: sums over tokens of
-    log pi - log pi_ref, of log pi, of 1, of KL(pi_ref || pi). baseline: z of KTO, without gradient.
+    log_ratio, logp, lengths, divergence: `[n, 2]`, chosen and rejected. They are sums over tokens
+    of log pi - log pi_ref, of log pi, of 1, and of KL(pi_ref || pi). baseline: z of KTO, detached.
     """
     (won, lost), (k_won, k_lost) = log_ratio.unbind(1), divergence.unbind(1)
     if kind == "ipo":
@@ -136,7 +140,7 @@ def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with DPO or a variant. `resume`: the folder of a run of the same settings."""
+    """Train a policy with DPO or a variant. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -146,7 +150,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     fixed = None if cfg.samples else find_pairs(run, cfg)
     if task.pairs is not None and not cfg.samples:
         run.measure = "pair_accuracy"                         # a file of pairs has no rewards
-    logp_ref_test = logp_under(run.reference, cfg, test)              # once: it never changes
+    logp_ref_test = logp_under(run.reference, cfg, test)              # constant: computed once
     logp_ref_fixed = None if fixed is None else logp_under(run.reference, cfg, fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
@@ -174,7 +178,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(model=run.model, optimizer=optimizer)
         run.columns(*COLUMNS)
         for update in run.updates(cfg.total_steps):
-            # Collect: compare new responses, or take pairs that were compared before.
+            # Collect: sample and compare new responses, or use the fixed pairs.
             if cfg.samples:
                 batch = run.sample(run.problems(cfg.batch), cfg.samples)
                 run.record(batch)

@@ -3,33 +3,36 @@
 Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Yu et al. 2025,
 arXiv:2503.14476.
 
-G responses to the same prompt are each other's baseline, so that PPO needs no value function:
+GRPO is PPO without a value function. The G responses to one prompt form a group, and the group
+provides the baseline:
 
     GRPO      A_i = (R_i - mean of its group) / standard deviation of its group   (section 4.1.2)
     Dr. GRPO  A_i =  R_i - mean of its group
 
-for every token of response i, and the rest is PPO: the loss below is the function that balances
-CartPole, `spinup.algos.ppo.clipped_surrogate`. The weight of a response's tokens differs:
+R_i is the reward of response i. Every token of response i has the advantage A_i. The loss function
+is PPO's own, `spinup.algos.ppo.clipped_surrogate`. The methods also differ in the weight of each
+token:
 
-    GRPO      1 / (its length * responses)      a long wrong answer costs little: lengths grow
+    GRPO      1 / (its length * responses)      long wrong responses cost little: lengths grow
     Dr. GRPO  1 / (longest length * responses)  the same for every token of every update
     DAPO      1 / all tokens of the update
 
-DAPO clips higher above than below (rare tokens can still become likely), draws new prompts where
-the rewards of a group are equal, and then penalises responses close to the length limit. GRPO's KL
-penalty is off by default, as in most later work; `--kl-coef` adds it to the loss, token by token.
+DAPO clips higher above than below, so rare tokens can still become likely. It samples new prompts
+to replace groups with equal rewards. After that it penalises responses close to the length limit.
+GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
+token.
 
-In Python, `advantage`, `loss` and `average` may be functions of your own:
+In Python, `advantage`, `loss` and `average` may be your own functions:
 
     advantage(rewards [P, G]) -> [P, G]
     loss(logp [B, T], logp_old [B, T], adv [B, 1], mask [B, T]) -> [B, T],
-        or ([B, T], {"column": number}), where column is a name that the run does not have
-    average(loss [B, T], mask [B, T]) -> the sum over these rows, which are a micro-batch. It is
-        divided by the number of all responses of the optimiser step, groups with zero variance
-        included.
+        or ([B, T], {"column": number}); column must be a name that the run does not use
+    average(loss [B, T], mask [B, T]) -> the sum over these rows, which are one micro-batch. The
+        sum is divided by the number of responses of the optimiser step. Groups with zero variance
+        count too.
 
-Differs from spinup/algos/ppo.py by: the mean of a group in place of the value function, one episode
-a row with a mask for its end, and how rows are averaged.
+Differs from spinup/algos/ppo.py by: the group mean in place of the value function, one episode per
+row with a mask for its end, and the average over rows.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,20 +62,20 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    advantage: Literal["group", "mean"] | Callable = "group"    # mean and deviation of it, or mean
-    loss: Literal["clip"] | Callable = "clip"   # of a token; in Python also a function, see above
+    advantage: Literal["group", "mean"] | Callable = "group"    # group: divides by std; mean: not
+    loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
-    clip_low: Positive = 0.2         # ratios below 1 - this get no gradient that lowers them
-    clip_high: Positive = 0.2        # ratios above 1 + this get no gradient that raises them
-    draws: Count = 1                 # rollouts at most, until enough groups have differing rewards
-    overlong: Natural = 0            # tokens beyond max_tokens, over which a penalty grows to 1
-    kl_coef: NonNegative = 0.0       # weight of the KL penalty in the loss
-    epochs: Count = 1                # passes over a batch; 1, in 1 minibatch, leaves the ratio at 1
-    minibatches: Count = 1           # pieces of a batch, each a gradient step
-    lr: Positive = 1e-3              # 3e-4 to 1e-3 for small models, 1e-6 for large ones
+    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
+    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    draws: Count = 1                 # most rollouts per update, to find groups of unequal rewards
+    overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
+    kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
+    epochs: Count = 1                # passes over a batch; with 1 minibatch too, all ratios are 1
+    minibatches: Count = 1           # minibatches per epoch, one gradient step each
+    lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, a third collapsed
-    anneal: bool = True              # then it falls linearly to a tenth
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"
 
@@ -87,30 +90,30 @@ class Config(LearningConfig):
                             f" choose at most {most}")
 
     def response_tokens(self, task: Task) -> int:
-        """`overlong` more than the task allows: DAPO's buffer. A response within the limit of the
-        task is not penalised."""
+        """Longest response: the task's limit plus `overlong`, the buffer of DAPO. A response within
+        the task's limit gets no penalty."""
         return super().response_tokens(task) + self.overlong
 
 
 def centred(rewards: Tensor) -> Tensor:
-    """R - mean of its group, `[P, G]`; 0 in a group with zero variance."""
+    """Reward minus the group mean, `[P, G]`; 0 in a group with zero variance."""
     equal = rewards.amax(1, keepdim=True) == rewards.amin(1, keepdim=True)  # despite rounding
     return torch.where(equal, 0.0, rewards - torch.std_mean(rewards, 1, keepdim=True)[1])
 
 
 def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
-    """(R - mean of its group) / standard deviation of its group, `[P, G]`; 0 in a group with zero
-    variance.
+    """(R - group mean) / group standard deviation, `[P, G]`; 0 in a group with zero variance.
 
-    The deviation is the population's: the mean square of a group's advantages is 1 at any G. TRL
-    takes the sample's, which makes them sqrt((G - 1) / G) times as large, .935 at G = 8.
+    It uses the population standard deviation: the mean square of a group's advantages is 1 for
+    every G. TRL uses the sample standard deviation. Its advantages are smaller by a factor of
+    sqrt((G - 1) / G), .935 at G = 8.
     """
     return centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + eps)
 
 
 def group_advantage(rewards: Tensor, samples: int,
                     advantage: str | Callable = "group") -> Tensor:
-    """The advantage of each response, `[P * G]`; the rewards `[P * G]` of a group stand together.
+    """Advantage of each response, `[P * G]`; the rewards `[P * G]` of a group must be adjacent.
 
     advantage: a name in `ADVANTAGES`, or a function from rewards `[P, G]` to advantages `[P, G]`.
     """
@@ -121,22 +124,25 @@ def group_advantage(rewards: Tensor, samples: int,
 
 
 def clipped(logp: Tensor, logp_old: Tensor, adv: Tensor, mask: Tensor, cfg: Config) -> Loss:
-    """PPO's own loss of each token, `[B, T]`, and its diagnostics."""
+    """PPO's loss of each token, `[B, T]`, and its diagnostics."""
     return clipped_surrogate(logp, logp_old, adv, (cfg.clip_low, cfg.clip_high), mask)
 
 
 def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
-    """0 up to `limit - buffer` tokens, falling to -1 at the limit (DAPO, eq. 13), `[B]`."""
+    """Penalty for long responses, `[B]` (DAPO, eq. 13).
+
+    0 up to `limit - buffer` tokens, then a linear fall to -1 at `limit`.
+    """
     return -((lengths - (limit - buffer)) / max(1, buffer)).clamp(0, 1) * (buffer > 0)
 
 
-# Names for `advantage` and `loss`: a new method is one function above and one line here.
+# Names for `advantage` and `loss`: for a new method, add one function above and one line here.
 ADVANTAGES = {"group": standardised, "mean": centred}
 LOSSES = {"clip": clipped}
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with GRPO or a variant. `resume`: the folder of a run of the same settings."""
+    """Train a policy with GRPO or a variant. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -160,11 +166,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Collect; with `draws`, again until enough groups have differing rewards.
+            # Collect; with `draws`, repeat until enough groups have unequal rewards.
             drawn, useful = [], 0
             while len(drawn) < cfg.draws and useful < cfg.prompts:
                 drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
-                run.record(drawn[-1])         # before any is left out, or the curve would flatter
+                run.record(drawn[-1])         # before groups are dropped: else the log is biased
                 useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
             batch = rescored(run.model, cfg, join(drawn))
             r, mask = batch.responses, batch.responses.mask
@@ -172,9 +178,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
-            # A group with zero variance has no gradient but that of the KL penalty. Without one it
-            # is left out, but counted: the step must not change. DAPO's batch consists of groups
-            # whose rewards differ, and of no more than `prompts` of them.
+            # The only gradient of a group with zero variance is that of the KL penalty. Without
+            # one, skip the group but count its tokens, so that the step does not change. DAPO's
+            # batch has at most `prompts` groups, all with unequal rewards.
             unequal = (adv != 0).view(-1, cfg.samples).any(1)
             learns = differ if cfg.draws > 1 else unequal | (cfg.kl_coef > 0)
             rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]

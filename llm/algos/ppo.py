@@ -3,28 +3,28 @@
 RLHF as in Ziegler et al. (2019, arXiv:1909.08593) and Ouyang et al. (2022, arXiv:2203.02155); VAPO
 as in Yue et al. (2025, arXiv:2504.05118).
 
-Four models: the policy; the reference policy, a frozen copy of the initial one; the reward, a
-verifier or a reward model; and the value function, a copy of one of these with a number for a head.
-A token is an action:
+PPO uses four models: the policy; the reference policy, a frozen copy of the initial policy; the
+reward, a verifier or a reward model; and the value function, a copy of the policy or of the reward
+model whose head returns one number. Each token is an action:
 
     r_t  = -beta log( pi_old(y_t | s_t) / pi_ref(y_t | s_t) )
            + [y_t is the last token] R(x, y)                              (Ziegler et al., eq. 2)
     A_t  = GAE of r_t and V(s_t),   gamma = 1
     loss = E[ clipped surrogate of A_t ]  +  E[ (V(s_t) - target_t)^2 / 2 ]
 
-The first term of r_t is the KL penalty, paid by each token. As a part of the reward it is a number
-and has no gradient of its own. beta is fixed, or adapted to a target KL. V is 0 at first, so that
-the first advantages are rewards and not noise. A response that is cut off may be penalised: then
-the policy learns to stop.
+The first term of r_t is the KL penalty of each token. It is part of the reward, so no gradient
+flows through it. The KL coefficient beta is fixed, or adapted to a target KL. V starts at 0, so the
+first advantages are rewards and not noise. You can penalise a response that is cut off; then the
+policy learns to stop.
 
-VAPO trains the value function alone at first, on whole returns, and keeps its lambda at 1. The
-lambda of the policy grows with the length of the response, 1 - 1 / (alpha length). It clips higher
-above than below and imitates correct responses besides. With VAPO's alpha of .05 a response of 20
-tokens would have a lambda of 0: here it is at least .9.
+VAPO first trains the value function alone, on whole returns, and keeps its lambda at 1. The
+policy's lambda grows with the length of the response: 1 - 1 / (alpha length). VAPO clips higher
+above than below, and it also imitates correct responses. With VAPO's alpha of .05, a response of
+20 tokens would have a lambda of 0. Here lambda is at least .9.
 
-Differs from spinup/algos/ppo.py by: one episode a row, with a mask for its end; a reference policy
-and a KL penalty; a value function with its own weights. `clipped_surrogate`, `value_loss` and `gae`
-are CartPole's.
+Differs from spinup/algos/ppo.py by: one episode per row, with a mask for its end; a reference
+policy and a KL penalty; a value function with its own weights. `clipped_surrogate`, `value_loss`
+and `gae` are the same functions that train CartPole.
 """
 from dataclasses import dataclass
 from functools import partial
@@ -52,33 +52,33 @@ from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
-LAMBDA = (0.9, 1.0)     # of VAPO's policy; with 0.5, responses of 7 tokens collapsed
-STEP = 0.2              # limit of the relative error of the KL, in an update of beta
-RATE = 0.1              # share of that error by which beta changes
+LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; with 0.5, responses of 7 tokens collapsed
+STEP = 0.2              # in an update of beta, the relative error of the KL is clipped to this
+RATE = 0.1              # beta changes by this share of that error
 
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    samples: Size = 1                # responses to each prompt; the baseline is the value function
-    prompts: Size = 256              # different prompts in an update; more are less noise, slower
+    samples: Size = 1                # responses per prompt; 1 is enough with a value function
+    prompts: Size = 256              # different prompts per update; more: less noise, but slower
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
-    kl_target: NonNegative = 0.0     # KL of a response that beta is adapted to; 0 = beta is fixed
-    end_penalty: NonNegative = 0.0   # subtracted where a response is cut off; about 1 deviation
-    lam: Unit = 0.95                 # of the policy's GAE: 1 = unbiased and noisy, 0 = trusts V
-    lam_value: Unit = 0.95           # of the value function's targets; 1 = whole returns
-    alpha: NonNegative = 0.0         # lam becomes 1 - 1 / (alpha length); 0 = it stays lam
-    value_first: Natural = 0         # updates of the value function alone, before the policy's
-    imitate: NonNegative = 0.0       # weight of imitating own responses that earn 1 or more
-    clip_low: Positive = 0.2         # ratios below 1 - this get no gradient that lowers them
-    clip_high: Positive = 0.2        # ratios above 1 + this get no gradient that raises them
+    kl_target: NonNegative = 0.0     # nats per response to which beta adapts; 0 = beta is fixed
+    end_penalty: NonNegative = 0.0   # penalty for a cut-off response; about 1 standard deviation
+    lam: Unit = 0.95                 # lambda of the policy's GAE: 1 = no bias, 0 = least variance
+    lam_value: Unit = 0.95           # lambda of the value targets; 1 = whole returns
+    alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length); 0 = lam stays fixed
+    value_first: Natural = 0         # first updates, in which only the value function learns
+    imitate: NonNegative = 0.0       # weight of imitating own responses with a reward of 1 or more
+    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
+    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     clip_value: NonNegative = 0.0    # how far a value may move in one update; 0 = any distance
     epochs: Count = 1                # passes over a batch (1-4)
-    minibatches: Count = 4           # pieces of a batch, each a gradient step
-    lr: Positive = 1e-3              # of the policy; 3e-4 to 1e-3 for small models, 1e-6 for large
-    value_lr: Positive = 2e-3        # of the value function, often higher; 1e-5 for large models
-    warmup: Natural = 50             # updates in which both grow to that; short ones collapsed
-    anneal: bool = True              # then they fall linearly to a tenth
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+    minibatches: Count = 4           # minibatches per epoch, one gradient step each
+    lr: Positive = 1e-3              # policy's learning rate; small models 3e-4 to 1e-3, large 1e-6
+    value_lr: Positive = 2e-3        # value function's learning rate, often higher; large 1e-5
+    warmup: Natural = 50             # updates until both rates are reached; short ones collapsed
+    anneal: bool = True              # after warmup, decay both linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):
         super().__post_init__()
@@ -92,32 +92,34 @@ class Config(LearningConfig):
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:
-    """`x` `[B, T]` of the next step that counts: V(s_t+1) from V(s_t). 0 after the last one.
+    """Value of the next step in the mask, `[B, T]`: V(s_t+1) from V(s_t); 0 after the last step.
 
-    The words of a tool are skipped: the next state is that in which the next token is chosen.
+    It skips the tokens of a tool: the next state is the one where the policy chooses its next
+    token. x, mask: `[B, T]`.
     """
     T = x.shape[1]
     steps = torch.where(mask > 0, torch.arange(T, device=x.device), T)
     after = torch.cat([steps[:, 1:], torch.full_like(steps[:, :1], T)], 1)
-    after = after.flip(1).cummin(1).values.flip(1)            # the first that counts behind each
+    after = after.flip(1).cummin(1).values.flip(1)            # next step in the mask, for each step
     return torch.cat([x, torch.zeros_like(x[:, :1])], 1).gather(1, after)
 
 
 def length_adaptive(lengths: Tensor, alpha: float) -> Tensor:
-    """lambda = 1 - 1 / (alpha length) (VAPO), `[B, 1]` from `[B]`, within `LAMBDA`."""
+    """VAPO's lambda = 1 - 1 / (alpha length), `[B, 1]` from lengths `[B]`, clipped to `LAMBDA`."""
     return (1 - 1 / (alpha * lengths.float())).clamp(*LAMBDA)[:, None]
 
 
 def adapted(coef: Tensor, kl: Tensor, target: float) -> Tensor:
-    """beta, `[]`, after a batch whose KL was `kl` nats a response (Ziegler et al., section 2.2).
+    """New beta, `[]`, after a batch with `kl` nats per response (Ziegler et al., section 2.2).
 
-    It grows where `kl` is above the target, by a tenth of the relative error, clipped at a fifth.
+    beta grows if `kl` is above the target. It changes by a tenth of the relative error, which is
+    clipped to a fifth.
     """
     return coef * (1 + RATE * (kl / target - 1).clamp(-STEP, STEP))
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with PPO or VAPO. `resume`: the folder of a run of the same settings."""
+    """Train a policy with PPO or VAPO. `resume`: the folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -126,7 +128,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                          eps=cfg.adam_eps)
     value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr,
                                max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    price = torch.nn.Module()                                 # beta, which the checkpoint keeps
+    price = torch.nn.Module()                                 # holds beta, for the checkpoint
     price.register_buffer("coef", torch.tensor(cfg.kl_coef, device=run.device))
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, value_old: Tensor,
@@ -152,7 +154,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             batch = rescored(run.model, cfg, batch)
             r, mask = batch.responses, batch.responses.mask
 
-            # Advantages: the reward of each token against its value.
+            # Advantages: GAE of token rewards and values.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
                 kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
@@ -168,12 +170,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             if cfg.kl_target:
                 price.coef.copy_(adapted(price.coef, kl.sum(1).mean(), cfg.kl_target))
 
-            # Update policy and value function together, in pieces.
+            # Update policy and value function together, in minibatches.
             adv = whiten(adv, mask)                                               # [B, T]
             right = (batch.rewards >= 1).float()[:, None]                         # [B, 1]
             right = right * mask.sum() / (right * mask).sum().clamp(min=1)        # mean over these
             value_lr = step_size(cfg.value_lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
-            begun = update - cfg.value_first                  # warm-up of the policy begins here
+            begun = update - cfg.value_first                  # the policy's warmup starts at 0
             policy_learns = begun >= 0
             lr = step_size(cfg.lr, begun, cfg.total_steps - cfg.value_first, cfg.warmup,
                            cfg.anneal) * policy_learns

@@ -1,7 +1,7 @@
-"""REINFORCE for language models (Williams 1992), and three more choices of its baseline.
+"""REINFORCE for language models (Williams 1992), with four choices of baseline.
 
-A prompt is a state, a token an action, a response an episode whose reward comes at its end. The
-methods differ in what a reward is compared with:
+A prompt is the first state, a token is an action, and a response is an episode. The reward comes at
+the end. The methods differ in their baseline:
 
     REINFORCE     A_i = R_i - running mean of R                       (Williams 1992, section 4)
     RLOO          A_i = R_i - mean of the other responses to the prompt
@@ -11,13 +11,13 @@ methods differ in what a reward is compared with:
     REINFORCE++   A_t = z-score over all tokens of
                         R_i - beta sum over l >= t of log(pi / pi_ref)        (Hu et al. 2025)
 
-The first three baselines leave the expected gradient as it is; the last one centres and scales by
-the batch. `--kl-coef` is beta, a KL penalty: beta log(pi / pi_ref) of its response is subtracted
-from each R_i.
+The first three baselines do not change the expected gradient. The last one centres and scales by
+batch statistics. `--kl-coef` is beta, the KL coefficient. The KL penalty beta log(pi / pi_ref) of a
+response is subtracted from its R_i; REINFORCE++ subtracts the sum above.
 
-Differs from spinup/algos/vpg.py by: one episode a row, with a mask for its end, and a baseline in
-place of a value function. The loss is `policy_gradient`, the function that balances CartPole.
-REINFORCE++ as published clips a ratio too; with one update a batch the ratio is 1.
+Differs from spinup/algos/vpg.py by: one episode per row, with a mask for its end, and a baseline in
+place of a value function. The loss is `policy_gradient`, the same function that trains CartPole.
+Published REINFORCE++ also clips a ratio. With one update per batch this ratio is 1.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,13 +44,13 @@ from spinup.runs.config import Natural, NonNegative, Positive, Unit
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # which of those above
-    memory: Unit = 0.9               # decay of the running mean, for the baseline "mean"
+    baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # mean: running mean of R
+    memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
-    lr: Positive = 1e-3              # 3e-4 to 1e-3 for small models, 1e-6 for large ones
+    lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, a third collapsed
-    anneal: bool = True              # then it falls linearly to a tenth
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):
         super().__post_init__()
@@ -60,61 +60,61 @@ class Config(LearningConfig):
 
 
 def leave_one_out(rewards: Tensor, samples: int) -> Tensor:
-    """R - mean of the other rewards of its group, `[P * G]`; the rows of a group stand together.
+    """Reward minus the mean of the group's other rewards, `[P * G]`; a group's rows are adjacent.
 
-    0 in groups of one, and exactly 0 where all rewards of a group are equal.
+    Return 0 for groups of one, and exactly 0 if all rewards of a group are equal.
     """
     groups = rewards.view(-1, samples)
     others = (groups.sum(1, keepdim=True) - groups) / max(1, samples - 1)
-    equal = groups.amax(1, keepdim=True) == groups.amin(1, keepdim=True)  # rounding is no gradient
+    equal = groups.amax(1, keepdim=True) == groups.amin(1, keepdim=True)  # remove rounding errors
     return torch.where(equal, 0.0, groups - others).flatten()
 
 
 def token_rewards(rewards: Tensor, kl: Tensor, coef: float,
                   mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Rewards of single tokens `[B, T]`, and which token is the last that counts, `[B, T]` bool.
+    """Reward of each token, `[B, T]`, and a mask of the last token per row, `[B, T]` bool.
 
-    The reward of the response, `[B]`, is that of its last token; each token pays a KL penalty,
-    `coef` times its `kl` `[B, T]`.
+    The last token of the mask gets the reward of the response, `[B]`. Every token gets a KL
+    penalty, `coef` times its `kl` `[B, T]`.
     """
     last = (mask.flip(1).cumsum(1).flip(1) == 1) & (mask > 0)
     return select(torch.where(last, rewards[:, None], 0.0) - coef * kl, mask), last
 
 
 class RunningMean:
-    """Exponential moving average of the mean reward; before the first update it has no value.
+    """Exponential moving average of the mean reward; undefined before the first update.
 
     Attributes:
-        mean: `[2]`, the average, and 1 once there is one.
+        mean: `[2]`, the average, and a flag: 0 before the first update, then 1.
     """
 
     def __init__(self, memory: float, device: torch.device):
         self.memory, self.mean = memory, torch.zeros(2, device=device)
 
     def update(self, now: Tensor) -> Tensor:
-        """The average before this batch, whose mean is `now`, `[]`; of the first batch its own."""
+        """Add the batch mean `now`, `[]`. Return the average before it; at first, `now` itself."""
         average, begun = self.mean
-        decay = self.memory * begun                           # nothing is remembered at first
+        decay = self.memory * begun                           # 0 at first: no average yet
         self.mean = torch.stack([torch.lerp(now, average, decay), torch.ones_like(begun)])
         return average if begun else now
 
     def state_dict(self) -> dict[str, Tensor]:
-        """For the checkpoint."""
+        """State for the checkpoint."""
         return {"mean": self.mean}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from a checkpoint."""
+        """Restore the state from a checkpoint."""
         self.mean = state["mean"].to(self.mean.device)
 
 
 def reward_to_go(rewards: Tensor, kl: Tensor, coef: float, mask: Tensor) -> Tensor:
-    """Return of each token `[B, T]`: the sum of `token_rewards` from it on."""
+    """Return-to-go of each token, `[B, T]`: the sum of `token_rewards` from this token on."""
     each, last = token_rewards(rewards, kl, coef, mask)
     return discounted(each, last, torch.zeros_like(last), gamma=1.0, mask=mask)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with a REINFORCE. `resume`: the folder of a run of the same settings."""
+    """Train a policy with a REINFORCE method. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
@@ -134,7 +134,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             batch = rescored(run.model, cfg, run.sample(problems, cfg.samples))
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
-            # Advantages, less the KL penalty: token by token where tokens have their own returns.
+            # Advantages, with the KL penalty: per token for the batch baseline, else per response.
             kl = torch.zeros_like(r.logp)                                         # [B, T]
             if cfg.kl_coef:
                 kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
@@ -146,14 +146,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 greedy = run.sample(problems, greedy=True)
                 adv = (rewards - greedy.rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
-                shifted = rewards - rewards.min()     # equal ones to 0: rounding is not scaled up
+                shifted = rewards - rewards.min()     # equal rewards become 0: no scaled rounding
                 adv = whiten(reward_to_go(shifted, kl, cfg.kl_coef, mask), mask)  # [B, T]
             else:
                 adv = (rewards - expected.update(rewards.mean()))[:, None]
             run.record(batch)
 
-            # Update: one step, for the gradient is that of this policy only.
-            rows = (adv != 0).any(1).nonzero()[:, 0]  # the rest counts, but has no gradient
+            # Update: one step only, because the gradient is valid for this policy only.
+            rows = (adv != 0).any(1).nonzero()[:, 0]  # others have no gradient, but still count
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             if len(rows):
                 optimizer.zero_grad()

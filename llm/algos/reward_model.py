@@ -1,23 +1,25 @@
-"""A reward model: a number for a response, learned from which of two responses people prefer.
+"""Reward model: learns from preference pairs to give each response a scalar reward.
 
 Christiano et al. 2017; Stiennon et al. 2020; Ouyang et al. 2022.
 
-Nobody can say how good a response is, only that it is better than another. If preferences follow
-the model of Bradley and Terry (1952), rewards can be estimated from them up to a constant:
+People cannot score a response reliably, but they can compare two. Assume that preferences follow
+the model of Bradley and Terry (1952). Then comparisons determine the rewards up to a constant:
 
     p(w preferred to l) = sigmoid(r(x, y_w) - r(x, y_l))
     loss                = -E[ log p(w preferred to l) ]
 
-r is a copy of the policy whose head gives one number, read after the last token of the response. At
-the end it is shifted and scaled to mean 0 and variance 1 over responses of the policy: the loss
-leaves the constant open, noise the scale, and a KL penalty should weigh the same beside every
-reward model (Ziegler et al. 2019).
+y_w is the chosen response to prompt x, y_l the rejected one. r is a copy of the policy whose head
+returns one number. It is read after the last token of the response.
 
-A reward model is unreliable on responses unlike those it was trained on, and that is where
-maximising it leads (over-optimisation).
+After training, r is shifted and scaled to mean 0 and variance 1 over responses of the policy. The
+loss does not determine the constant, and the scale depends on the noise of the comparisons.
+Calibration gives a KL penalty the same weight with every reward model (Ziegler et al. 2019).
 
-Differs from spinup/algos/ppo.py by: everything; it learns the reward that an environment gives
-there. Its loss is that of DPO.
+A reward model is unreliable on responses unlike its training data. Maximising it leads exactly
+there (over-optimisation).
+
+Differs from spinup/algos/ppo.py by: everything; it learns the reward, which PPO's environments
+provide. Its loss is that of DPO.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,22 +44,24 @@ from spinup.runs.config import Count, NonNegative, Positive
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
     total_steps: Count = 200         # updates; more than a few passes over the pairs overfit
-    margin: NonNegative = 0.0        # by how much the preferred response must be ahead
-    lr: Positive = 1e-3              # 5e-4 to 2e-3 for small models, 1e-5 for large ones
-    calibration: Count = 512         # responses over which the reward gets mean 0, variance 1
+    margin: NonNegative = 0.0        # lead in reward that the chosen response must have
+    lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
+    calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
 
 
 def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tensor:
-    """-log sigmoid(preferred - other - margin), elementwise, `[...]`; log 2 for equal rewards
-    without a margin."""
+    """Loss -log sigmoid(preferred - other - margin), elementwise, `[...]`.
+
+    It is log 2 for equal rewards without a margin.
+    """
     return -logsigmoid(preferred - other - margin)
 
 
 def calibration_error(margins: Tensor, bins: int = 10) -> float:
     """Expected calibration error, 0 to 1, over bins of equal size (Naeini et al. 2015).
 
-    margins: `[n]`; the first of a pair is predicted to be preferred with probability
-    sigmoid(margin). It was preferred each time.
+    margins: `[n]`, reward of the chosen minus that of the rejected response. sigmoid(margin) is the
+    predicted probability that the chosen response is preferred.
     """
     predicted = torch.sigmoid(torch.cat([margins, -margins]))             # each pair in both orders
     right = torch.cat([torch.ones_like(margins), torch.zeros_like(margins)])
@@ -70,14 +74,14 @@ def calibration_error(margins: Tensor, bins: int = 10) -> float:
 
 
 def correlation(x: Tensor, y: Tensor) -> float:
-    """Pearson's, of two `[n]`; 0 where one of them does not vary."""
+    """Pearson correlation of x and y, `[n]` each; 0 if either of them is constant."""
     x, y = x.float() - x.float().mean(), y.float() - y.float().mean()
     scale = x.norm() * y.norm()
     return float(x @ y / scale) if scale > 0 else 0.0
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Learn a reward from preferences. `resume`: the folder of a run of the same settings."""
+    """Train a reward model on preferences. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = RewardRun(cfg, task, find_start(cfg, task, resume), resume)
@@ -91,8 +95,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return rows.to(run.device).split(cfg.micro_batch or max(1, len(rows)))
 
     def judge(batch: Batch, rows: Tensor) -> Tensor:
-        """Rewards of responses, `[n]`. One that was cut off gets an end token, as `RewardModel`
-        gives it too."""
+        """Rewards of responses, `[n]`. A response that was cut off gets an end token, as in
+        `RewardModel`."""
         r = batch.responses[rows].trimmed()
         ids = pad(r.ids, (0, 1), value=run.tokenizer.end)
         return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished, cfg.checkpointing)
@@ -115,7 +119,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             run.add(loss=losses, train_accuracy=right, grad_norm=optimizer.step(lr),
                     learning_rate=lr)
 
-            # Test on held-out pairs, and calibrate at the end: neither needs a gradient.
+            # Test on held-out pairs and calibrate at the end; neither needs a gradient.
             with torch.no_grad():
                 if run.row_due:
                     parts = pieces(torch.arange(len(held_out.texts)))

@@ -1,12 +1,13 @@
 """Supervised fine-tuning: imitate a teacher's responses, token by token.
 
-Every token of a teacher is an action, and each is as good as any other:
+Each token of the teacher is an action, and all tokens have equal weight:
 
     loss = -(1 / N) sum over the N tokens of all demonstrations of   log pi(y_t | x, y_1 .. y_t-1)
 
-That is the loss of the policy gradient with an advantage of 1 and the actions of a teacher. The
-teacher's mistakes are imitated too, as often as they occur. Behavioural cloning is as old as
-Pomerleau (1988); for answers to instructions see Ouyang et al. 2022, arXiv:2203.02155.
+x is the prompt, and y_t is token t of the teacher's response. This is the policy-gradient loss with
+the teacher's actions and an advantage of 1. The policy also imitates the teacher's mistakes, as
+often as they occur. Behavioural cloning goes back to Pomerleau (1988); for responses to
+instructions see Ouyang et al. 2022, arXiv:2203.02155.
 
 Differs from spinup/algos/vpg.py by: the actions of a teacher, an advantage of 1, no rewards.
 """
@@ -34,20 +35,20 @@ from spinup.runs.config import Count, Natural, Positive, Size, Unit
 
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
-    total_steps: Count = 1000        # updates at most; stop_accuracy may end the run earlier
-    batch: Size = 128                # demonstrations in an update
+    total_steps: Count = 1000        # most updates; stop_accuracy can end the run earlier
+    batch: Size = 128                # demonstrations per update
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
-    lr: Positive = 2e-3              # 1e-3 to 4e-3 for small models, 1e-5 for large ones
-    warmup: Natural = 20             # updates in which the learning rate grows to lr
-    anneal: bool = True              # then it falls linearly to a tenth
-    adam_eps: Positive = 1e-8        # with 1e-5, the small gradients of a good imitation step less
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to this
+    lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
+    warmup: Natural = 20             # updates in which the learning rate rises linearly to lr
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late small gradients step less
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
     stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never
-    stop_every: Count = 5            # updates between two checks of that
+    stop_every: Count = 5            # updates between two checks of stop_accuracy
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Imitate the teacher of a task. `resume`: the folder of a run of the same settings."""
+    """Imitate the teacher of a task. `resume`: the folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     find_device(cfg.device, True)
@@ -82,7 +83,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             run.add(grad_norm=optimizer.step(lr), learning_rate=lr, tokens=tokens,
                     length=batch.responses.lengths.float().mean(), **stats)
 
-            # Stop early, once enough held-out problems are solved.
+            # Stop early once the held-out accuracy is high enough.
             check_due = cfg.stop_accuracy and (update + 1) % cfg.stop_every == 0
             if check_due and solved(run.evaluate().rewards) >= cfg.stop_accuracy:
                 run.stop()

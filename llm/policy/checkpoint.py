@@ -1,4 +1,4 @@
-"""Models in Hugging Face's folders, of the families Llama, Qwen2 (and 2.5) and Qwen3: read from disk and written back.
+"""Read and write models in Hugging Face's format: the families Llama, Qwen2 (and 2.5) and Qwen3.
 
 Nothing is ever downloaded. A folder holds config.json, the weights in *.safetensors, and a tokenizer.
 """
@@ -22,11 +22,11 @@ from spinup.runs.files import write_json
 from spinup.runs.folders import writable
 from spinup.runs.values import reading, room_for
 
-# Architecture: its model_type, and whether it has biases on query, key and value, and norms of query and key.
+# By architecture: its model_type; True if query, key and value have biases; True if query and key have norms.
 FAMILIES = {"LlamaForCausalLM": ("llama", False, False),
             "Qwen2ForCausalLM": ("qwen2", True, False),
             "Qwen3ForCausalLM": ("qwen3", False, True)}
-# A field of Shape: its name in config.json.
+# By field of Shape: its name in config.json.
 FIELDS = {"vocab_size": "vocab_size", "context": "max_position_embeddings", "layers": "num_hidden_layers",
           "width": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
           "head_size": "head_dim", "hidden": "intermediate_size", "eps": "rms_norm_eps", "tied": "tie_word_embeddings"}
@@ -38,9 +38,9 @@ TOGETHER = "fetch the weights and config.json from one place"
 
 
 def names(model: Transformer) -> dict[str, Tensor]:
-    """Every tensor of a model under Hugging Face's name, as a view `[...]`: q, k and v are parts of our one matrix.
+    """Map Hugging Face's names to the tensors of a model, as views `[...]`. Views of q, k and v share our one matrix.
 
-    To load is to copy into these, to save is to write them.
+    Loading copies into these views; saving writes them.
     """
     shape = model.shape
     heads = [n * shape.head_size for n in (shape.heads, shape.kv_heads, shape.kv_heads)]
@@ -52,7 +52,7 @@ def names(model: Transformer) -> dict[str, Tensor]:
                  "self_attn.o_proj.weight": block.out.weight,
                  "post_attention_layernorm.weight": block.norm_mlp.weight,
                  "mlp.down_proj.weight": block.down.weight}
-        for kind, fused in block.qkv.named_parameters():                  # weight, and bias where there is one
+        for kind, fused in block.qkv.named_parameters():                  # weight, and bias if there is one
             parts |= {f"self_attn.{x}_proj.{kind}": part for x, part in zip("qkv", fused.split(heads), strict=True)}
         for x, part in zip(("gate", "up"), block.gate_up.weight.chunk(2), strict=True):
             parts[f"mlp.{x}_proj.weight"] = part
@@ -63,9 +63,9 @@ def names(model: Transformer) -> dict[str, Tensor]:
 
 
 def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Transformer, Tokenizer]:
-    """The model in `folder`, on the CPU with its weights as `dtype`, and its tokenizer.
+    """Load the model in `folder`, on the CPU with weights of type `dtype`, and its tokenizer.
 
-    UserError where the folder is missing or incomplete, or holds a model that `Transformer` cannot be.
+    Raise UserError if the folder is missing or incomplete, or if `Transformer` does not support the model.
     """
     folder = existing(folder)
     library = safetensors(folder)
@@ -74,11 +74,11 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     files = weight_files(folder)
     with reading(f"the tokenizer in {folder}", FETCH):
         tokenizer = load_tokenizer(folder)
-    few, many = tokenizer.vocab_size, shape.vocab_size       # models on the hub often have more than their tokenizer
+    few, many = tokenizer.vocab_size, shape.vocab_size       # hub models often have more tokens than their tokenizer
     if few > many or few < many and isinstance(tokenizer, CharTokenizer):
         raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from one place")
     with ExitStack() as stack, room_for(folder):
-        source = {}                                                       # name: the opened file that holds it
+        source = {}                                                       # by tensor name: the open file that holds it
         for file in files:
             try:
                 weights = stack.enter_context(library.safe_open(file, framework="pt"))
@@ -87,19 +87,21 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
             source |= dict.fromkeys(weights.keys(), weights)
         if (last := f"model.layers.{shape.layers - 1}.input_layernorm.weight") not in source:
             raise UserError(f"the weights in {folder} lack {last}; {TOGETHER}")
-        with torch.device("meta"):                                        # no memory yet, and no random numbers
+        with torch.device("meta"):                                        # needs no memory and no random numbers
             model = Transformer(shape)
         fill(model, source, folder, dtype)
     return model, tokenizer
 
 
 def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.dtype) -> None:
-    """Give a model without memory the weights of `source`, one after another: it is never in memory twice.
+    """Fill a model on the meta device with the weights of `source`, one by one, so memory never holds it twice.
 
-    UserError, before any memory is taken, where one is missing, too many, or of another shape."""
+    Raise UserError if a weight is missing, unknown or of the wrong shape, before memory is allocated. Also raise it if
+    a weight is not of floating point or not finite.
+    """
     table, head = names(model), "lm_head.weight"
     source = {name: file for name, file in source.items() if not name.endswith("rotary_emb.inv_freq")}   # old Llamas
-    if model.head is None and head in source:                             # written out though it is the embedding too
+    if model.head is None and head in source:                             # tied head that the file repeats
         both = [source[name].get_tensor(name) for name in (head, "model.embed_tokens.weight") if name in source]
         if torch.equal(both[0], both[-1]):
             del source[head]
@@ -120,8 +122,10 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.
 
 
 def shape_of(folder: Path) -> Shape:
-    """The shape that config.json gives; UserError where `Transformer` cannot have it, ValueError for values of wrong
-    types."""
+    """Read the shape from config.json.
+
+    Raise UserError if `Transformer` does not support it, and ValueError for values of wrong types.
+    """
     file = folder / "config.json"
     config = read(file)
     listed = config.get("architectures") or ["no architecture"]
@@ -131,7 +135,7 @@ def shape_of(folder: Path) -> Shape:
     if family is None:
         raise UserError(f"{file} is of {', '.join(listed)}; "
                         f"choose a model of {', '.join(FAMILIES)}")
-    # Version 5 of transformers writes rope_parameters; before there were rope_theta and rope_scaling.
+    # Version 5 of transformers writes rope_parameters; older versions write rope_theta and rope_scaling.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
     optional = {"num_key_value_heads", "head_dim", "tie_word_embeddings"}
@@ -163,14 +167,14 @@ def shape_of(folder: Path) -> Shape:
 
 
 def positive(table: dict[str, Any], key: str) -> float:
-    """A number of a table. ValueError unless it is finite and above 0."""
+    """Return a number of a table. Raise ValueError unless it is finite and above 0."""
     if type(number := table[key]) not in (int, float) or not 0 < number < math.inf:
         raise ValueError(f"{key} must be a number above 0, not {number!r}")
     return number
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The one file of the weights, or all that the index lists. UserError where there is none."""
+    """Return the single weight file, or all files that the index lists. Raise UserError if there are none."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]
@@ -184,7 +188,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def existing(folder: str | Path) -> Path:
-    """`folder` where it is one; UserError otherwise, which for a name on the hub says how to fetch the model."""
+    """Return `folder` as a path if it exists. Else raise UserError; for a hub name, it says how to fetch the model."""
     path, name = Path(folder), str(folder)
     if path.is_dir():
         return path
@@ -196,7 +200,7 @@ def existing(folder: str | Path) -> Path:
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A JSON file of a model's folder; UserError where it is missing or no JSON object."""
+    """Read a JSON file of a model's folder. Raise UserError if it is missing or not a JSON object."""
     try:
         config = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
@@ -209,16 +213,16 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer) -> None:
-    """Write a folder that `load_pretrained` reads, and transformers too; whole or not at all.
+    """Write a folder that `load_pretrained` and transformers can read. It is written whole or not at all.
 
-    A folder of that name is replaced where the new one has every file that it has; UserError otherwise.
+    An existing folder is replaced if the new one has all of its files. Otherwise raise UserError.
     """
     library, folder = safetensors(folder), Path(folder).resolve()
     if not folder.name or not writable(folder.parent):
         raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")
     config = config_of(model, tokenizer)
     new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
-    if old.exists() and not folder.exists():                              # killed between the two renames below
+    if old.exists() and not folder.exists():                              # a run was killed between the renames below
         old.rename(folder)
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)
@@ -245,8 +249,11 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
 
 
 def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
-    """config.json: the inverse of `shape_of`; with the names for the rotary positions of all versions, because an old
-    one would take 10,000 for what it does not find. UserError for a shape that no family has."""
+    """Build config.json, the inverse of `shape_of`.
+
+    It has the rotary settings under the names of all versions: an old version would silently use 10,000 if it does not
+    find its name. Raise UserError for a shape that no family has.
+    """
     shape = model.shape
     family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
     if family is None:
@@ -264,7 +271,7 @@ def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def safetensors(folder: str | Path) -> ModuleType:
-    """The library of that name, with its `torch` part. UserError with the line to type where it is missing."""
+    """Import the library safetensors with its `torch` part. Raise UserError with the install command if missing."""
     try:
         import safetensors.torch
     except ImportError:

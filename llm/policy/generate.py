@@ -1,7 +1,7 @@
-"""Sampling responses: all prompts and all samples in one batch, one prefill a prompt, memory that is allocated once.
+"""Sampling of responses: one batch for all prompts and samples, one prefill per prompt, memory allocated once.
 
-What is drawn here is what is trained on: the mask and the log-probabilities are made where the tokens are made, and
-never inferred from token ids afterwards.
+Training uses exactly the tokens that are sampled here. The mask and the log-probabilities are created together with
+the tokens, and never inferred from token ids afterwards.
 """
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,24 +12,24 @@ from torch import Tensor
 from llm.policy.transformer import Cache, Prefix, Slots, Transformer
 from spinup.core.masked import select
 
-LOOK_EVERY = (2, 16)    # steps between looks at which rows have finished, on a CPU and on a GPU, where a look waits
-COMPACT_BELOW = 0.5     # finished rows are dropped where no more than this share is left; moving the cache costs a step
-KEEP = 8                # shapes of caches that are kept
-RECORDED = ("cuda",)    # devices on which a step is recorded, as a graph for each number of rows
+LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU, where a check must wait
+COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
+KEEP = 8                # number of cache shapes that are kept
+RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows
 
-Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> those that a tool adds to them
+Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> tokens that the tool appends
 
 
 @dataclass
 class Prompts:
-    """Prompts `[P, L]`, padded at the end with anything at all, and their lengths `[P]`."""
+    """Prompts `[P, L]` and their lengths `[P]`. They are padded at the end; the padding may have any value."""
 
     ids: Tensor
     lengths: Tensor
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> "Prompts":
-        """From lists of ids; ValueError where one is empty, for then nothing comes before the first token."""
+        """Create prompts from lists of ids. Raise ValueError if one is empty: the first token needs a context."""
         if not all(map(len, rows)):
             raise ValueError("a prompt is empty; begin it with a token")
         longest = max(map(len, rows))
@@ -38,22 +38,22 @@ class Prompts:
 
     @property
     def equal(self) -> bool:
-        """Whether all have the same length: then no mask is needed anywhere."""
+        """True if all prompts have the same length; then no mask is needed."""
         return bool((self.lengths == self.ids.shape[1]).all())
 
 
 @dataclass
 class Responses:
-    """B responses of up to T tokens; row b answers prompt `of[b]`.
+    """B responses of up to T tokens; row b is a response to prompt `of[b]`.
 
     Attributes:
-        ids: `[B, T]` tokens, the end token included; beyond `lengths`, anything.
-        logp: `[B, T]` fp32 log-probabilities under the policy that drew them, at the temperature it drew with; NaN in
+        ids: `[B, T]` tokens, with the end token; undefined after `lengths`.
+        logp: `[B, T]` fp32 log-probabilities under the policy that sampled them, at its temperature; NaN for
             demonstrations.
-        mask: `[B, T]` 1 where the policy chose the token, 0 for what a tool wrote and beyond the end.
-        lengths: `[B]` tokens, those of tools and the end token included.
-        finished: `[B]` bool: it was ended by the policy or its episode; otherwise it was cut off at the limit.
-        of: `[B]` the row of its prompt.
+        mask: `[B, T]` 1 where the policy chose the token; 0 for tokens of a tool and after the end.
+        lengths: `[B]` number of tokens, with those of tools and the end token.
+        finished: `[B]` bool: True if the policy or its episode ended the response, False if the limit cut it off.
+        of: `[B]` row of its prompt.
     """
 
     ids: Tensor
@@ -65,7 +65,7 @@ class Responses:
 
     @classmethod
     def empty(cls, of: Tensor, length: int) -> "Responses":
-        """Room for responses of at most `length` tokens to the prompts `of`, `[B]`, all of it 0."""
+        """Allocate responses of up to `length` tokens to the prompts `of`, `[B]`, all filled with 0."""
         B, device = len(of), of.device
         return cls(torch.zeros(B, length, dtype=torch.long, device=device), torch.zeros(B, length, device=device),
                    torch.zeros(B, length, device=device), torch.zeros(B, dtype=torch.long, device=device),
@@ -75,7 +75,7 @@ class Responses:
         return Responses(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     def trimmed(self) -> "Responses":
-        """The same without the columns that lie beyond the end of every response; at least one column is kept."""
+        """Remove the columns after the end of the longest response; keep at least one column."""
         longest = max([1, *self.lengths.tolist()])
         return replace(self, ids=self.ids[:, :longest], logp=self.logp[:, :longest], mask=self.mask[:, :longest])
 
@@ -86,9 +86,9 @@ class Responses:
 
 
 class Sampler:
-    """Draws responses from a model; keeps the memory of its cache, and on CUDA the recorded step, from call to call.
+    """Samples responses from a model. It reuses its cache, and on CUDA the recorded step, between calls.
 
-    end: the id that ends a response, or several of which each does.
+    end: the id that ends a response, or several such ids.
     """
 
     def __init__(self, model: Transformer, end: int | Collection[int]):
@@ -100,15 +100,16 @@ class Sampler:
     @torch.inference_mode()
     def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
                  temperature: float = 1.0, tool: Tool | Sequence[Tool] | None = None) -> Responses:
-        """`samples` responses to each prompt; row p * samples + g is the g-th answer to prompt p.
+        """Sample `samples` responses to each prompt; row p * samples + g is the g-th response to prompt p.
 
         Args:
-            max_tokens: of a response, the end token and what tools write included.
-            generator: of the model's device; the only source of randomness. None takes the likeliest token each time.
-            tool: asked after each token that the policy has written; the tokens that it adds are not the policy's, and
-                an end token among them ends the response. One for all rows, or one for each.
-        An end token is drawn like any other, kept, and counts in the mask.
-        ValueError where prompt and response would not fit the model's context.
+            max_tokens: longest response. The end token and the tokens of tools count too.
+            generator: random number generator on the model's device; the only source of randomness. None always takes
+                the most likely token.
+            tool: called after each token of the policy. The tokens that it adds are not the policy's; an end token
+                among them ends the response. One tool for all rows, or one per row.
+        An end token is sampled like any other token, kept, and part of the mask.
+        Raise ValueError if prompt and response do not fit the model's context.
         """
         model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
         if L + max_tokens > model.shape.context:
@@ -116,7 +117,7 @@ class Sampler:
                              f"{model.shape.context}")
         of = torch.arange(P, device=device).repeat_interleave(samples)
 
-        # Read each prompt once; from then on its samples go on by themselves.
+        # Read each prompt once; its samples then continue from the shared cache.
         prefix = Prefix()
         hidden = model.hidden(prompts.ids, Slots(), prefix)
         logits = model.logits(hidden[torch.arange(P, device=device), prompts.lengths - 1])[of]      # [B, vocab]
@@ -124,7 +125,7 @@ class Sampler:
         cache.fill(prefix)
         step = self._step(cache, prompts)
 
-        out = now = Responses.empty(of, max_tokens)             # all of them, and what is under way of them
+        out = now = Responses.empty(of, max_tokens)             # all rows, and the rows still in progress
         rows, begin = torch.arange(B, device=device), prompts.lengths[of]
         alive = torch.ones_like(now.finished)
         insert = Insertions(tool, B) if tool else None
@@ -142,7 +143,7 @@ class Sampler:
                 break
             if t % look == look - 1:
                 left = size = int(alive.sum())
-                if device.type in RECORDED and left:                      # few sizes, for each is a graph of its own
+                if device.type in RECORDED and left:                      # few sizes: each one needs its own graph
                     size = 1 << (left - 1).bit_length()
                 if left <= COMPACT_BELOW * len(rows) and size < len(rows):
                     now.finished = ~alive
@@ -159,22 +160,22 @@ class Sampler:
         if now is not out:
             out.put(rows, now)
         out.logp = select(out.logp, out.mask)
-        with torch.inference_mode(False):                     # as ordinary tensors, which a gradient may pass by
+        with torch.inference_mode(False):                     # ordinary tensors, which autograd can use
             return Responses(*(getattr(out, f.name).clone() for f in fields(out)))
 
     def _cache(self, rows: int, length: int) -> Cache:
         if (rows, length) not in self.caches:
-            if len(self.caches) == KEEP:                      # prompts of ever new lengths must not fill the memory
+            if len(self.caches) == KEEP:                      # many different lengths must not fill the memory
                 self.caches.clear()
                 self.steps.clear()
             self.caches[rows, length] = Cache(self.model.shape, rows, length, self.model.device, self.model.dtype)
         return self.caches[rows, length]
 
     def _step(self, cache: Cache, prompts: Prompts) -> "Step":
-        """A function (last token `[B]`, where each response began `[B]`, how far it is) -> logits of the next.
+        """Return a function (last token `[B]`, start of each response `[B]`, step t) -> logits of the next token.
 
-        Where all rows stand at the same place, the cache is read up to there. Otherwise each row has a mask over the
-        whole of it, whose shapes never change: on CUDA that step is recorded once as a graph, and played back.
+        If all rows are at the same position, the step reads the cache up to there. Otherwise each row has a mask over
+        the whole cache. Its shapes never change, so on CUDA the step is recorded once as a graph and replayed.
         """
         model = self.model
 
@@ -201,15 +202,16 @@ Step = Callable[[Tensor, Tensor, int], Tensor]
 
 
 def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[Tensor, Tensor], Tensor]:
-    """`step`, from tokens and states `[B, ...]` of one size to logits `[B, V]`, as a CUDA graph: some hundred kernels,
-    launched at once.
+    """Record `step` as a CUDA graph, which launches a few hundred kernels at once.
+
+    `step` takes tokens `[B]` and positions `[B]` of a fixed size and returns logits `[B, V]`.
     """
     device = cache.memory[0][0].device
     token = torch.zeros(cache.rows, dtype=torch.long, device=device)
-    position = torch.full_like(token, cache.length - 1)       # the last slot, which is written anew before it is read
+    position = torch.full_like(token, cache.length - 1)       # the last slot: overwritten before it is read
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):                             # once outside of the recording, so that libraries set up
+    with torch.cuda.stream(side):                             # run once before the recording, to set up libraries
         step(token, position)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -221,14 +223,14 @@ def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[
         position.copy_(new_position)
         graph.replay()
         return logits
-    play.reads = step                                         # the graph reads tensors that only this keeps alive
+    play.reads = step                                         # keeps the tensors alive that the graph reads
     return play
 
 
 def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
-    """One token a row, `[B]`, drawn from log-probabilities `[B, vocab]`; without a generator the likeliest.
+    """Sample one token per row, `[B]`, from log-probabilities `[B, vocab]`; without a generator, take the most likely.
 
-    The race of exponential clocks: argmin of noise / pi is distributed as pi. It neither sorts nor sums.
+    With exponential noise, the argmin of noise / pi has the distribution pi. This needs no sort and no sum.
     """
     if generator is None:
         return log_pi.argmax(-1)
@@ -236,14 +238,14 @@ def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 class Insertions:
-    """Tokens that tools write into responses: while some are left, a row's next token is one of them."""
+    """Insert the tokens of tools into responses: while tool tokens are left, a row's next token is one of them."""
 
     def __init__(self, tool: Tool | Sequence[Tool], rows: int):
         self.tools = [tool] * rows if callable(tool) else tool
         self.written, self.waiting = [[] for _ in range(rows)], [[] for _ in range(rows)]
 
     def __call__(self, token: Tensor, rows: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens to append, `[B]`, and which of them the policy chose, `[B]` bool, for rows under way."""
+        """Return the tokens to append, `[B]`, and a mask of those that the policy chose, `[B]` bool."""
         tokens, mine = token.tolist(), alive.tolist()
         for i, (row, going) in enumerate(zip(rows.tolist(), list(mine), strict=True)):
             if not going:
@@ -251,6 +253,6 @@ class Insertions:
             if self.waiting[row]:
                 tokens[i], mine[i] = self.waiting[row].pop(0), False
             self.written[row].append(tokens[i])
-            if mine[i]:                                                   # not behind its own words: as `replay` does
+            if mine[i]:                                                   # not after its own output, as in `replay`
                 self.waiting[row] = list(self.tools[row](self.written[row]) or ())
         return torch.tensor(tokens, device=token.device), torch.tensor(mine, device=token.device)

@@ -1,4 +1,4 @@
-"""Models to begin with: a fresh small one, or that of a run or of a Hugging Face checkpoint."""
+"""Initial models: a new small one, or the model of a run or of a Hugging Face checkpoint."""
 import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,12 @@ from spinup.runs.folders import describe, find_run, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
-CONTEXT = 512           # of small models made here: the longest prompt and response together
+CONTEXT = 512           # context of new small models: longest prompt plus response, in tokens
 
 
 @dataclass
 class Start:
-    """A policy to begin with. `made_in`: seconds of imitation in this call, 0 where it was there already."""
+    """Initial policy of a run. `made_in`: seconds of SFT in this call; 0 if the policy existed already."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -32,15 +32,15 @@ class Start:
     made_in: float = 0.0
 
     def reference(self) -> Transformer:
-        """The reference policy: a frozen copy of the policy as it is now."""
+        """Return the reference policy: a frozen copy of the current policy."""
         return copy.deepcopy(self.model).requires_grad_(False)
 
 
 def fresh(cfg: LanguageConfig, task: Any) -> Start:
-    """A small model with random weights, for the characters of a task.
+    """Create a small model with random weights, for the characters of a task.
 
-    task: anything with a `name` and an `alphabet`. UserError where the task has no alphabet, which may be because a
-    problem of its list has no demonstration, or where `heads` does not divide `width`.
+    task: any object with a `name` and an `alphabet`. Raise UserError if the task has no alphabet (for example because
+    a problem of its list has no demonstration), or if `width / heads` is not an even number.
     """
     if task.alphabet is None:
         for problem in getattr(task, "train", ()):
@@ -58,7 +58,7 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
 
 
 def load_model(folder: str | Path) -> Start:
-    """The policy in the folder of a run or of a Hugging Face checkpoint. UserError where there is none."""
+    """Load the policy of a run or of a Hugging Face checkpoint. Raise UserError if the folder holds none."""
     path = Path(folder)
     config = path / "config.json"
     if not list(path.glob("**/progress.csv")) and not (config.is_file() and b'"algorithm"' in config.read_bytes()):
@@ -74,13 +74,13 @@ def load_model(folder: str | Path) -> Start:
 
 
 def judges(folder: str | Path) -> bool:
-    """Whether a folder holds a reward model's run."""
+    """Return whether a folder holds the run of a reward model."""
     runs = [Path(folder), *Path(folder).glob("*_s*")]
     return any((run / "progress.csv").exists() and read_run(run).get("judges", False) for run in runs)
 
 
 def load_reward_model(folder: str | Path) -> RewardModel:
-    """The reward model in the folder of a run. UserError where there is none."""
+    """Load the reward model in the folder of a run. Raise UserError if there is none."""
     path = find_run(Path(folder))
     data = read_run(path)
     if not data.get("judges"):
@@ -91,8 +91,9 @@ def load_reward_model(folder: str | Path) -> RewardModel:
 
 
 def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
-    """A model of the shape that a run's `config.json` gives, nothing in it yet, and its tokenizer. UserError for a run
-    of agents.
+    """Create a model of the shape in a run's `config.json`, without its weights, and its tokenizer.
+
+    Raise UserError for a run of an agent in an environment.
     """
     if "shape" not in data:
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
@@ -105,7 +106,7 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
 
 
 def fill(model: Model, path: Path) -> Model:
-    """The model with the weights of the checkpoint in `path`. UserError where that has another shape."""
+    """Load the weights of the checkpoint in `path` into a model. Raise UserError if the shapes differ."""
     try:
         load_weights(model, load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
     except FAULTS as error:
@@ -115,29 +116,31 @@ def fill(model: Model, path: Path) -> Model:
 
 
 def on_device(start: Start, cfg: LanguageConfig) -> Start:
-    """The model on the device of the settings: bf16 on a GPU, fp32 elsewhere."""
+    """Move the model to the device of the settings: bf16 on a GPU, fp32 elsewhere."""
     device = find_device(cfg.device, gpu_helps=True)
     start.model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
     return start
 
 
 def vocabulary(tokenizer: Tokenizer) -> Any:
-    """The id of each token, by which tokenizers are compared."""
+    """Return the ids of all tokens, to compare tokenizers."""
     if isinstance(tokenizer, CharTokenizer):
         return tokenizer.alphabet
     return tokenizer.tokenizer.get_vocab(), tokenizer.end
 
 
 def value_body(policy: Transformer, tokenizer: Tokenizer, judge: RewardModel | None) -> Transformer:
-    """The model that a value function is a copy of: the reward model that judges the task, where it has the same
-    tokens as the policy; else the policy."""
+    """Return the model that the value function copies.
+
+    It is the task's reward model, if that has the same tokens as the policy; else the policy.
+    """
     if judge is not None and vocabulary(tokenizer) == vocabulary(judge.tokenizer):
         return copy.deepcopy(judge.model.body).to(policy.device, policy.dtype)
     return policy
 
 
 def check_judge(judge: RewardModel | None, tokenizer: Tokenizer, task: str) -> None:
-    """UserError where the reward model that judges a task cannot read what a policy with this tokenizer writes."""
+    """Raise UserError if the reward model of a task cannot read text of a policy with this tokenizer."""
     known = judge.tokenizer if judge is not None else None
     if isinstance(known, CharTokenizer) and isinstance(tokenizer, CharTokenizer):
         strange = "".join(sorted(set(tokenizer.alphabet) - set(known.alphabet)))

@@ -1,4 +1,4 @@
-"""A trained language model as a person uses it: a prompt in, a response out."""
+"""A trained language model for use: it takes a prompt and returns a response."""
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,16 +11,16 @@ from spinup.errors import UserError
 
 
 class LanguagePolicy:
-    """A policy, its tokenizer and its sampling settings, ready to answer.
+    """A policy with its tokenizer and its sampling settings.
 
     Args:
-        model, tokenizer: of a run or a checkpoint.
-        max_tokens: the longest response.
-        temperature: the one that it was trained at.
-        seed: decides the responses.
-        tool: of the task that it was trained on, as `llm.tasks.Task` has it.
-        end_of_turn: of the task that it was trained on, where that has episodes. Nobody answers a turn here, so a
-            response ends with the first one.
+        model, tokenizer: those of a run or a checkpoint.
+        max_tokens: longest response, in tokens.
+        temperature: the temperature of its training.
+        seed: random seed of the responses.
+        tool: the tool of its training task, as in `llm.tasks.Task`.
+        end_of_turn: the end of a turn in its training task, if the task has episodes. Here nothing replies to a turn,
+            so a response ends with the first turn.
     """
 
     def __init__(self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, temperature: float = 1.0,
@@ -31,10 +31,10 @@ class LanguagePolicy:
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
     def respond(self, prompt: str, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
-        """`samples` responses to one prompt; `greedy` takes the likeliest token each time.
+        """Sample `samples` responses to one prompt; `greedy` always takes the most likely token.
 
-        max_tokens: of a response; 0 means as many as in training.
-        UserError for less than that, or than one sample; and where `respond_all` has one.
+        max_tokens: longest response; 0 means the limit of the training.
+        Raise UserError for a negative `max_tokens`, for less than one sample, and wherever `respond_all` raises it.
         """
         for name, number, least in ("samples", samples, 1), ("max_tokens", max_tokens, 0):
             if number < least:
@@ -43,10 +43,10 @@ class LanguagePolicy:
 
     def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None,
                     max_tokens: int) -> list[str]:
-        """`samples` responses to each prompt, those of a prompt together.
+        """Sample `samples` responses to each prompt; those of one prompt are adjacent.
 
-        generator: None takes the likeliest token each time.
-        UserError where a prompt is empty, or does not fit the model with its response.
+        generator: random number generator; None always takes the most likely token.
+        Raise UserError if a prompt is empty, or if prompt and response do not fit the model's context.
         """
         rows = [self.tokenizer.prompt(p) for p in prompts]
         if not all(rows):
@@ -59,22 +59,22 @@ class LanguagePolicy:
 
 
 def texts_of(responses: Responses, tokenizer: Tokenizer) -> list[str]:
-    """The text of each response."""
+    """Return the text of each response."""
     rows = zip(responses.ids.tolist(), responses.lengths.tolist(), strict=True)
     return [tokenizer.decode(ids[:n]) for ids, n in rows]
 
 
 class Turns:
-    """The episode of one response, for tokens: a `Tool` of its own, which is told each turn and adds the observation.
+    """The episode of one response as a `Tool`: it passes each turn to the episode and adds the observation.
 
     Args:
-        dialogue: an `llm.tasks.episodes.Dialogue`, or anything with its `take`, `end`, `done`, `end_of_turn` and
+        dialogue: an `llm.tasks.episodes.Dialogue`, or any object with its `take`, `end`, `done`, `end_of_turn` and
             `name`.
     """
 
     def __init__(self, dialogue: Any, tokenizer: Tokenizer):
         self.dialogue, self.tokenizer = dialogue, tokenizer
-        self.begin, self.turn = 0, ""                         # the first token of the present turn, and its text
+        self.begin, self.turn = 0, ""                         # first token of the current turn, and its text
 
     def __call__(self, tokens: list[int]) -> list[int] | None:
         dialogue = self.dialogue
@@ -89,12 +89,12 @@ class Turns:
         return [self.tokenizer.end] if dialogue.done else added
 
     def finish(self) -> None:
-        """The response is over; where the policy has not ended it, it was cut off in this turn."""
+        """End the response. If the policy has not ended it, it was cut off in this turn."""
         self.dialogue.end(self.turn, ended=False)
 
 
 class OneTurn:
-    """A `Tool` that ends a response with its first turn, where nobody is there to answer it."""
+    """A `Tool` that ends a response after its first turn, because nothing replies to it."""
 
     def __init__(self, end_of_turn: str, tokenizer: Tokenizer):
         self.end_of_turn, self.tokenizer = end_of_turn, tokenizer
@@ -104,7 +104,7 @@ class OneTurn:
 
 
 def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -> Tool | None:
-    """A task's tool, for tokens."""
+    """Wrap a task's tool, which works on text, to work on tokens."""
     def tool(tokens: list[int]) -> list[int] | None:
         added = call(tokenizer.decode(tokens))
         return encode_words(tokenizer, added, "the tool of the task") if added else None
@@ -112,7 +112,7 @@ def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -
 
 
 def check_context(prompt: int, response: int, model: Transformer, setting: str = "--max-tokens") -> None:
-    """UserError where a prompt and its response do not fit the model, because of that setting."""
+    """Raise UserError, which names `setting`, if a prompt and its response do not fit the model's context."""
     if prompt + response > model.shape.context:
         raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
                         f"of {model.shape.context}; choose a smaller {setting} or shorter prompts")

@@ -1,4 +1,4 @@
-"""A transformer that says one number instead of what comes next: a reward model, or a value function of tokens."""
+"""A transformer that returns one number instead of logits: a reward model, or a value function of tokens."""
 import copy
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ from llm.policy.score import read
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 
-AT_ONCE = 512           # responses that are judged together, unless a run says otherwise
+AT_ONCE = 512           # responses per forward pass, unless a run sets another number
 
 
 class ScalarModel(nn.Module):
-    """A language model with a number for a head: `gain * (w . state + b) + bias`.
+    """A language model whose head returns one number: `gain * (w . state + b) + bias`.
 
     Args:
-        body: read through a copy of it.
-        std: deviation of the first weights of the head. 0 makes every number 0, as a value function should begin: its
-            first advantages are then the rewards, and not noise. A reward model takes 1 / sqrt(width + 1).
+        body: the language model; it is copied.
+        std: standard deviation of the head's initial weights. With 0, every number is 0 at first. This suits a value
+            function: its first advantages are rewards, not noise. A reward model uses 1 / sqrt(width + 1).
 
-    `gain` and `bias` are not trained: `calibrate` sets them.
+    `gain` and `bias` are not trained; `calibrate` sets them.
     """
 
     def __init__(self, body: Transformer, std: float = 0.0):
@@ -36,38 +36,41 @@ class ScalarModel(nn.Module):
         self.register_buffer("bias", torch.zeros((), device=body.device))
 
     def numbers(self, hidden: Tensor) -> Tensor:
-        """`[...]` in fp32 from states `[..., width]`."""
-        raw = linear(hidden.float(), self.head.weight.float(), self.head.bias.float())       # bf16 would make ties
+        """Compute the numbers `[...]`, in fp32, from states `[..., width]`."""
+        raw = linear(hidden.float(), self.head.weight.float(), self.head.bias.float())       # bf16 causes ties
         return self.gain * raw[..., 0] + self.bias
 
     @torch.no_grad()
     def calibrate(self, numbers: Tensor) -> None:
-        """Shift and scale, so that what was said as `numbers` `[n]` has mean 0 and variance 1 (Ziegler et al. 2019,
-        section 2.1): a weight beside the reward, such as that of the divergence, then means the same for any model."""
+        """Set `gain` and `bias` so that `numbers` `[n]` get mean 0 and variance 1 (Ziegler et al. 2019, section 2.1).
+
+        A KL coefficient then has the same meaning with every reward model.
+        """
         std, mean = torch.std_mean(numbers, correction=0)
         self.gain /= std.clamp(min=1e-6)
         self.bias.copy_((self.bias - mean) / std.clamp(min=1e-6))
 
 
 def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
-    """V of the state that each token of responses `[B, T]` was chosen in: its prompt and all before it; `[B, T]`."""
+    """Value of the state of each token, `[B, T]`, for responses `[B, T]`. The state is the prompt and earlier tokens.
+    """
     return model.numbers(read(model.body, prompts, of, ids, checkpointing))
 
 
 def rewards(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
             checkpointing: bool = False) -> Tensor:
-    """Rewards of whole responses, `[B]`: read after the last token of each, wherever padding begins."""
+    """Rewards of whole responses, `[B]`, read after the last token of each, before any padding."""
     hidden = read(model.body, prompts, of, pad(ids, (0, 1)), checkpointing)                  # [B, T + 1, width]
     return model.numbers(hidden[torch.arange(len(ids), device=ids.device), lengths])
 
 
 class RewardModel:
-    """A trained reward model as a person uses it: `model(prompt, response)` is what the response is worth.
+    """A trained reward model for use: `model(prompt, response)` returns the reward of the response.
 
-    The mean over the responses of the policy that it was made from is 0, their deviation 1.
+    Over responses of the policy that it was trained from, rewards have mean 0 and standard deviation 1.
 
     Attributes:
-        at_once: how many responses are read together.
+        at_once: number of responses per forward pass.
     """
 
     def __init__(self, model: ScalarModel, tokenizer: Tokenizer):
@@ -78,7 +81,7 @@ class RewardModel:
 
     @torch.no_grad()
     def judge(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
-        """The reward of each response, read as one that has ended. UserError: a character it does not know."""
+        """Compute the reward of each response, with an end token after it. UserError: an unknown character."""
         found, device, end, n = [], self.model.body.device, self.tokenizer.end, self.at_once
         for i in range(0, len(prompts), n):
             asked = Prompts.of([self.tokenizer.prompt(p) for p in prompts[i:i + n]], device)

@@ -1,4 +1,4 @@
-"""Log-probabilities of given responses, with their gradients: the learner's side of what the sampler did."""
+"""Log-probabilities of given responses, with gradients: the learner's counterpart of the sampler."""
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -7,20 +7,21 @@ from llm.policy.generate import Prompts
 from llm.policy.transformer import Prefix, Slots, Transformer
 from spinup.core.kl import kl_categorical
 
-PIECE = 2**19           # log-probabilities whose entropy is found at a time
-CHUNK = 2**26           # logits that are kept for the way back; a larger batch is cut, and each piece computed again
+PIECE = 2**19           # log-probabilities per piece in the computation of entropy
+CHUNK = 2**26           # most logits kept for the backward pass; a larger batch is split, and its pieces recomputed
 
 
 def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temperature: float = 1.0,
           checkpointing: bool = False) -> tuple[Tensor, Tensor]:
-    """Log-probability, with its gradient, and entropy, without, `[B, T]` in fp32, of each token of `ids` given its
-    prompt and all before it.
+    """Compute log-probability and entropy of each token of `ids`, given its prompt and all earlier tokens.
+
+    Both are `[B, T]` in fp32. The log-probability has a gradient, the entropy has none.
 
     Args:
-        of: `[B]` the row of `prompts` that each response answers. Each of those prompts is read once.
-        ids: `[B, T]` responses; what stands behind the end of one changes nothing before it.
-        temperature: that of the sampler, or the ratio of the two would not begin at 1.
-        checkpointing: keep less for the way back and compute it again.
+        of: `[B]` row of `prompts` for each response. Each of these prompts is read once.
+        ids: `[B, T]` responses; tokens after the end of a response do not change results before it.
+        temperature: must equal the sampler's temperature; otherwise the probability ratio does not start at 1.
+        checkpointing: keep less for the backward pass and recompute it.
     """
     hidden = read(model, prompts, of, ids, checkpointing)                                    # [B, T, width]
     if hidden[..., 0].numel() * model.shape.vocab_size <= CHUNK:
@@ -33,7 +34,7 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
 
 
 def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
-    """The state that each token of a response is drawn from, `[B, T, width]`. Prompts that no row answers are left."""
+    """Hidden state that predicts each token of a response, `[B, T, width]`. Prompts without a row are skipped."""
     needed, of = of.unique(return_inverse=True)
     prompts = Prompts(prompts.ids[needed], prompts.lengths[needed])
     (B, T), (P, L) = ids.shape, prompts.ids.shape
@@ -48,7 +49,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
         slots = Slots(L, None, torch.cat([torch.ones_like(causal[:, :1]).expand(-1, L), causal], 1)[None, None])
     else:
         lengths = prompts.lengths[of]
-        seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # not what pads a prompt
+        seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # hide a prompt's padding
         mask = torch.cat([seen, causal.expand(B, -1, -1)], 2)[:, None]                       # [B, 1, T - 1, L + T - 1]
         slots = Slots(None, lengths[:, None] + steps, mask)
     rest = model.hidden(ids[:, :-1], slots, prefix, checkpointing)
@@ -58,7 +59,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
 def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32.
 
-    The entropy has no gradient: no loss reads it, and its graph would keep two more tensors of all symbols.
+    The entropy has no gradient. No loss uses it, and its graph would keep two more tensors over the vocabulary.
     """
     log_pi = (model.logits(hidden).float() / temperature).log_softmax(-1)
     return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), entropy(log_pi)
@@ -66,14 +67,14 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
 
 @torch.no_grad()
 def entropy(log_pi: Tensor) -> Tensor:
-    """Entropy in nats, `[...]`, of log-probabilities `[..., vocab]`, in pieces that stay in a processor's cache."""
+    """Entropy in nats, `[...]`, of log-probabilities `[..., vocab]`. Its pieces fit a processor's cache."""
     rows = log_pi.flatten(0, -2).split(max(1, PIECE // log_pi.shape[-1]))
     return torch.cat([-x.exp().mul_(x.clamp(min=-1e4)).sum(-1) for x in rows]).view(log_pi.shape[:-1])
 
 
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
                temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
-    """KL(reference || model) of the next token at each step, `[B, T]`, over all symbols; with the model's gradient."""
+    """KL(reference || model) of the next token at each step, `[B, T]`, summed over all tokens; with gradient."""
     logits = model.logits(read(model, prompts, of, ids, checkpointing)).float() / temperature
     with torch.no_grad():
         logits_ref = reference.logits(read(reference, prompts, of, ids)).float() / temperature
@@ -83,6 +84,6 @@ def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of:
 @torch.no_grad()
 def exact_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
              temperature: float = 1.0) -> Tensor:
-    """KL(model || reference) of the next token at each step of the responses, `[B, T]`, summed over all symbols."""
+    """KL(model || reference) of the next token at each step of the responses, `[B, T]`, summed over all tokens."""
     logits, logits_ref = (m.logits(read(m, prompts, of, ids)).float() / temperature for m in (model, reference))
     return kl_categorical(logits, logits_ref)

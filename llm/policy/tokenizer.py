@@ -1,4 +1,4 @@
-"""Text to token ids and back: a token a character for the models made here, and the tokenizers of Hugging Face."""
+"""Tokenizers, from text to token ids and back: one token per character for small models, or Hugging Face's."""
 import json
 from collections.abc import Iterable
 from itertools import takewhile
@@ -9,16 +9,16 @@ from spinup.errors import UserError
 from spinup.runs.files import write_json
 
 CHARACTERS = "char_tokenizer.json"
-FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # one of which each of Hugging Face's tokenizers has
+FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # every tokenizer of Hugging Face has one of these
 
 
 class Tokenizer(Protocol):
-    """The form of a tokenizer.
+    """Interface of a tokenizer.
 
     Attributes:
-        end: the id that is written, and taught, behind a response.
-        ends: every id that ends a response; `end` is one of them.
-        vocab_size: ids are below it; a model may have more.
+        end: the end token that is written after a response and learned.
+        ends: all ids that end a response; `end` is one of them.
+        vocab_size: all ids are below it; a model may have more.
     """
 
     end: int
@@ -26,20 +26,20 @@ class Tokenizer(Protocol):
     vocab_size: int
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text and nothing more: it may stand in the middle of others."""
+        """Return the ids of a text without special tokens, because it may be in the middle of other text."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of a response, which stops at the first of `ends`."""
+        """Return the text of a response, up to the first id in `ends`."""
 
     def prompt(self, text: str) -> list[int]:
-        """The ids that the policy reads for a prompt."""
+        """Return the ids that the policy reads for a prompt."""
 
     def save(self, folder: Path) -> None:
-        """Write what `load_tokenizer` reads."""
+        """Write the files that `load_tokenizer` reads."""
 
 
 def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
-    """The ids of a text which the user's code `name` has returned; UserError, which names it, where there are none."""
+    """Return the ids of a text from the user's code `name`. Raise UserError, which names that code, if it has none."""
     try:
         return tokenizer.encode(text)
     except UserError as error:
@@ -47,7 +47,7 @@ def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
 
 
 class CharTokenizer:
-    """A token a character: id 0 is the end, 1 to n are the characters in the order of the alphabet."""
+    """One token per character: id 0 is the end token, 1 to n are the characters in the order of the alphabet."""
 
     end, ends = 0, frozenset([0])
 
@@ -60,7 +60,7 @@ class CharTokenizer:
             raise UserError(f"the alphabet {alphabet!r} has a character twice; give each once")
 
     def encode(self, text: str) -> list[int]:
-        """UserError naming the first character that the alphabet lacks."""
+        """Return the ids. Raise UserError, which names the first character that the alphabet lacks."""
         try:
             return [self.ids[character] for character in text]
         except KeyError as error:
@@ -78,9 +78,9 @@ class CharTokenizer:
 
 
 class HFTokenizer:
-    """The tokenizer in a folder of Hugging Face's. Nothing is downloaded, and no code of the folder's is run.
+    """Tokenizer in a folder of Hugging Face's format. It downloads nothing and runs no code from the folder.
 
-    UserError where transformers is not installed, or the folder holds no tokenizer that it can open.
+    Raise UserError if transformers is not installed, or if it cannot open a tokenizer in the folder.
     """
 
     def __init__(self, folder: str | Path):
@@ -88,7 +88,7 @@ class HFTokenizer:
             from transformers import AutoTokenizer
         except ImportError:
             raise UserError(f"{folder} needs transformers; type: pip install 'spinup-rl[hf]'") from None
-        if not any(Path(folder, name).is_file() for name in FILES):       # transformers would make an empty one
+        if not any(Path(folder, name).is_file() for name in FILES):       # transformers would create an empty one
             raise UserError(f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -100,10 +100,11 @@ class HFTokenizer:
         self.end, self.ends = found[0], frozenset(found)
 
     def _ends(self, folder: Path) -> list[int]:
-        """The token that a chat template writes after an assistant's words, the end of a text, and those that
-        generation_config.json names, or without it config.json, as in transformers. The first is the one to write.
+        """Return the ids that end a response; the first one is written after a response.
 
-        The end of a text is not asked first: Qwen2.5's base models have the template, and `<|endoftext|>` as that.
+        They are, in this order: the token that a chat template writes after the assistant's text; the tokenizer's
+        eos_token; and the tokens in generation_config.json (or else in config.json), as in transformers. The template
+        comes first because base models of Qwen2.5 have one, but use `<|endoftext|>` as eos_token.
         """
         found = []
         if self.tokenizer.chat_template:
@@ -122,17 +123,20 @@ class HFTokenizer:
         raise UserError(f"{folder} names no token that ends a text; put an eos_token into its tokenizer_config.json")
 
     def encode(self, text: str) -> list[int]:
-        """Without what the tokenizer puts in front of a whole text, such as Llama's `<s>`."""
+        """Return the ids without the tokens that start a whole text, such as Llama's `<s>`."""
         return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Special tokens are left out, and the spaces left as they were written."""
+        """Return the text without special tokens; spaces are not changed."""
         ids = list(takewhile(lambda i: i not in self.ends, ids))
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def prompt(self, text: str) -> list[int]:
-        """A user's turn of the model's chat and the opening of the assistant's; of a model without chat the text."""
-        if self.tokenizer.chat_template:                                  # writes its own `<s>`: no second one
+        """Return the prompt as a user's turn of a chat, with the start of the assistant's turn.
+
+        For a model without a chat template, return the ids of the text.
+        """
+        if self.tokenizer.chat_template:                                  # it writes `<s>` itself: do not add another
             chat = [{"role": "user", "content": text}]
             return self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
         return self.tokenizer.encode(text)
@@ -142,7 +146,7 @@ class HFTokenizer:
 
 
 def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The tokens that hold this text, perhaps among more; UserError where it is a text and none does."""
+    """Return all tokens that contain this text; none for an empty text. Raise UserError if no token contains it."""
     found = [i for i in range(tokenizer.vocab_size) if text in tokenizer.decode([i])] if text else []
     if text and not found:
         raise UserError(f"no token of this tokenizer holds --step {text!r}; choose a shorter one")
@@ -150,7 +154,7 @@ def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """The tokenizer in a model's folder, ours or Hugging Face's; UserError where it holds none that can be opened."""
+    """Load the tokenizer in a model's folder, ours or Hugging Face's. Raise UserError if none can be opened."""
     file = Path(folder, CHARACTERS)
     if not file.is_file():
         return HFTokenizer(folder)

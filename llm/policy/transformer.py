@@ -1,7 +1,7 @@
-"""A decoder-only transformer, of the shape of Llama, Qwen2 and Qwen3.
+"""A decoder-only transformer with the architecture of Llama, Qwen2 and Qwen3.
 
-RMSNorm, rotary positions, grouped-query attention, SwiGLU; biases on query, key and value (Qwen2) and norms of query
-and key (Qwen3) where the shape asks for them. The projections that read the same input are fused into one matrix.
+It has RMSNorm, rotary positions, grouped-query attention and SwiGLU. Biases on query, key and value (Qwen2) and norms
+of query and key (Qwen3) are optional. Projections with the same input are fused into one matrix.
 """
 import math
 from collections.abc import Callable
@@ -14,32 +14,32 @@ from torch import Tensor, nn
 
 from spinup.core.fast.linear import Linear
 
-# The largest size of each kind that a file may ask for: beyond it the file is damaged.
+# Largest accepted value of each size; a file with a larger one is damaged.
 LARGEST = {"vocab_size": 2**24, "context": 2**24, "layers": 2**14, "width": 2**18, "heads": 2**12, "kv_heads": 2**12,
            "head_size": 2**14, "hidden": 2**20}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The architecture. The default is that of the small models of this library: 0.2 M parameters.
+    """The sizes of a transformer. The default is this library's small model, with 0.2 M parameters.
 
-    ValueError for a size that is not a whole number above 0, or far above that of any model.
+    Raise ValueError for a size that is not a whole number above 0, or far above that of any model.
     """
 
     vocab_size: int
-    context: int = 128              # the longest sequence, prompt and response together
+    context: int = 128              # longest sequence: prompt plus response, in tokens
     layers: int = 4
     width: int = 64
     heads: int = 4
-    kv_heads: int = 4               # fewer than heads: several queries share a key and a value (GQA)
+    kv_heads: int = 4               # fewer than heads: several queries share one key and value (GQA)
     head_size: int = 16
-    hidden: int = 192               # of the SwiGLU; about 8/3 of the width
+    hidden: int = 192               # hidden size of the SwiGLU; about 8/3 of the width
     eps: float = 1e-6
-    rope_theta: float = 10_000.0    # the longest wavelength of the rotary positions
+    rope_theta: float = 10_000.0    # base of the rotary positions: sets the longest wavelength
     rope_scaling: tuple[float, float, float, int] | None = None    # Llama 3.1's (factor, low, high, original context)
     qkv_bias: bool = False
     qk_norm: bool = False
-    tied: bool = True               # the embedding is the head too
+    tied: bool = True               # the output head shares the weights of the embedding
 
     def __post_init__(self):
         for name, largest in LARGEST.items():
@@ -58,36 +58,37 @@ class Shape:
 
 
 class Cache:
-    """Keys and values of what was read, for sampling: `[rows, kv_heads, length, head_size]` a layer, allocated once.
+    """KV cache for sampling: keys and values, `[rows, kv_heads, length, head_size]` per layer, allocated once.
 
-    Rows may have read different numbers of tokens. What lies beyond a row's own number is never looked at, so what a
-    padded prompt leaves there does no harm, and is written over by the tokens that follow.
+    Rows may have read different numbers of tokens. Attention never reads beyond a row's own number. So the padding of a
+    prompt does no harm there, and later tokens overwrite it.
     """
 
     def __init__(self, shape: Shape, rows: int, length: int, device: torch.device, dtype: torch.dtype):
         size = (rows, shape.kv_heads, length, shape.head_size)
         self.memory = [(torch.zeros(size, device=device, dtype=dtype), torch.zeros(size, device=device, dtype=dtype))
                        for _ in range(shape.layers)]
-        self.rows, self.length, self.used = rows, length, self.memory     # rows in use: the first ones
+        self.rows, self.length, self.used = rows, length, self.memory     # the first `rows` rows are in use
 
     def fill(self, prefix: "Prefix") -> None:
-        """Begin with what was read of P prompts: the first rows / P rows go on with the first of them, and so on."""
+        """Start from the keys and values of P prompts: the first rows / P rows continue the first prompt, and so on.
+        """
         self.rows, self.used = len(self.memory[0][0]), self.memory
         for layer, pair in enumerate(self.memory):
             for memory, read in zip(pair, (prefix.k[layer], prefix.v[layer]), strict=True):
                 memory.unflatten(0, (len(read), -1))[..., :read.shape[2], :] = read[:, None]
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all rows in use but these."""
+        """Keep only these rows of the rows in use."""
         self.rows = len(rows)
         for keys, values in self.memory:
             keys[:self.rows], values[:self.rows] = keys[rows], values[rows]
         self.used = [(keys[:self.rows], values[:self.rows]) for keys, values in self.memory]
 
     def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
-        """Put new keys and values, `[rows, kv_heads, T, head_size]`, into their slots; all that may be attended to."""
+        """Store new keys and values, `[rows, kv_heads, T, head_size]`. Return all keys and values to attend to."""
         keys, values = self.used[layer]
-        if slots.start is not None:                           # every row stands at the same place: slices
+        if slots.start is not None:                           # all rows have the same position: use slices
             end = slots.start + k.shape[2]
             keys[:, :, slots.start:end], values[:, :, slots.start:end] = k, v
             return keys[:, :, :end], values[:, :, :end]
@@ -98,19 +99,19 @@ class Cache:
 
 
 class Prefix:
-    """Keys and values of prompts, with their gradients, to which responses of the same prompts are then appended.
+    """Keys and values of prompts, with gradients. Responses to these prompts are then appended.
 
-    The prompts are read once, however many responses each has: the same function as reading prompt and response in
-    one row, with fewer tokens.
+    Each prompt is read once, for any number of responses. The result equals that of reading prompt and response in one
+    row, but with fewer tokens.
     """
 
     def __init__(self) -> None:
-        self.k: dict[int, Tensor] = {}                        # by layer; not a list: checkpointing reads prompts twice
+        self.k: dict[int, Tensor] = {}                        # by layer; a dict, as checkpointing reads prompts twice
         self.v: dict[int, Tensor] = {}
-        self.rows: Tensor | None = None                       # [B] the prompt of each response, once there are any
+        self.rows: Tensor | None = None                       # [B] prompt of each response; None while reading prompts
 
     def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer, `[B, heads, T, size]`, behind those of the prefix; without rows, they become it.
+        """Append keys and values of a layer, `[B, heads, T, size]`, to the prefix. Without rows, store them as prefix.
         """
         if self.rows is None:
             self.k[layer], self.v[layer] = k, v
@@ -120,12 +121,13 @@ class Prefix:
 
 @dataclass
 class Slots:
-    """Positions of new tokens, and the mask of what each may attend to.
+    """Positions of new tokens, and their attention mask.
 
     Attributes:
-        start: where the first new token stands, if that is the same in all rows; else None, and
-        positions: `[B, T]`, the place of each: a prompt's first token is at 0 whatever the prompt is padded to.
-        mask: `[B or 1, 1, T, S]` bool, True where a query may look; None: at all that is before it.
+        start: position of the first new token if it is the same in all rows; else None.
+        positions: `[B, T]` position of each token if `start` is None. A prompt's first token is at 0, whatever the
+            padding.
+        mask: `[B or 1, 1, T, S]` bool, True where a query may attend; None means causal attention.
     """
 
     start: int | None = 0
@@ -136,33 +138,33 @@ class Slots:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding (Su et al. 2021, eq. 34) of x `[B, heads, T, head_size]`, in fp32.
 
-    The first half of a head is paired with the second, as in Hugging Face's checkpoints; the paper pairs neighbours.
+    It pairs the first half of a head with the second, as in Hugging Face's checkpoints. The paper pairs neighbours.
     """
     a, b = x.float().chunk(2, -1)
     return torch.addcmul(x * cos, torch.cat([b, a], -1), sin).to(x.dtype)
 
 
 def rope_frequencies(shape: Shape) -> Tensor:
-    """Angle per position of each pair of a head, `[head_size / 2]`, slowed down as Llama 3.1 does where asked for."""
+    """Angle per position of each pair of a head, `[head_size / 2]`, with Llama 3.1's scaling if the shape has it."""
     half = shape.head_size // 2
     frequencies = shape.rope_theta ** (-torch.arange(half, dtype=torch.float64) / half)
     if shape.rope_scaling is not None:
         factor, low, high, context = shape.rope_scaling
-        turns = context * frequencies / (2 * math.pi)         # within the context that the model was first trained on
-        smooth = ((turns - low) / (high - low)).clamp(0, 1)   # 1: fast enough to be left alone; 0: stretched wholly
+        turns = context * frequencies / (2 * math.pi)         # full turns within the original training context
+        smooth = ((turns - low) / (high - low)).clamp(0, 1)   # 1: high frequency, unchanged; 0: divided by the factor
         frequencies = frequencies * (smooth + (1 - smooth) / factor)
     return frequencies.float()
 
 
 def rotations(shape: Shape) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every position, `[context, head_size]` each, as `rotate` takes them."""
+    """Cosines and sines of every position, `[context, head_size]` each, for `rotate`."""
     angles = torch.outer(torch.arange(shape.context).float(), rope_frequencies(shape))
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
 class Block(nn.Module):
-    """Attention and SwiGLU, each behind a norm and beside a residual."""
+    """One transformer layer: attention and SwiGLU, each after a norm and with a residual connection."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -178,7 +180,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], slots: Slots, memory: Cache | Prefix | None,
                 layer: int) -> Tensor:
-        """Attention and MLP, each added to its input, `[B, T, width]`."""
+        """Apply attention and MLP, each added to its input, `[B, T, width]`."""
         (B, T, _), h, kv = x.shape, self.shape.heads, self.shape.kv_heads
         qkv = self.qkv(self.norm_attention(x)).view(B, T, h + 2 * kv, self.shape.head_size).transpose(1, 2)
         if self.q_norm is None:
@@ -189,7 +191,7 @@ class Block(nn.Module):
         if memory is not None:
             k, v = memory.extend(layer, k, v, slots)
         mask, S = slots.mask, k.shape[2]
-        if mask is None and 1 < T < S:                        # is_causal would count the keys from the first query on
+        if mask is None and 1 < T < S:                        # is_causal would align the first query with the first key
             mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=h != kv,
                                            is_causal=mask is None and T > 1)
@@ -199,7 +201,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The model: `hidden` states of tokens, and `logits` of what comes next from those that are asked for."""
+    """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state."""
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -216,20 +218,25 @@ class Transformer(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Transformer":
-        """Apply `.to`, `.half` and the like to all tensors. The rotations are made anew: bf16 would keep three
-        digits of them, and `to_empty` none."""
+        """Apply `.to`, `.half` and similar calls to all tensors, and recompute the rotations in fp32.
+
+        bf16 would keep only three digits of them, and `to_empty` none.
+        """
         super()._apply(fn, recurse)
         self.cos, self.sin = (x.to(self.device) for x in rotations(self.shape))
         return self
 
     def hidden(self, ids: Tensor, slots: Slots, memory: Cache | Prefix | None = None,
                checkpointing: bool = False) -> Tensor:
-        """Final states `[B, T, width]` of ids `[B, T]`. With `checkpointing`, activations are computed again on the
-        way back instead of being kept: a third slower, and a fraction of the memory."""
+        """Compute the final states `[B, T, width]` of ids `[B, T]`.
+
+        With `checkpointing`, activations are recomputed in the backward pass instead of kept. This is a third slower,
+        but needs only a fraction of the memory.
+        """
         at = slots.positions if slots.start is None else slice(slots.start, slots.start + ids.shape[1])
         angles = self.cos[at].unsqueeze(-3), self.sin[at].unsqueeze(-3)   # [B, 1, T, half], or the same for all rows
-        if isinstance(memory, Prefix):                        # with the rows of now: checkpointing reads the prompts
-            memory = copy(memory)                             # again after those of the responses have been set
+        if isinstance(memory, Prefix):                        # freeze its rows: checkpointing reads the prompts again
+            memory = copy(memory)                             # in the backward pass, after the rows have been set
         x = self.embed(ids)
         for layer, block in enumerate(self.blocks):
             if checkpointing and torch.is_grad_enabled():
@@ -239,19 +246,19 @@ class Transformer(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
+        """Compute logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
         return F.linear(hidden, self.embed.weight if self.head is None else self.head.weight)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits `[B, T, vocab]` of the token after each of ids `[B, T]`, whose rows begin at position 0."""
+        """Compute logits `[B, T, vocab]` of the token after each of ids `[B, T]`; rows start at position 0."""
         return self.logits(self.hidden(ids, Slots()))
 
     @property
     def device(self) -> torch.device:
-        """The device of its weights."""
+        """Device of the weights."""
         return self.embed.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its weights."""
+        """Data type of the weights."""
         return self.embed.weight.dtype

@@ -2,23 +2,23 @@
 
 Four intrinsic rewards, of three papers:
 
-    rnd       || f^(s') - f(s') ||^2           f random and fixed: known states are predicted well
+    rnd       || f^(s') - f(s') ||^2           f random and fixed; f^ predicts it in known states
               (Burda et al. 2019, «Exploration by random network distillation», arXiv:1810.12894)
-    inverse   || g(phi(s), a) - phi(s') ||^2   phi learned so that phi(s), phi(s') tell the action:
+    inverse   || g(phi(s), a) - phi(s') ||^2   phi learns to predict a from phi(s) and phi(s'), so
               it ignores what the agent cannot influence  (Pathak et al. 2017, arXiv:1705.05363)
     random    the same, phi random and fixed   (Burda et al. 2019, «Large-scale study of
     pixels    the same, phi(s) = s              curiosity-driven learning», arXiv:1808.04355)
 
-The intrinsic reward i_t («bonus» in flags and columns) has a value function of its own beside that
-of the reward r_t, because its discount differs and it has no episodes:
+The reward r_t and the intrinsic reward i_t («bonus» in flags and columns) have separate value
+functions, because their discounts differ and intrinsic returns continue across episodes:
 
     A = c_r A^r + c_i A^i;   r: gamma_r, episodes end;   i: gamma_i, no end         (RND, sec. 2.3)
 
-If an end cost all that is still unknown, the agent would avoid every risk. With c_r = 0 there is
-neither reward nor end: the agent lives for novelty alone (the large-scale study).
+If an episode end cut off future intrinsic rewards, the agent would avoid every risk. With c_r = 0
+it uses neither rewards nor episode ends and only seeks novelty (the large-scale study).
 
-For rewards so rare that a random policy finds none. It fails in front of a noisy television, which
-no prediction of pixels ever learns; `rnd` and `inverse` lose interest in it.
+Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
+prediction of pixels ever learns the noise. `rnd` and `inverse` lose interest in it.
 Differs from ppo.py by: the intrinsic reward, and its own value function.
 """
 from dataclasses import dataclass
@@ -55,26 +55,27 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # whose error is the bonus
-    reward_coef: NonNegative = 2.0   # weight of the environment's reward; 0 = curiosity alone
-    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO. Only the ratio of
-                                     # both counts: combined advantages are normalised, in RND not
-    bonus_gamma: Unit = 0.99         # its discount: how far ahead novelty is worth a detour
-    feature_size: Size = 64          # features in which prediction errors are measured
-    feature_hidden: Widths = (128,)  # hidden layers of the predicting networks
-    bonus_lr: Positive = 1e-3        # their learning rate; too large and novelty fades too early
-    bonus_share: Unit = 0.25         # share of the steps they learn from; fewer make novelty last
-    num_envs: Size = 32              # copies stepped together: as many explorers
-    rollout_steps: Count = 128       # steps per copy between updates, 128 as in RND
-    epochs: Count = 4                # passes over a batch; more rely on the clip alone (3-10)
-    minibatches: Count = 4           # pieces of a batch; each is one gradient step (2-64)
+    bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # kind of intrinsic reward
+    reward_coef: NonNegative = 2.0   # weight of the environment's reward; 0 = only curiosity
+    bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO
+                                     # (only its ratio to reward_coef counts, because the summed
+                                     # advantages are normalised; RND does not normalise them)
+    bonus_gamma: Unit = 0.99         # discount of intrinsic rewards: how far ahead novelty counts
+    feature_size: Size = 64          # number of features that the predictors must predict
+    feature_hidden: Widths = (128,)  # hidden layers of the feature and prediction networks
+    bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
+    bonus_share: Unit = 0.25         # share of steps they train on; smaller: novelty lasts longer
+    num_envs: Size = 32              # environments in parallel; each one explores
+    rollout_steps: Count = 128       # steps per environment per update; RND uses 128
+    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
+    minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
     gamma: Unit = 0.99               # discount of rewards: a goal n steps ahead counts gamma^n
-    lam: Unit = 0.95                 # of GAE: 1 = unbiased and noisy, 0 = trusts V alone (0.8-0.99)
-    clip_ratio: Positive = 0.2       # ratios beyond 1 +- this get no more gradient (0.1-0.3)
-    lr: Positive = 5e-4              # learning rate of policy and values; it stays as it is
+    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    lr: Positive = 5e-4              # constant learning rate of the policy and both values
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
     value_coef: NonNegative = 0.5    # weight of both value losses
-    max_grad_norm: Positive = 0.5    # longer gradients are scaled down to this norm
+    max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of the policy and of both value functions
 
     def __post_init__(self):
@@ -83,20 +84,22 @@ class Config(BaseConfig):
 
 
 def prediction_error(predicted: Tensor, true: Tensor) -> Tensor:
-    """Half the mean squared error over features, `[...]` of `[..., k]`: the intrinsic reward, and
-    the loss of the predictor."""
+    """Half the mean squared error over features, `[...]` from `[..., k]`. It is the intrinsic
+    reward and also the loss of the predictor."""
     return 0.5 * (predicted - true).square().mean(-1)
 
 
 def combined_advantage(adv: Tensor, bonus_adv: Tensor, reward_coef: float,
                        bonus_coef: float) -> Tensor:
-    """c_r A^r + c_i A^i, `[...]`: advantages add up because returns do."""
+    """Return c_r A^r + c_i A^i, `[...]`. Advantages add up because returns add up."""
     return reward_coef * adv + bonus_coef * bonus_adv
 
 
 class Surprise(nn.Module):
-    """Networks of one of the four intrinsic rewards, for normalised observations `[..., d]` and
-    actions `[...]`."""
+    """Feature and prediction networks of one of the four intrinsic rewards.
+
+    Their inputs are normalised observations `[..., d]` and actions `[...]`.
+    """
 
     def __init__(self, kind: str, obs_size: int, actions: int, feature_size: int,
                  hidden: tuple[int, ...]):
@@ -106,9 +109,9 @@ class Surprise(nn.Module):
         self.features = nn.Identity() if kind == "pixels" else relu_mlp(obs_size, *hidden, k)
         if kind in ("rnd", "random"):
             self.features.requires_grad_(False)
-        if kind == "rnd":                                     # deeper than what it must copy
+        if kind == "rnd":                                     # deeper than its target network
             self.predict = relu_mlp(obs_size, *hidden, *hidden[-1:], k)
-        else:                                                 # a forward model is given the action
+        else:                                                 # a forward model also gets the action
             self.predict = relu_mlp(k + actions, *hidden, k)
         self.tell_action = relu_mlp(2 * k, *hidden, actions) if kind == "inverse" else None
 
@@ -116,13 +119,13 @@ class Surprise(nn.Module):
         """Prediction error of a transition, `[...]`."""
         if self.kind == "rnd":
             return prediction_error(self.predict(next_obs), self.features(next_obs))
-        # Features are constants here. Trained to be easy to predict, they would all become equal.
+        # No gradient into the features: if trained to be easy to predict, they would all be equal.
         features, next_features = self.features(obs).detach(), self.features(next_obs).detach()
         action = one_hot(act, self.actions).to(features.dtype)            # [..., actions]
         return prediction_error(self.predict(torch.cat([features, action], -1)), next_features)
 
     def loss(self, obs: Tensor, act: Tensor, next_obs: Tensor) -> Tensor:
-        """Loss of these networks, `[...]`; for `inverse` with that of telling the action."""
+        """Loss of these networks, `[...]`; for `inverse` it includes the action prediction loss."""
         error = self.error(obs, act, next_obs)
         if self.tell_action is None:
             return error
@@ -131,7 +134,7 @@ class Surprise(nn.Module):
 
 
 class CuriousActorCritic(ActorCritic):
-    """An `ActorCritic` with a second value function, of intrinsic rewards."""
+    """An `ActorCritic` with a second value function, for intrinsic rewards."""
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: tuple[int, ...]):
         super().__init__((obs_size,), dist, hidden)
@@ -139,17 +142,17 @@ class CuriousActorCritic(ActorCritic):
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> CuriousActorCritic:
-    """Policy and value functions; UserError for spaces that they cannot serve."""
+    """Create policy and value functions; UserError for spaces that they cannot use."""
     number_of_actions(action_space, cfg.algorithm)
     size = vector_size(observation_space, cfg.algorithm)
     return CuriousActorCritic(size, action_distribution(action_space, cfg.algorithm), cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a curious policy. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a curious policy. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     obs_size = vector_size(env.observation_space, cfg.algorithm)
     surprise = Surprise(cfg.bonus, obs_size, policy.dist.num_outputs, cfg.feature_size,
@@ -158,9 +161,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     learner = FlatAdam([p for p in surprise.parameters() if p.requires_grad], lr=cfg.bonus_lr,
                        compile=cfg.compile)
-    view = Normaliser((obs_size,), clip=5.0).to(run.device)   # errors need inputs of one scale
+    view = Normaliser((obs_size,), clip=5.0).to(run.device)   # puts inputs on one scale
     N, T = cfg.num_envs, cfg.rollout_steps
-    scaler = ReturnScaler(N, cfg.bonus_gamma).to(run.device)  # and bonuses one scale over the run
+    scaler = ReturnScaler(N, cfg.bonus_gamma).to(run.device)  # puts bonuses on one scale
     never = torch.zeros(N, T, dtype=torch.bool, device=run.device)
 
     def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor,
@@ -193,7 +196,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch: two rewards, two values, two advantages.
             if update == 0:
-                view.update(next_obs)                         # of a policy still close to random
+                view.update(next_obs)                         # data of a nearly random policy
             seen, next_seen = view(obs), view(next_obs)
             with torch.no_grad():
                 bonus = surprise.error(seen, act, next_seen)              # [N, T]
@@ -202,13 +205,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 next_values = rollout.next_values(values, policy.value)
                 adv, ret = gae(rew, values, next_values, rollout.terminated, rollout.truncated,
                                gamma=cfg.gamma, lam=cfg.lam)
-                # Of intrinsic rewards no episode ends: the next one's first value follows.
+                # Intrinsic returns ignore episode ends: the next episode's first value follows.
                 bonus_values = policy.v_bonus(rollout.obs).squeeze(-1)    # [N, T + 1]
                 bonus_adv, bonus_ret = gae(intrinsic, bonus_values[:, :-1], bonus_values[:, 1:],
                                            never, never, gamma=cfg.bonus_gamma, lam=cfg.lam)
                 both = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)
 
-            # Update: policy and values on every step, the predictors on a share of them.
+            # Update: policy and values train on all steps, predictors on a share of them.
             batch = [x.reshape(N * T, *x.shape[2:])
                      for x in (obs, act, logp_old, both, ret, bonus_ret)]
             transitions = [x.reshape(N * T, *x.shape[2:]) for x in (seen, act, next_seen)]

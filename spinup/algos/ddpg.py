@@ -1,17 +1,17 @@
 """Deep deterministic policy gradient, DDPG (Lillicrap et al. 2016, arXiv:1509.02971).
 
-With continuous actions the maximum over actions of Q-learning cannot be found by trying them all.
-DDPG learns it with a second network: the actor mu climbs the critic Q. Both learn from a replay;
-targets come from copies mu', Q' that follow slowly.
+Q-learning takes a maximum over actions. With continuous actions, trying them all is impossible.
+DDPG learns the best action with a second network: the actor mu maximises the critic Q. Both learn
+from a replay buffer. The targets use copies mu' and Q', which follow slowly.
 
     y     = r + gamma (1 - terminated) Q'(s', mu'(s'))                                    (alg. 1)
     L(Q)  = E[ (Q(s, a) - y)^2 ]                                                           (eq. 4)
     L(mu) = -E[ Q(s, mu(s)) ]                                                              (eq. 6)
 
-The actor goes wherever Q errs upwards: that is the weakness that td3.py and sac.py reduce.
+The actor selects actions whose value Q overestimates. td3.py and sac.py reduce this weakness.
 
 Differs from dqn.py by: an actor in place of the maximum; Gaussian noise on actions in place of
-random ones; target networks that follow at every step; the squared error.
+random actions; target networks that move at every gradient step; the squared error.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -35,21 +35,21 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # steps of random actions first: critics need bad ones too
-    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
+    learning_starts: Count = 1000      # initial random steps: critics need to see bad actions too
+    gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way targets go at each gradient step
-    explore_noise: NonNegative = 0.1   # deviation of noise on actions, of range -1 to 1
-    saturation_coef: NonNegative = 1e-3    # weight of the squared output before tanh, whose slope
-                                       # vanishes far from 0: a saturated actor learns no more
+    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
+    saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
+                                       # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
 
 
 def squared_error(q: Tensor, target: Tensor) -> Tensor:
-    """(Q - y)^2, `[critics, B]`, for critics `[critics, B]` and their common target `[B]` (eq. 4).
+    """(Q - y)^2, `[critics, B]`, of values `[critics, B]` and their shared target `[B]` (eq. 4).
 
-    ValueError for other shapes: [B, 1] and [B] would broadcast to all pairs, and the critic would
-    learn the mean.
+    ValueError for other shapes: [B, 1] and [B] would broadcast to [B, B], and the critic would
+    learn the mean of all targets.
     """
     if q.ndim != 2 or q.shape[1:] != target.shape:
         raise ValueError(f"critics of shape {tuple(q.shape)} and a target of shape "
@@ -58,27 +58,27 @@ def squared_error(q: Tensor, target: Tensor) -> Tensor:
 
 
 def deterministic_policy_loss(q: Tensor) -> Tensor:
-    """-Q(s, mu(s)), `[B]` of `[1, B]`: its gradient by the actor's weights is eq. 6."""
+    """Actor loss -Q(s, mu(s)), `[B]` from `[1, B]`; its gradient is eq. 6, negated."""
     return -q[0]
 
 
 def saturation(output: Tensor) -> Tensor:
-    """Mean square of the actor's outputs before tanh, `[B]` of `[B, k]`. Its gradient leads back
-    from where that of tanh has vanished (not in the paper)."""
+    """Mean square of the actor's outputs before tanh, `[B]` from `[B, k]`. Its gradient moves
+    outputs back from where the gradient of tanh vanishes (not in the paper)."""
     return output.square().mean(-1)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
-    """Actor and critic; UserError for an action or observation space that DDPG cannot serve."""
+    """Create actor and critic; UserError for action or observation spaces DDPG cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
     return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=1)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with DDPG. `resume`: the folder of a run of the same settings."""
+    """Train a policy with DDPG. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
@@ -104,7 +104,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         with frozen(q_optimizer.params):
             loss = deterministic_policy_loss(policy.values(obs, act))     # [B]
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
-        return loss, {"action_std": act.detach().std(0).mean()}           # 0: no state matters
+        return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
@@ -121,7 +121,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
 
-            # Update: as many gradient steps as the ratio says, however many copies collect.
+            # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)

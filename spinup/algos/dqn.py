@@ -1,23 +1,23 @@
 """Deep Q-learning (Mnih et al. 2015, «Human-level control through deep reinforcement learning»).
 
-Learn the value of every action, act on the best. The network is trained towards its own estimate of
-what follows, which would be unstable by itself. Two things stabilise it: a replay, from which steps
-are drawn out of order, and a target network Q', a copy that is renewed only now and then.
+DQN learns the value Q of every action and takes the best one. The target y contains the network's
+own estimates, so training can be unstable. Two things stabilise it: a replay buffer, from which
+transitions are sampled at random, and a target network Q', a copy of Q that is updated rarely.
 
     y = r + gamma (1 - terminated) max_a' Q'(s', a')                                      (alg. 1)
     L = E[ huber( y - Q(s, a) ) ]
 
-Four improvements, each a switch and a few lines:
-    double       y takes Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
+Four optional improvements:
+    double       y uses Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
                  (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
-    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n, .): rewards travel n times as fast
+    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n, .): rewards spread n times as fast
                  (Sutton 1988)
-    prioritised  steps with large errors are drawn more often, and weigh less by as much
+    prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 
-Differs from ppo.py by: values instead of a policy; each step is learned from many times, long after
-it was taken.
+Differs from ppo.py by: values instead of a policy; a replay buffer, which reuses each transition
+many times, long after it was collected.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -41,67 +41,65 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig, AtariConfig):
-    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lr: Positive = 6e-4                # learning rate at the start (1e-4 for images, up to 4e-3)
-    anneal: bool = False               # lr falls linearly to 0; steadier policies in the end
-    target_every: Count = 250          # gradient steps between copies to Q'; too few and Q diverges
-    epsilon: Unit = 0.05               # share of random actions in the end, to go on exploring
-    explore: Unit = 0.1                # share of the run in which that falls from 1
-    double: bool = True                # choose the next action by Q and evaluate it by Q'
-    dueling: bool = False              # separate streams for the state and for the actions
-    n_steps: Count = 1                 # rewards counted before the target network is asked (1-5)
-    prioritised: bool = False          # draw steps by their last error
-    alpha: Unit = 0.6                  # exponent of priorities: 0 = uniform, 1 = by the error
-    beta: Unit = 0.4                   # exponent of the weights that correct for it; grows to 1
-    max_grad_norm: Positive = 10.0     # longer gradients are scaled down to this norm
+    gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
+    lr: Positive = 6e-4                # initial learning rate (1e-4 for images, up to 4e-3)
+    anneal: bool = False               # decay lr linearly to 0; the final policy varies less
+    target_every: Count = 250          # gradient steps between updates of Q'; too few: Q diverges
+    epsilon: Unit = 0.05               # final share of random actions, to keep exploring
+    explore: Unit = 0.1                # fraction of the run over which epsilon falls from 1
+    double: bool = True                # choose the next action with Q and evaluate it with Q'
+    dueling: bool = False              # separate streams for the state value and the advantages
+    n_steps: Count = 1                 # rewards added up before bootstrapping from Q' (1-5)
+    prioritised: bool = False          # sample transitions with large TD errors more often
+    alpha: Unit = 0.6                  # exponent of priorities: 0 = uniform, 1 = proportional
+    beta: Unit = 0.4                   # initial exponent of the importance weights; grows to 1
+    max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
 
 
 def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,
               next_value: Tensor) -> Tensor:
-    """ret + discount (1 - terminated) next_value, `[B]` as each: rewards so far, and the discounted
-    value of what follows. `discount` may be one number."""
+    """TD target `[B]`: ret + discount (1 - terminated) next_value, each of shape `[B]`. `ret` is
+    the sum of rewards before the bootstrap. `discount` may be one number."""
     return ret + discount * (1 - terminated) * next_value
 
 
 def greedy_value(target_q: Tensor, online_q: Tensor | None = None) -> Tensor:
-    """max_a Q'(s, a), `[B]` of `[B, n]`; with `online_q`, double: Q' of the action best by Q."""
+    """max_a Q'(s, a), `[B]` from `[B, n]`; with `online_q` (double), Q' of Q's best action."""
     if online_q is None:
         return target_q.amax(-1)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)
 
 
 def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """r_1 + gamma r_2 + ... and the discount gamma^length of what follows, `[B]` each.
+    """Return r_1 + gamma r_2 + ... and the discount gamma^length of the next value, `[B]` each.
 
-    rew: `[B, n]`, 0 after the last of `length` `[B]` steps.
+    `rew` is `[B, n]`, with zeros after the first `length` `[B]` steps.
     """
-    if rew.shape[1] == 1:                                     # nothing to add up
+    if rew.shape[1] == 1:                                     # one step: no sum needed
         return rew[:, 0], torch.full_like(rew[:, 0], gamma)
     powers = gamma ** torch.arange(rew.shape[1], device=rew.device)
     return (rew * powers).sum(-1), gamma ** length
 
 
 def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.ndarray:
-    """(size x probability)^-beta, `[B]`, divided by the largest (Schaul et al. 2016, sec. 3.4).
-
-    With beta = 1, a step that is drawn k times as often counts a k-th, and none more than in full.
-    """
+    """Weights (size x probability)^-beta, `[B]`, divided by the largest (Schaul et al. 2016, sec.
+    3.4). With beta = 1, a transition that is sampled k times as often has 1/k of the weight."""
     weights = (size * probability) ** -beta
     return (weights / weights.max()).astype(np.float32)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> QNetwork:
-    """Values of actions; UserError for an action space that DQN cannot serve."""
+    """Create the Q network; UserError for an action space that DQN cannot use."""
     n = number_of_actions(action_space, cfg.algorithm)
     return QNetwork(observation_view(observation_space)[0], n, cfg.hidden, cfg.dueling)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with DQN. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with DQN. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
@@ -143,7 +141,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if priorities:
                     priorities.follow(replay)
 
-            # Update: as many gradient steps as the ratio says, however many copies collect.
+            # Update: update_ratio sets the gradient steps, for any number of environments.
             lr = cfg.lr * (1 - passed) if cfg.anneal else cfg.lr
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):

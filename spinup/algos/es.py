@@ -1,22 +1,22 @@
 """Evolution strategies (Salimans et al. 2017, arXiv:1703.03864).
 
-Perturb all weights at once, play a whole episode, and move towards the perturbations that scored
-higher. It needs no backpropagation, no value function, no discount: an episode is one number F, so
-it does not matter when in it the reward came.
+ES perturbs all weights, plays a whole episode with them, and moves the weights towards the
+perturbations with higher returns. It needs no backpropagation, no value function and no discount.
+An episode gives one number F, its return, so the time of each reward does not matter.
 
     eps_i ~ N(0, I)
     grad E[ F(theta + sigma eps) ]
         ~  1 / (2 n sigma)  sum_i ( F(theta + sigma eps_i) - F(theta - sigma eps_i) ) eps_i
 
-F is replaced by its centred rank among all 2n, so that one lucky episode weighs little more than
-the next best (sec. 2.1).
+Here theta are the weights, sigma is the noise size, and each of n perturbations has both signs. The
+centred rank among all 2n returns replaces F, so one lucky episode has little influence (sec. 2.1).
 
-A perturbation is known by its seed: processes that share only returns can all take the same step
-(alg. 2). Their messages do not grow with the network, and their number does not change a digit of
-the result.
+A seed determines each perturbation. So the processes exchange only returns, and all compute the
+same step (alg. 2). The messages do not grow with the network. The number of processes does not
+change the result at all.
 
-For few weights, long horizons and late rewards; it needs many episodes, and fails where no random
-perturbation ever scores better than another.
+Use it for small networks, long horizons and late rewards. It needs many episodes, and fails if all
+random perturbations get the same return.
 Differs from vpg.py by: noise in the weights instead of the actions.
 """
 from dataclasses import dataclass
@@ -41,14 +41,14 @@ from spinup.runs.workers import Follower, Workers
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    num_envs: Size = 16                # copies stepped together in each process; results stay equal
-    pairs: Count = 32                  # perturbations an update, each with both signs (16-256)
-    sigma: Positive = 0.05             # their size: small shows nothing, large blurs (.01-.1)
-    lr: Positive = 0.03                # learning rate of Adam (.005-.1)
-    weight_decay: NonNegative = 0.0    # share of the weights lost an update, times lr
-    normalise_obs: bool = False        # by running mean and deviation: needed where units differ
-    hidden: Widths = (32, 32)          # hidden layers; with fewer weights each one shows more
-    workers: Processes = 1             # processes that play; under torchrun its number counts
+    num_envs: Size = 16                # environments per process; does not change the results
+    pairs: Count = 32                  # perturbations per update, each with both signs (16-256)
+    sigma: Positive = 0.05             # noise size; small: no effect, large: blurred (0.01-0.1)
+    lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)
+    weight_decay: NonNegative = 0.0    # each update multiplies weights by 1 - lr x this
+    normalise_obs: bool = False        # by running mean and standard deviation, if scales differ
+    hidden: Widths = (32, 32)          # hidden layers; fewer weights give less noisy gradients
+    workers: Processes = 1             # processes that play episodes; torchrun's number if used
 
     def __post_init__(self):
         super().__post_init__()
@@ -66,27 +66,27 @@ class Config(BaseConfig):
 
 
 def perturbation(seed: int, theta: Tensor) -> Tensor:
-    """eps, standard normal, `[n]` like `theta`: the same on every device of one kind."""
+    """Standard normal eps, `[n]` like `theta`; equal on all devices of the same kind."""
     generator = torch.Generator(theta.device).manual_seed(seed)
     return torch.randn(theta.shape, generator=generator, device=theta.device, dtype=theta.dtype)
 
 
 def perturb(theta: Tensor, seed: int, sigma: float) -> Tensor:
-    """theta + sigma eps, `[n]`; a negative sigma gives the other one of the pair."""
+    """Return theta + sigma eps, `[n]`; a negative sigma gives the other half of the pair."""
     return theta + sigma * perturbation(seed, theta)
 
 
 def centred_ranks(returns: np.ndarray) -> np.ndarray:
-    """Ranks from -.5 for the worst to .5 for the best, `[...]` as the returns; equal returns share
-    their ranks, so that they weigh nothing."""
+    """Ranks from -0.5 (worst) to 0.5 (best), in the shape `[...]` of the returns. Equal returns get
+    the mean of their ranks, so a pair of equal returns has no effect."""
     _, inverse, equal = np.unique(returns, return_inverse=True, return_counts=True)
-    ranks = equal.cumsum() - (equal + 1) / 2                  # from 0; the mean of equal returns
+    ranks = equal.cumsum() - (equal + 1) / 2                  # from 0; ties get their mean rank
     return (ranks[inverse] / (returns.size - 1) - 0.5).reshape(returns.shape)
 
 
 def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float) -> Tensor:
-    """The estimate above, of the shape of `theta`, from the `scores` `[n, 2]` of the pairs that
-    `seeds` `[n]` stand for."""
+    """Gradient estimate above, in the shape of `theta`, from the `scores` `[n, 2]` of the pairs
+    with these `seeds` `[n]`."""
     grad = torch.zeros_like(theta)
     for seed, (plus, minus) in zip(seeds.tolist(), scores, strict=True):
         weight = float(plus - minus) / (2 * len(seeds) * sigma)
@@ -96,11 +96,11 @@ def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float)
 
 def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float,
          seeds: np.ndarray) -> np.ndarray:
-    """Play one episode with each of the two policies of a seed, which also decides their start.
+    """Play one episode with each of a seed's two policies; the seed also sets the initial state.
 
     Returns `[len(seeds), 2, 2 + 2 d]`: return, steps, and the sum and the sum of squares of the
-    observations. A copy that has ended takes the next policy at once: none waits for the longest
-    episode. UserError for an episode without an end.
+    observations. When an episode ends, its environment copy starts the next policy at once and does
+    not wait for longer episodes. UserError for an episode without an end.
     """
     d = len(env.obs[0])
     totals = np.zeros((2 * len(seeds), 2 + 2 * d))
@@ -130,19 +130,19 @@ def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float,
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Actor:
-    """The policy; UserError for observations or actions that it cannot serve."""
+    """Create the policy; UserError for observations or actions that ES cannot use."""
     size = vector_size(observation_space, cfg.algorithm)
     dist = action_distribution(action_space, cfg.algorithm)
     return Actor(size, dist, cfg.hidden, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with evolution strategies. `resume`: the folder of a run of the same settings
-    to go on with."""
+    """Train a policy with evolution strategies. `resume`: folder of a run with the same settings,
+    to resume it."""
     # Set up.
     env = make_env(cfg)
     workers = Workers(cfg.workers, cfg)
-    run = (Follower(cfg, resume) if workers.rank else         # seeds torch: make networks after it
+    run = (Follower(cfg, resume) if workers.rank else         # seeds torch: create networks later
            Run(cfg, env, resume, whole_episodes=True))
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     env.check_restart()
@@ -153,7 +153,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Play: each process its share of the perturbations; then all exchange results.
+            # Each process plays its share of the perturbations. Then all exchange their results.
             seeds = np.random.SeedSequence((cfg.seed, update)).generate_state(cfg.pairs)  # [n]
             mine = play(env, policy, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)])
             totals = workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
@@ -163,7 +163,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             run.steps_each = int(steps.sum())
             run.check_finite(observations=totals[..., 2:], returns=totals[..., 0])
 
-            # Update: every process makes the same step, from the same numbers.
+            # Update: every process computes the same step from the same numbers.
             theta.grad.copy_(-gradient(theta, seeds, centred_ranks(returns), cfg.sigma))
             theta.mul_(1 - cfg.lr * cfg.weight_decay)
             grad_norm = optimizer.step()

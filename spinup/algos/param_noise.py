@@ -1,23 +1,25 @@
 """Parameter space noise for exploration (Plappert et al. 2018, arXiv:1706.01905), for DQN and DDPG.
 
-Noise on actions dithers: the next step undoes the last one. Noise on the weights, drawn once an
-episode, changes the policy in the same way for all of it: in the same state it acts the same.
+Noise on actions is inconsistent: the next step often undoes the last one. Noise on the weights is
+sampled once per episode. For that episode the perturbed policy always acts the same in one state.
 
-    theta~ = theta + sigma eps,  eps ~ N(0, I) once an episode;
-             act by theta~, learn theta from the replay                                   (sec. 3)
+    theta~ = theta + sigma eps,  eps ~ N(0, I) once per episode;
+             act with theta~, train theta from the replay buffer                          (sec. 3)
     sigma <- k sigma  if d(pi, pi~) < delta  else  sigma / k                              (eq. 8)
 
-How much a change of weights changes actions is not known beforehand, and it shifts with learning.
-So sigma follows a distance d of actions. Its target delta is the deviation that Gaussian noise on
-actions would have (DDPG), or the KL of a greedy from an epsilon-greedy policy (DQN):
+The effect of weight noise on actions is not known in advance, and it changes during training. So
+sigma is adapted to a distance d between actions. Its target delta is the standard deviation of the
+Gaussian action noise to match (DDPG), or the KL divergence between a greedy and an epsilon-greedy
+policy (DQN), where e is epsilon and n the number of actions:
 
     DDPG: d = sqrt( E[ (mu(s) - mu~(s))^2 ] )
     DQN:  d = KL(softmax Q || softmax Q~),   delta = -log(1 - e + e / n)
 
-Layers are normalised, so that the same sigma disturbs each of them alike.
+Layer normalisation makes one sigma fit all layers.
 
-For rewards many right steps away; where rewards are dense, it is as good as noise on actions. It
-fails where no nearby policy gets there: the network, not the task, decides what is near.
+Use it for rewards that need many correct steps. With dense rewards it is only as good as action
+noise. It fails if no policy with similar weights reaches the reward. The network, not the task,
+decides which policies have similar weights.
 Differs from dqn.py and ddpg.py by: perturbed weights choose the actions.
 """
 from copy import deepcopy
@@ -47,38 +49,38 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    noise: Literal["parameters", "actions"] = "parameters"    # where it is added; actions: baseline
-    sigma: Positive = 0.05             # deviation of the weights' noise at the start; it is adapted
-    adapt_every: Count = 50            # steps between measurements of the distance in actions
-    adapt: Positive = 1.01             # factor by which sigma changes; too large and it oscillates
-    action_noise: Positive = 0.2       # Box: deviation of actions, of range -1 to 1, to be caused
-    epsilon: Unit = 0.1                # Discrete: share of random actions to match in the end
-    explore: Unit = 0.5                # Discrete: share of the run in which that falls from 1
+    noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions: baseline
+    sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
+    adapt_every: Count = 50            # steps between measurements of the action distance
+    adapt: Positive = 1.01             # factor of each change of sigma; too large: it oscillates
+    action_noise: Positive = 0.2       # Box: target standard deviation of actions in -1 to 1
+    epsilon: Unit = 0.1                # Discrete: final share of random actions to match
+    explore: Unit = 0.5                # Discrete: fraction of the run over which it falls from 1
     learning_starts: Count = 1000      # steps before the first gradient step
-    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
+    gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of all networks (1e-4 to 1e-3)
-    tau: Unit = 0.01                   # share of the way targets go at each gradient step
-    hidden: Widths = (64, 64)          # hidden layers, each normalised
+    tau: Unit = 0.01                   # fraction of the way targets move per gradient step
+    hidden: Widths = (64, 64)          # hidden layers, each with layer normalisation
 
 
 def adapted(sigma: float, distance: float, target: float, factor: float) -> float:
-    """The next sigma: larger where the noise changed actions too little, else smaller (eq. 8)."""
+    """Next sigma: larger if the noise changed the actions too little, else smaller (eq. 8)."""
     return sigma * factor if distance < target else sigma / factor
 
 
 def action_distance(act: Tensor, noisy: Tensor) -> Tensor:
-    """Root mean squared difference, `[]`, of actions `[B, k]` (appendix C)."""
+    """Root mean squared difference, `[]`, between actions `[B, k]` (appendix C)."""
     return (act - noisy).square().mean().sqrt()
 
 
 def value_distance(q: Tensor, noisy: Tensor) -> Tensor:
-    """Mean KL(softmax Q || softmax Q~), `[]` of `[B, n]`: values may be of any scale."""
+    """Mean KL(softmax Q || softmax Q~), `[]` from `[B, n]`; it suits values of any scale."""
     log_pi = q.log_softmax(-1)
     return (log_pi.exp() * (log_pi - noisy.log_softmax(-1))).sum(-1).mean()
 
 
 class ValueLearner:
-    """The DQN side, for Discrete: the network of values acts, and is perturbed."""
+    """DQN learner, for Discrete actions. The Q network acts, and it is perturbed."""
 
     def __init__(self, cfg: Config, policy: QNetwork, target: QNetwork):
         self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.advantage
@@ -89,7 +91,7 @@ class ValueLearner:
 
     def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Double DQN's loss, `[]`, of a batch `[B, ...]`."""
+        """Double DQN loss, `[]`, of a batch `[B, ...]`."""
         with torch.no_grad():
             next_value = greedy_value(self.target(next_obs), self.policy(next_obs))
             q_target = td_target(rew, self.cfg.gamma, terminated, next_value)     # [B]
@@ -97,7 +99,7 @@ class ValueLearner:
         return huber_loss(q, q_target), {"q": q.detach().mean()}
 
     def distance(self, outputs: Tensor, noisy: Tensor) -> Tensor:
-        """d, `[]`, of the network's outputs `[B, n]`."""
+        """Distance d, `[]`, between the network's outputs `[B, n]` without and with noise."""
         return value_distance(outputs, noisy)
 
     def act(self, outputs: np.ndarray) -> np.ndarray:
@@ -105,20 +107,20 @@ class ValueLearner:
         return outputs.argmax(-1)
 
     def wanted_distance(self, passed: float) -> float:
-        """delta when the share `passed` of the run is over: epsilon falls from 1 at first."""
+        """Target delta after the fraction `passed` of the run; epsilon first falls from 1."""
         cfg = self.cfg
         epsilon = max(cfg.epsilon, 1 - passed / max(cfg.explore, 1e-9) * (1 - cfg.epsilon))
-        self.policy.epsilon.fill_(epsilon)                    # for noise on actions, the baseline
+        self.policy.epsilon.fill_(epsilon)                    # for action noise, the baseline
         return self.epsilon_distance(epsilon, self.policy.dist.n)
 
     @staticmethod
     def epsilon_distance(epsilon: float, n: int) -> float:
-        """KL of the greedy from the epsilon-greedy policy of n actions (appendix C)."""
+        """KL divergence of the greedy from the epsilon-greedy policy, n actions (appendix C)."""
         return -float(np.log(1 - epsilon + epsilon / n))
 
 
 class ActorLearner:
-    """The DDPG side, for Box: the actor acts, and is perturbed; its critic is not."""
+    """DDPG learner, for Box actions. The actor acts and is perturbed; the critic is not."""
 
     def __init__(self, cfg: Config, policy: ActorCritics, target: ActorCritics):
         self.cfg, self.policy, self.target, self.network = cfg, policy, target, policy.pi
@@ -132,7 +134,7 @@ class ActorLearner:
 
     def q_loss(self, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
                terminated: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The critic's loss, `[]`, of a batch `[B, ...]`."""
+        """Critic loss, `[]`, of a batch `[B, ...]`."""
         with torch.no_grad():
             next_act, _ = self.target.params(next_obs)                            # [B, k]
             next_value = self.target.values(next_obs, next_act)[0]                # [B]
@@ -141,13 +143,13 @@ class ActorLearner:
         return squared_error(q, q_target).mean(1).sum(), {"q": q.detach().mean()}
 
     def pi_loss(self, obs: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """The actor's loss, `[]`, of observations `[B, d]`."""
+        """Actor loss, `[]`, of observations `[B, d]`."""
         act, _ = self.policy.params(obs)
         with frozen(self.q_optimizer.params):
             return deterministic_policy_loss(self.policy.values(obs, act)).mean(), {}
 
     def distance(self, outputs: Tensor, noisy: Tensor) -> Tensor:
-        """d, `[]`, of the actor's outputs `[B, k]`."""
+        """Distance d, `[]`, between the actor's outputs `[B, k]` without and with noise."""
         params = self.policy.dist.params
         return action_distance(params(outputs)[0], params(noisy)[0])
 
@@ -156,13 +158,13 @@ class ActorLearner:
         return self.policy.dist.params(outputs)[0]
 
     def wanted_distance(self, passed: float) -> float:
-        """delta, the same through the whole run."""
+        """Target delta, constant over the run."""
         return self.cfg.action_noise
 
 
 def make_policy(cfg: Config, observation_space: Space,
                 action_space: Space) -> QNetwork | ActorCritics:
-    """Values of actions, or actor and critic; UserError for spaces that neither serves."""
+    """Create a Q network, or actor and critic; UserError for spaces that neither can use."""
     size = vector_size(observation_space, cfg.algorithm)
     if isinstance(action_space, spaces.Box):
         dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.action_noise)
@@ -172,10 +174,11 @@ def make_policy(cfg: Config, observation_space: Space,
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with parameter noise. `resume`: the folder of a run of the same settings."""
+    """Train a policy with parameter noise. `resume`: folder of a run with the same settings, to
+    resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
@@ -183,20 +186,20 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     learner = side(cfg, policy, target)
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     replay = make_replay(cfg, env, *learner.action)
-    perturbed = NumpyMLPs(learner.network, N)                 # a network for each copy
-    probe = NumpyMLPs(learner.network, 1)                     # and one to measure distances by
+    perturbed = NumpyMLPs(learner.network, N)                 # one network per environment
+    probe = NumpyMLPs(learner.network, 1)                     # one to measure distances
     q_stats, pi_stats = Latest(), Latest()
     noise = Latest(sigma=cfg.sigma)
 
     def perturb(nets: NumpyMLPs, i: int) -> None:
-        """Draw a theta~ for network i."""
+        """Sample a theta~ for network i."""
         theta = parameters_to_vector(learner.optimizer.params).detach().cpu().numpy()     # [P]
         eps = run.rng.standard_normal(len(theta), np.float32)
         nets.put(i, theta + float(noise["sigma"]) * eps)
 
     @torch.no_grad()
     def measure(obs: Tensor) -> Tensor:
-        """Distance of a fresh theta~ from theta on observations `[B, d]`."""
+        """Distance between theta and a new theta~ on observations `[B, d]`."""
         perturb(probe, 0)
         noisy = torch.from_numpy(probe(obs.cpu().numpy())).to(obs.device)
         return learner.distance(learner.network(obs), noisy)
@@ -205,7 +208,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         env.reset()
         run.keep(policy=policy, target=target, replay=replay, noise=noise,
                  q_stats=q_stats, pi_stats=pi_stats, **learner.optimizers,
-                 **{"shaken": perturbed})                     # the key that checkpoints have had
+                 **{"shaken": perturbed})                     # older checkpoints use this key
         for copy in range(N):
             perturb(perturbed, copy)
         actor = policy.actor()
@@ -221,7 +224,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 for copy in np.flatnonzero(step.terminated | step.truncated):
                     perturb(perturbed, copy)
 
-            # Update: as many gradient steps as the ratio says, however many copies collect.
+            # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 obs = None
                 for _ in range(run.updates_due(cfg.update_ratio)):
@@ -234,7 +237,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     polyak(target_weights, weights, cfg.tau)
                     run.check_finite(q_loss=q_stats["loss"])
                 if (run.steps + S) // cfg.adapt_every > run.steps // cfg.adapt_every:
-                    if obs is None:                           # a ratio below 1: no batch was drawn
+                    if obs is None:                           # ratio below 1: no batch was sampled
                         obs = replay.sample(replay.draw(run.rng, cfg.batch_size)).obs.to(run.device)
                     noise["distance"] = measure(obs)
                     noise["sigma"] = adapted(noise["sigma"], noise["distance"], wanted, cfg.adapt)

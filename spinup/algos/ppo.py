@@ -1,17 +1,17 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347).
 
-A policy gradient may be followed for several passes over the same data as long as the policy stays
-near the one that collected it. PPO takes away the incentive to leave, with a clipped probability
-ratio:
+PPO takes several epochs of gradient steps on the same batch. This is valid only while the policy
+stays near the policy that collected the batch, pi_old. PPO removes the incentive to move further
+away: it clips the probability ratio.
 
     ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
     J       = E[ min( ratio_t A_t,  clip(ratio_t, 1 - eps, 1 + eps) A_t ) ]                 (eq. 7)
     loss    = -J + c1 E[ (V(s_t) - target_t)^2 / 2 ] - c2 E[ entropy of pi(. | s_t) ]       (eq. 9)
 
-The paper leaves out much of what makes it work. The details marked [1]-[13], and [c1]-[c9] for
-continuous actions, are those of Huang et al. (2022), «The 37 implementation details of PPO».
+PPO also needs many details that the paper does not mention. The marks [1]-[13], and [c1]-[c9] for
+continuous actions, refer to Huang et al. (2022), «The 37 implementation details of PPO».
 
-Differs from vpg.py by: the ratio and its clip, several epochs of shuffled minibatches, one loss for
+Differs from vpg.py by: the clipped ratio, several epochs of shuffled minibatches, one loss for
 policy and value.
 """
 from dataclasses import dataclass
@@ -43,23 +43,23 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(AtariConfig):
-    rollout_steps: Count = 128       # steps per copy between updates; long enough to see rewards
-    epochs: Count = 4                # passes over a batch; more rely on the clip alone (3-20)
-    minibatches: Count = 4           # pieces of a batch; each is one gradient step (2-64)
-    gamma: Unit = 0.99               # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lam: Unit = 0.95                 # of GAE: 1 = unbiased and noisy, 0 = trusts V alone (0.8-0.99)
-    clip_ratio: Positive = 0.2       # ratios beyond 1 +- this get no more gradient (0.1-0.3)
-    clip_value: NonNegative = 0.0    # how far a value may move in one update; 0 = any distance
-    lr: Positive = 3e-4              # learning rate at the start (1e-4 to 4e-3)
-    anneal: bool = True              # lr falls linearly to 0; otherwise late updates undo good ones
-    entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; .01 where exploration is hard
-    value_coef: NonNegative = 0.5    # weight of the value loss; matters where layers are shared
-    max_grad_norm: Positive = 0.5    # longer gradients are scaled down to this norm
-    target_kl: NonNegative = 0.0     # end an update after an epoch of mean KL 1.5 x this; 0: never
+    rollout_steps: Count = 128       # steps per environment per update; enough to see rewards
+    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-20)
+    minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
+    gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
+    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    clip_value: NonNegative = 0.0    # clip range of values around the old ones; 0 = no clipping
+    lr: Positive = 3e-4              # initial learning rate (1e-4 to 4e-3)
+    anneal: bool = True              # decay lr linearly to 0; else late updates undo good ones
+    entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard
+    value_coef: NonNegative = 0.5    # weight of the value loss; matters if networks share layers
+    max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
+    target_kl: NonNegative = 0.0     # end an update if an epoch's mean KL > 1.5 x this; 0 = never
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
-    normalise_obs: bool = False      # by running mean and deviation: needed where units differ
-    normalise_reward: bool = False   # divide rewards by the deviation of the return
-    log_std: LogStd = 0.0            # log of the first deviation of Box actions, of range -1 to 1
+    normalise_obs: bool = False      # by running mean and standard deviation, if scales differ
+    normalise_reward: bool = False   # divide rewards by the standard deviation of the return
+    log_std: LogStd = 0.0            # initial log standard deviation (Box actions in -1 to 1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -68,10 +68,10 @@ class Config(AtariConfig):
 
 def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[float, float],
                       mask: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-    """Per-step PPO loss (eq. 7, negated), of the shape of `logp`, and its diagnostics.
+    """Clipped PPO loss per step (eq. 7, negated), of the shape of `logp`, and its diagnostics.
 
-    clip = (below, above), which differ in DAPO. `adv` is broadcast: `[B, 1]` gives each step of a
-    response the same advantage.
+    `clip` is (eps below 1, eps above 1); the two differ in DAPO. `adv` is broadcast: `[B, 1]` gives
+    each step of a response the same advantage.
     """
     log_ratio = select(logp - logp_old, mask)
     ratio = log_ratio.exp()
@@ -85,8 +85,8 @@ def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[f
 
 def value_loss(value: Tensor, target: Tensor, *, old: Tensor | None = None,
                clip: float = 0.0) -> Tensor:
-    """Per-step squared error, halved, `[...]`. With `clip`, which needs the values `old` of before
-    the update, a value gains nothing by moving further than that."""
+    """Half the squared error per step, `[...]`. `clip` removes the gain of moving a value further
+    than that from `old`, its value before the update."""
     error = (value - target).square()
     if clip:                                                                            # [9]
         near = old + (value - old).clamp(-clip, clip)
@@ -95,20 +95,20 @@ def value_loss(value: Tensor, target: Tensor, *, old: Tensor | None = None,
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritic:
-    """Policy and value function [2, 13, c4]; UserError for an action space PPO cannot serve."""
+    """Create policy and value function [2, 13, c4]; UserError for action spaces PPO cannot use."""
     shape = observation_view(observation_space)[0]
     dist = action_distribution(action_space, cfg.algorithm)
     policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
     if policy.log_std is not None:
-        policy.log_std.data.fill_(cfg.log_std)                # [c1, c2] the same in every state
+        policy.log_std.data.fill_(cfg.log_std)                # [c1, c2] independent of the state
     return policy
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with PPO. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with PPO. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
-    env = make_env(cfg)                                       # [1] copies of one task
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    env = make_env(cfg)                                       # [1] copies of one environment
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,                      # [3]
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)          # [11]
@@ -117,7 +117,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor,
              value_old: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        logp, entropy, value = policy.evaluate(obs, act)      # [c3] independent dimensions add up
+        logp, entropy, value = policy.evaluate(obs, act)      # [c3] sum over independent dimensions
         clip = (cfg.clip_ratio, cfg.clip_ratio)
         surrogate, stats = clipped_surrogate(logp, logp_old, whiten(adv), clip)         # [7]
         error = value_loss(value, target, old=value_old, clip=cfg.clip_value)
@@ -125,23 +125,23 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         total = surrogate + cfg.value_coef * error - cfg.entropy_coef * entropy         # [10] eq. 9
         return aggregate(total), stats
 
-    def value_of(obs: Tensor) -> Tensor:                      # of observations as in the rollout
+    def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
 
     # `minimize(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's step():
-    # one call, so that --compile can compile the whole of it.
+    # one call, so that --compile can compile all of it.
     minimize = optimizer.minimizer(loss)
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer, scaler=scaler)
         for update in run.updates(updates, N * T):
-            # Collect, with the policy as it is.
+            # Collect a rollout with the current policy.
             rollout = collect(env, policy.actor(), policy.dist, T, run.rng, run.device)  # [c5]
             obs = policy.normalise(rollout.obs[:, :T])        # [c6, c7] as the actor saw them
             act, rew = rollout.act, rollout.rew               # [N, T, ...]
             terminated, truncated = rollout.terminated, rollout.truncated
-            if cfg.normalise_reward:                          # [c8, c9] scaled, never shifted
+            if cfg.normalise_reward:                          # [c8, c9] scaled, not shifted
                 rew = scaler.update_and_scale(rew, terminated, truncated)
 
             # Evaluate the batch under the policy that collected it.
@@ -162,12 +162,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 for minibatch in zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True):
                     stats = minimize(*minibatch, lr=lr)
                     kls.append(stats["kl"])
-                # The mean over the epoch, as Spinning Up's KL of the batch: one minibatch is noisy.
+                # The epoch's mean, like Spinning Up's KL of the batch: one minibatch is too noisy.
                 if cfg.target_kl and torch.stack(kls).mean() > 1.5 * cfg.target_kl:
                     break
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)
-            if policy.normaliser is not None:                 # only now: the batch was seen by the
-                policy.normaliser.update(rollout.obs[:, :T])  # old statistics
+            if policy.normaliser is not None:                 # after the update, because the batch
+                policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics
             if run.row_due:
                 explained = 1 - (ret - values).var() / ret.var()
                 run.log(**stats, learning_rate=lr, epochs=epoch, explained_variance=explained)

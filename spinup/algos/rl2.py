@@ -1,22 +1,24 @@
 """RL²: fast reinforcement learning via slow reinforcement learning (Duan et al. 2016).
 
-The learning algorithm itself is learned. A trial is a few episodes in one task, and each trial
-draws a new task. The policy has a memory, sees its last action and the reward of it, and is trained
-for the return of the whole trial. Its behaviour within a trial is then a learning algorithm, whose
-state is the memory and not the weights: trained on bandits it tries arms and settles.
+RL² learns a learning algorithm. A trial is a few episodes in one task, and each trial samples a new
+task. The policy has a memory. It gets its last action and last reward as inputs, and is trained on
+the return of the whole trial. So its behaviour within a trial becomes a learning algorithm. The
+state of this algorithm is the memory, not the weights. On bandits it tries the arms and then
+settles on one.
 
     x_t = (s_t, a_{t-1}, r_{t-1}, d_{t-1});  h_t = GRU(h_{t-1}, x_t);  a_t ~ pi(. | h_t)  (sec. 2.2)
     J   = E[ sum of discounted rewards of the trial ]
 
-h is kept from episode to episode and emptied between trials. Training is PPO on sequences in place
-of steps; with one epoch and one minibatch it is A2C, as the clip then never acts. The paper has
-TRPO. With one episode to a trial it is recurrent PPO, for partially observed environments.
+Here d_{t-1} says whether an episode ended. The memory h continues across the episodes of a trial
+and is reset between trials. Training is PPO on sequences instead of steps; the paper uses TRPO.
+With one epoch and one minibatch it is A2C, because the clip then has no effect. With one episode
+per trial it is recurrent PPO, for partially observed environments.
 
-It learns the prior from which the tasks are drawn: on other tasks it fails, and it learns long
-trials slowly. The paper is arXiv:1611.02779.
+The policy adapts to the distribution of its training tasks. It fails on other tasks, and it learns
+long trials slowly. The paper is arXiv:1611.02779.
 
-Differs from ppo.py by: a GRU; minibatches of whole sequences; no border between the episodes of a
-trial.
+Differs from ppo.py by: a GRU; minibatches of whole sequences; returns that continue across the
+episodes of a trial.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,21 +47,21 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
-    episodes: Count = 1              # episodes of a trial: how long memory lasts; 1: recurrent PPO
-    num_envs: Size = 64              # copies stepped together: as many trials side by side
-    rollout_steps: Count = 64        # steps per copy between updates: reach of gradients in time
-    epochs: Count = 4                # passes over a batch; more rely on the clip alone (1-10)
-    minibatches: Count = 4           # pieces of a batch, of whole sequences; a step each (1-16)
-    gamma: Unit = 0.99               # discount, through the whole trial
-    lam: Unit = 0.95                 # of GAE: 1 = unbiased and noisy, 0 = trusts V alone (0.3-0.99)
-    clip_ratio: Positive = 0.2       # ratios beyond 1 +- this get no more gradient (0.1-0.3)
-    lr: Positive = 1e-3              # learning rate at the start (3e-4 to 1e-2)
-    anneal: bool = True              # lr and entropy_coef fall linearly to 0
-    entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, until trying has been learned
-    value_coef: NonNegative = 0.5    # weight of the value loss: policy and value share the memory
-    max_grad_norm: Positive = 1.0    # longer gradients are scaled down to it; in time they explode
-    hidden_size: Size = 64           # numbers that the memory holds
-    normalise_reward: bool = True    # divide rewards by the deviation of the return; V needs it
+    episodes: Count = 1              # episodes per trial, which share a memory; 1: recurrent PPO
+    num_envs: Size = 64              # environments in parallel, one trial each
+    rollout_steps: Count = 64        # steps per environment per update; gradients reach this far
+    epochs: Count = 4                # passes over each batch; more rely on the clip alone (1-10)
+    minibatches: Count = 4           # minibatches of whole sequences, one step each (1-16)
+    gamma: Unit = 0.99               # discount factor over the whole trial
+    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.3-0.99)
+    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    lr: Positive = 1e-3              # initial learning rate (3e-4 to 1e-2)
+    anneal: bool = True              # decay lr and entropy_coef linearly to 0
+    entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, for exploration early on
+    value_coef: NonNegative = 0.5    # weight of the value loss; policy and value share a memory
+    max_grad_norm: Positive = 1.0    # largest gradient norm; gradients through time can explode
+    hidden_size: Size = 64           # size of the memory (the GRU's hidden state)
+    normalise_reward: bool = True    # divide rewards by the return's standard deviation, for V
 
     def __post_init__(self):
         super().__post_init__()
@@ -83,16 +85,16 @@ class Config(BaseConfig):
 
 
 class RecurrentActorCritic(nn.Module):
-    """A GRU, and a policy and a value function of its state.
+    """GRU with a policy and a value function of its hidden state.
 
-    The last number of an observation says that a trial begins: there the memory is emptied.
+    The last number of an observation is above 0 where a trial starts. The memory is reset there.
     """
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden_size: int):
         super().__init__()
         self.dist, self.hidden_size = dist, hidden_size
         self.gru = nn.GRU(obs_size, hidden_size, batch_first=True)
-        # A hidden layer combines memory and observation: without it 122, not 127, on small MDPs.
+        # A hidden layer combines memory and observation: return 127 on small MDPs, 122 without.
         self.pi = mlp((hidden_size, hidden_size, dist.num_outputs), activation="relu",
                       output_gain=0.01)
         self.v = mlp((hidden_size, hidden_size, 1), activation="relu")
@@ -100,11 +102,11 @@ class RecurrentActorCritic(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if is_gaussian else None
 
     def empty(self, n: int) -> Tensor:
-        """Memory at the beginning of a trial, `[n, hidden_size]`."""
+        """Initial memory of a trial, `[n, hidden_size]`."""
         return torch.zeros(n, self.hidden_size, device=self.gru.weight_ih_l0.device)
 
     def remember(self, obs: Tensor, hidden: Tensor) -> Tensor:
-        """Memory `[B, T, H]` after each of the observations `[B, T, d]`, from `hidden` `[B, H]`."""
+        """Memory `[B, T, H]` after each observation `[B, T, d]`; it starts at `hidden` `[B, H]`."""
         first, found = obs[:, :, -1] > 0, []                              # [B, T]
         begin = [0, *(1 + first[:, 1:].any(0).nonzero().flatten()).tolist(), obs.shape[1]]
         for start, end in pairwise(begin):                                # between trial boundaries
@@ -119,12 +121,12 @@ class RecurrentActorCritic(nn.Module):
         return self.pi(states) if self.log_std is None else (self.pi(states), self.log_std)
 
     def value(self, states: Tensor) -> Tensor:
-        """Values of memories, `[..., hidden_size]` to `[...]`."""
+        """Values `[...]` of memories `[..., hidden_size]`."""
         return self.v(states).squeeze(-1)
 
     def actor(self, hidden: Tensor | None = None) -> Callable[[np.ndarray], np.ndarray | tuple]:
-        """A function from observations `[N, d]` of successive steps to the distribution's
-        parameters. It carries its own memory on from `hidden` `[N, H]`, by default empty."""
+        """Return a function from the observations `[N, d]` of each step to the distribution's
+        parameters. It keeps a memory, which starts at `hidden` `[N, H]`, by default zeros."""
         hidden = self.empty(0) if hidden is None else hidden
 
         @torch.no_grad()
@@ -139,7 +141,7 @@ class RecurrentActorCritic(nn.Module):
 
 
 def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-    """Parameters of the action distribution, `[...]`, for acting."""
+    """Convert parameters of the action distribution, `[...]`, to numpy."""
     if isinstance(params, tuple):
         return tuple(p.cpu().numpy() for p in params)
     return params.cpu().numpy()
@@ -147,17 +149,17 @@ def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.nd
 
 def make_policy(cfg: Config, observation_space: Space,
                 action_space: Space) -> RecurrentActorCritic:
-    """Policy and value function; UserError for spaces that RL² cannot serve."""
+    """Create policy and value function; UserError for spaces that RL² cannot use."""
     dist = action_distribution(action_space, cfg.algorithm)
     size = vector_size(observation_space, cfg.algorithm)
     return RecurrentActorCritic(size, dist, cfg.hidden_size)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with RL². `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with RL². `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5, max_grad_norm=cfg.max_grad_norm)
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
@@ -182,14 +184,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer, scaler=scaler, memory=memory)
         for update in run.updates(updates, N * T):
-            # Collect. The memory goes on where the last rollout left it.
+            # Collect. The memory continues from the last rollout.
             began = memory["hidden"]                                      # [N, H]
             rollout = collect(env, policy.actor(began), dist, T, run.rng, run.device)
             obs, act, rew = rollout.obs[:, :T], rollout.act, rollout.rew  # [N, T, ...]
             if cfg.normalise_reward:
                 rew = scaler.update_and_scale(rew, rollout.terminated, rollout.truncated)
 
-            # Evaluate the batch. To advantages a trial is one episode: only its end is one.
+            # Evaluate the batch. For advantages a trial is one episode: only its end counts.
             with torch.no_grad():
                 states = policy.remember(obs, began)                      # [N, T, H]
                 logp_old = dist.log_prob(policy.params(states), act)      # [N, T]

@@ -1,8 +1,8 @@
 """Soft actor-critic, SAC (Haarnoja et al. 2018, arXiv:1801.01290 and arXiv:1812.05905).
 
-The return includes alpha times the entropy of the policy. So the policy explores as far as the task
-allows, in each state as the critics see fit, and a target that averages over its actions is hard to
-exploit at a peak of Q.
+SAC adds alpha times the entropy of the policy to the return. So the policy stays as random as the
+task allows, and the critics decide how random in each state. The target averages over sampled
+actions, so the actor cannot easily exploit a narrow peak of Q.
 
     y        = r + gamma (1 - terminated) ( min_i Q'_i(s', a') - alpha log pi(a'|s') ),
                a' ~ pi(.|s')                                                            (eq. 2, 3)
@@ -11,11 +11,11 @@ exploit at a peak of Q.
     L(alpha) = -E[ log alpha x ( log pi(a|s) + target entropy ) ]
                alpha rises while entropy is below its target                              (eq. 18)
 
-Equations are those of arXiv:1812.05905, which learns the temperature; like most implementations
-this one takes log alpha where eq. 18 has alpha.
+The equation numbers are those of arXiv:1812.05905, which learns the temperature alpha. Like most
+implementations, this one uses log alpha where eq. 18 has alpha.
 
-Differs from td3.py by: an actor whose own noise explores and smooths; entropy in the target and in
-the actor's loss; a learned temperature; no target actor, no delay.
+Differs from td3.py by: a stochastic actor, whose noise explores and smooths Q; entropy in the
+target and in the actor's loss; a learned temperature; no target actor and no delay.
 """
 import math
 from copy import deepcopy
@@ -42,29 +42,29 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 10_000    # steps of random actions first: critics need bad ones too
-    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
+    learning_starts: Count = 10_000    # initial random steps: critics need to see bad actions too
+    gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way targets go at each gradient step
-    alpha: Positive = 1.0              # temperature at first: what a nat is worth in rewards
-    learn_alpha: bool = True           # adapt it to keep the entropy at `target_entropy`
-    target_entropy: Entropy = -1.0     # nats per action dimension, of range -1 to 1; uniform is .69
+    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    alpha: Positive = 1.0              # initial temperature: reward per nat of entropy
+    learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
+    target_entropy: Entropy = -1.0     # nats per action dimension, in -1 to 1; uniform is 0.69
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
-    """min_i Q_i - alpha log pi, `[B]` of `[critics, B]` and `[B]`: one draw of V(s) (eq. 3)."""
+    """min_i Q_i - alpha log pi, `[B]` from `[critics, B]` and `[B]`: a sample of V(s) (eq. 3)."""
     return clipped_double_q(q) - alpha * logp
 
 
 def temperature_loss(log_alpha: Tensor, logp: Tensor, target_entropy: float) -> Tensor:
-    """-log alpha (log pi + target entropy), `[B]` of `[]` and `[B]` (eq. 18); its gradient reaches
-    the temperature alone."""
+    """-log alpha (log pi + target entropy), `[B]` from `[]` and `[B]` (eq. 18). Its gradient
+    reaches only the temperature."""
     return -log_alpha * (logp + target_entropy).detach()
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
-    """Actor and two critics; UserError for an action or observation space SAC cannot serve."""
+    """Create actor and two critics; UserError for action or observation spaces SAC cannot use."""
     dist = SquashedGaussian(*action_bounds(action_space, cfg.algorithm))
     size = vector_size(observation_space, cfg.algorithm)
     policy = ActorCritics(size, dist, cfg.hidden, critics=2)
@@ -73,10 +73,10 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with SAC. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with SAC. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
@@ -117,7 +117,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
         for update in run.updates(cfg.total_steps // S, S):
-            # Collect. Critics take actions after tanh: these are stored.
+            # Collect. Store the actions after tanh, because the critics take these.
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs
                 act = dist.squash(dist.sample(actor(obs), noise))         # [N, k], in -1 to 1
@@ -125,7 +125,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.rescale(act)))
 
-            # Update: as many gradient steps as the ratio says, however many copies collect.
+            # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)

@@ -1,19 +1,19 @@
 """Self-play: PPO against a pool of its own past versions, in games of two.
 
-A single agent can only become as good as its environment is hard. In self-play the opponent is a
-copy of the agent, so that it always meets one of its own strength. Against its newest copy alone
-it can go in circles, as in rock, paper, scissors: each new habit beats the last one and forgets the
-first. So opponents are drawn from the past,
+An agent in a fixed environment stops improving when it has solved it. In self-play the opponent is
+a copy of the agent, so it always has a similar strength. Training against only the newest version
+can go in circles, as in rock, paper, scissors: each new strategy beats the last one, and the agent
+forgets the first. So self-play samples opponents from past versions:
 
-    opponent ~ uniform over versions ceil(delta v), ..., v  of the v + 1 taken so far,
+    opponent ~ uniform over versions ceil(delta v), ..., v  of the v + 1 versions so far
 
-delta = 1 is the newest only, delta = 0 all versions  (Bansal et al. 2018, arXiv:1710.03748,
-sec. 4.2). Each version has an Elo rating from the games of the training itself; `spinup arena`
-plays them against each other once more.
+With delta = 1 this is the newest version only, with delta = 0 all versions (Bansal et al. 2018,
+arXiv:1710.03748, sec. 4.2). Each version has an Elo rating from its training games. `spinup arena`
+plays the versions against each other again.
 
-For turn-based zero-sum games of two players. It knows only players like itself: to others, whose
-habits it never met, it may lose.
-Differs from ppo.py by: the pool; illegal actions are masked.
+Use it for turn-based zero-sum games of two players. The agent knows only players like itself. It
+may lose to players with other strategies.
+Differs from ppo.py by: the pool of opponents; the legal-action mask.
 """
 from collections.abc import Callable
 from copy import deepcopy
@@ -61,24 +61,24 @@ FORBIDDEN = 1e9          # subtracted from logits of illegal actions; inf would 
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     env: str | Callable = "TicTacToe-v0"  # a game, or a subclass of spinup.envs.games.Game
-    delta: Unit = 0.5                # opponents: 1 = the newest version, 0 = all, .5 = newer half
-    versions: Count = 40             # versions taken in the whole run, the untrained one first
-    opening: Natural = 3             # at most so many random first moves, for variety of positions
-    num_envs: Size = 256             # games side by side, half of them in each seat
-    rollout_steps: Count = 32        # moves per game between updates; longer than a game
-    epochs: Count = 4                # passes over a batch; more rely on the clip alone (3-10)
-    minibatches: Count = 4           # pieces of a batch; each is one gradient step (2-64)
-    gamma: Unit = 1.0                # discount: below 1 an early win is worth more than a late one
-    lam: Unit = 0.95                 # of GAE: 1 = unbiased and noisy, 0 = trusts V alone (0.8-0.99)
-    clip_ratio: Positive = 0.2       # ratios beyond 1 +- this get no more gradient (0.1-0.3)
-    lr: Positive = 1e-3              # learning rate at the start (3e-4 to 3e-3)
-    anneal: bool = True              # lr and entropy_coef fall linearly to 0
-    entropy_coef: NonNegative = 0.05  # weight of the entropy bonus: varied play sees more
+    delta: Unit = 0.5                # opponents: 1 = newest version, 0 = all, 0.5 = newer half
+    versions: Count = 40             # versions that the run adds to the pool; first: untrained
+    opening: Natural = 3             # largest number of random first moves, for varied positions
+    num_envs: Size = 256             # games in parallel; the agent moves first in half of them
+    rollout_steps: Count = 32        # moves per environment per update; more than a game has
+    epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)
+    minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-64)
+    gamma: Unit = 1.0                # discount factor; below 1, earlier wins have a higher value
+    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
+    lr: Positive = 1e-3              # initial learning rate (3e-4 to 3e-3)
+    anneal: bool = True              # decay lr and entropy_coef linearly to 0
+    entropy_coef: NonNegative = 0.05  # weight of the entropy bonus, for varied games
     value_coef: NonNegative = 0.5    # weight of the value loss
-    max_grad_norm: Positive = 0.5    # longer gradients are scaled down to this norm
-    rating_step: Positive = 2.0      # Elo's K: points a game moves at most; smaller is steadier
-    kernel: Natural = 0              # side of a convolution's windows; 0 = no convolution (0, 3, 4)
-    channels: Size = 64              # features of such a window on the board
+    max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
+    rating_step: Positive = 2.0      # Elo's K: largest change per game; smaller: less noise
+    kernel: Natural = 0              # kernel size of a convolution; 0 = no convolution (0, 3, 4)
+    channels: Size = 64              # output channels of the convolution
     hidden: Widths = (128, 128)      # hidden layers of policy and value, after any convolution
 
     def __post_init__(self):
@@ -87,7 +87,7 @@ class Config(BaseConfig):
 
 
 class Player(ActorCritic):
-    """An `ActorCritic` that draws only legal actions: the last numbers of an observation are the
+    """An `ActorCritic` that samples only legal actions. The last numbers of an observation are the
     legal-action mask.
 
     Args:
@@ -107,7 +107,7 @@ class Player(ActorCritic):
                 setattr(self, name, nn.Sequential(convolution, *layers))
 
     def params(self, features: Tensor) -> Tensor:
-        """Masked logits, `[..., moves]`, of features `[..., width]`."""
+        """Masked logits `[..., moves]` for features `[..., width]`."""
         return mask_illegal(self.pi(features), features)
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -121,16 +121,17 @@ def mask_illegal(logits: Any, obs: Any) -> Any:
 
 
 def opponents(rng: np.random.Generator, n: int, versions: int, delta: float) -> np.ndarray:
-    """Numbers `[n]` of opponents, uniform over ceil(delta v), ..., v = versions - 1."""
+    """Sample opponents `[n]`, uniform over ceil(delta v), ..., v, where v = versions - 1."""
     return rng.integers(int(np.ceil(delta * (versions - 1))), versions, n)
 
 
 class Pool:
-    """Past versions of the learner: their networks, when they were taken, their ratings.
+    """Past versions of the learner: their networks, their ratings and the steps at which they were
+    added.
 
     Attributes:
-        steps, ratings: of each version taken so far.
-        own: rating of the learner; a new version begins with it.
+        steps, ratings: of each version so far.
+        own: rating of the learner; a new version starts with it.
     """
 
     def __init__(self, player: Player, rating_step: float):
@@ -141,13 +142,13 @@ class Pool:
         self.own = MEAN
 
     def add(self, steps: int) -> None:
-        """Take the learner, as it is after so many steps, as a new version."""
+        """Add a copy of the learner as a new version; `steps` are its environment steps."""
         self.nets.append(deepcopy(self.player.pi).cpu())
         self.steps.append(steps)
         self.ratings.append(self.own)
 
     def reply(self, obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Moves `[n]` of these versions, drawn as in training: a `spinup.envs.games.Reply`."""
+        """Sample moves `[n]` of these versions, as in training: a `spinup.envs.games.Reply`."""
         logits = np.empty(noise.shape, np.float32)
         for version in np.unique(opponent):
             of = opponent == version
@@ -156,19 +157,19 @@ class Pool:
         return (mask_illegal(logits, obs) + gumbel).argmax(1)
 
     def rate(self, opponent: np.ndarray, result: np.ndarray) -> None:
-        """Update Elo ratings by games against these versions `[n]`; a result `[n]` above 0 is a
-        win of the learner."""
+        """Update the Elo ratings with games against these versions `[n]`. A result `[n]` above 0 is
+        a win of the learner."""
         for version, score in zip(opponent.tolist(), (np.sign(result) + 1) / 2, strict=True):
             ratings = self.own, self.ratings[version]
             self.own, self.ratings[version] = elo(*ratings, float(score), self.rating_step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return every version's weights, their steps and ratings."""
+        """Return the weights, steps and ratings of all versions."""
         return {"nets": [net.state_dict() for net in self.nets], "steps": list(self.steps),
                 "ratings": list(self.ratings), "own": self.own}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the pool as `state_dict` gave it."""
+        """Restore the pool from the output of `state_dict`."""
         self.nets = [deepcopy(self.player.pi).cpu() for _ in state["nets"]]
         for net, weights in zip(self.nets, state["nets"], strict=True):
             net.load_state_dict(weights)
@@ -177,7 +178,8 @@ class Pool:
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Player:
-    """Policy and value function; UserError for spaces that no game of `spinup.envs.games` has."""
+    """Create policy and value function; UserError for spaces other than those of
+    `spinup.envs.games`."""
     number_of_actions(action_space, cfg.algorithm)
     keys = set(observation_space) if isinstance(observation_space, spaces.Dict) else set()
     if keys != {"observation", "action_mask"}:
@@ -190,13 +192,13 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> P
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a player against its past versions. `resume`: the folder of a run of the same settings
-    to go on with. UserError for an environment that is not a game of two.
+    """Train a player against its past versions. `resume`: folder of a run with the same settings,
+    to resume it. UserError for an environment that is not a game of two.
     """
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
-    run.measure = "rating"                                    # by returns it is as good as itself
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
+    run.measure = "rating"                                    # returns against itself stay near 0
     player = run.place(make_policy(cfg, env.observation_space, env.action_space))
     if not isinstance(env, Duels):
         raise UserError(NO_GAME)
@@ -225,7 +227,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         for update in run.updates(updates, N * T):
             if update in taken:
                 pool.add(run.steps)
-            # Collect: one step is a move of the learner and the opponent's answer to it.
+            # Collect: one step is a move of the learner and the opponent's reply.
             rollout = collect(env, player.actor(), player.dist, T, run.rng, run.device)
             obs, act, rew = rollout.obs[:, :T], rollout.act, rollout.rew  # [N, T, ...]
 

@@ -1,14 +1,14 @@
 """Twin delayed deterministic policy gradient, TD3 (Fujimoto et al. 2018, arXiv:1802.09477).
 
-DDPG's critic errs upwards, its actor finds the place, and the target spreads the error. TD3 has
-three remedies:
+DDPG overestimates values: its actor selects the critic's largest errors, and bootstrapping spreads
+them. TD3 makes three changes:
 
     y     = r + gamma (1 - terminated) min_i Q'_i(s', a~)         the lower of two critics (eq. 10)
     a~    = clip( mu'(s') + clip(noise, -c, c), -1, 1 )           smooths peaks of Q       (eq. 14)
     L(mu) = -E[ Q_1(s, mu(s)) ]                                   every 2nd step, with the targets
 
-Differs from ddpg.py by: a second critic, and the lower of both in the target; noise on the target's
-action; an actor and targets that are updated half as often.
+Differs from ddpg.py by: a second critic, and the lower of both in the target; noise on the target
+action; an actor and target networks that are updated half as often.
 """
 from copy import deepcopy
 from dataclasses import dataclass
@@ -33,40 +33,40 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    learning_starts: Count = 1000      # steps of random actions first: critics need bad ones too
-    gamma: Unit = 0.99                 # discount; rewards 1 / (1 - gamma) steps ahead still count
+    learning_starts: Count = 1000      # initial random steps: critics need to see bad actions too
+    gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of actor and critic (3e-4 to 1e-3)
-    tau: Unit = 0.005                  # share of the way targets go at each gradient step
-    explore_noise: NonNegative = 0.1   # deviation of noise on actions, of range -1 to 1
-    target_noise: NonNegative = 0.2    # noise on the target's actions: how far Q is smoothed
-    noise_clip: NonNegative = 0.5      # bound of that noise, so that targets stay near the action
-    policy_delay: Count = 2            # gradient steps of the critics for each of the actor
-    saturation_coef: NonNegative = 1e-3    # weight of the squared output before tanh, whose slope
-                                       # vanishes far from 0: a saturated actor learns no more
+    tau: Unit = 0.005                  # fraction of the way targets move per gradient step
+    explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
+    target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
+    noise_clip: NonNegative = 0.5      # clip range of that noise; keeps it near the target action
+    policy_delay: Count = 2            # critic gradient steps per actor gradient step
+    saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
+                                       # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 
 def clipped_double_q(q: Tensor) -> Tensor:
-    """Minimum over critics, `[B]` of `[critics, B]` (eq. 10): too high only where all are."""
+    """Minimum over critics, `[B]` from `[critics, B]` (eq. 10): too high only if all are."""
     return q.amin(0)
 
 
 def smoothed_action(act: Tensor, noise: Tensor, clip: float) -> Tensor:
-    """The action plus clipped noise, kept within the bounds, all `[B, k]` in -1 to 1 (eq. 14)."""
+    """Action plus clipped noise, clipped to -1 to 1 (eq. 14); all have the shape `[B, k]`."""
     return (act + noise.clamp(-clip, clip)).clamp(-1, 1)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
-    """Actor and two critics; UserError for an action or observation space TD3 cannot serve."""
+    """Create actor and two critics; UserError for action or observation spaces TD3 cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
     return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=2)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with TD3. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with TD3. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
     env = make_env(cfg)
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     target = deepcopy(policy).requires_grad_(False)
     target_weights, weights = list(target.parameters()), list(policy.parameters())
@@ -93,7 +93,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         with frozen(q_optimizer.params):
             loss = deterministic_policy_loss(policy.values(obs, act, critics=1))      # [B]
         loss = (loss + cfg.saturation_coef * saturation(output)).mean()
-        return loss, {"action_std": act.detach().std(0).mean()}           # 0: no state matters
+        return loss, {"action_std": act.detach().std(0).mean()}           # 0: same in all states
 
     learn_q, learn_pi = q_optimizer.minimizer(q_loss), pi_optimizer.minimizer(pi_loss)
     with run:
@@ -110,7 +110,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
 
-            # Update: as many gradient steps as the ratio says, however many copies collect.
+            # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)

@@ -1,16 +1,17 @@
 """Vanilla policy gradient with generalized advantages (Sutton et al. 2000; arXiv:1506.02438).
 
-Make an action more likely the better it turned out to be, compared with what its state led one to
-expect:
+VPG makes an action more likely if its return was higher than the value of its state, and less
+likely if it was lower. The difference is the advantage A_t:
 
     grad J = E[ grad log pi(a_t | s_t) A_t ]                        (the policy gradient theorem)
     loss   = -E[ log pi(a_t | s_t) A_t ],   and for the value function   E[ (V(s_t) - R_t)^2 / 2 ]
 
-The gradient holds only for data of the present policy, so every batch serves one policy step and is
-thrown away. The value function, which has no such limit, takes many steps on it.
+R_t is the value target. The gradient is valid only for data of the current policy. So the policy
+takes one step on each batch, and the batch is then discarded. The value function has no such limit
+and takes many steps on it.
 
-Differs from the REINFORCE of a textbook by: generalized advantages in place of the return,
-normalised over the batch.
+Differs from textbook REINFORCE by: generalized advantages in place of the return, normalised over
+the batch.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,19 +34,19 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(AtariConfig):
-    rollout_steps: Count = 64        # steps per copy between updates; fewer make noisier updates
-    value_epochs: Count = 10         # steps of V on a batch; with too few it lags behind (10-80)
-    gamma: Unit = 0.99               # discount; rewards 1 / (1 - gamma) steps ahead still count
-    lam: Unit = 0.95                 # of GAE: 1 = unbiased and noisy, 0 = trusts V alone (0.8-0.99)
-    lr: Positive = 3e-3              # of the policy; nothing else limits its steps (3e-4 to 1e-2)
-    value_lr: Positive = 3e-3        # of the value function, which may be as large (1e-3 to 1e-2)
-    anneal: bool = False             # lr falls linearly to 0 over the run
-    entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; .01 where exploration is hard
-    max_grad_norm: Positive = 10.0   # longer gradients are scaled down to this norm
+    rollout_steps: Count = 64        # steps per environment per update; fewer means more noise
+    value_epochs: Count = 10         # gradient steps of V per batch; too few and V lags (10-80)
+    gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
+    lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
+    lr: Positive = 3e-3              # policy learning rate; the only limit on steps (3e-4 to 1e-2)
+    value_lr: Positive = 3e-3        # learning rate of V; may be as large as lr (1e-3 to 1e-2)
+    anneal: bool = False             # decay lr linearly to 0 over the run
+    entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard
+    max_grad_norm: Positive = 10.0   # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
-    normalise_obs: bool = False      # by running mean and deviation: needed where units differ
-    normalise_reward: bool = False   # divide rewards by the deviation of the return
-    log_std: LogStd = -0.5           # log of the first deviation of Box actions, of range -1 to 1
+    normalise_obs: bool = False      # by running mean and standard deviation, if scales differ
+    normalise_reward: bool = False   # divide rewards by the standard deviation of the return
+    log_std: LogStd = -0.5           # initial log standard deviation (Box actions in -1 to 1)
 
     def __post_init__(self):
         super().__post_init__()
@@ -60,9 +61,9 @@ class Config(AtariConfig):
 
 def policy_gradient(logp: Tensor, adv: Tensor,
                     mask: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-    """Per-step loss -log pi(a|s) A, of the shape of `logp`, and its diagnostics.
+    """Policy-gradient loss per step, -log pi(a|s) A, of the shape of `logp`, and its diagnostics.
 
-    Its gradient is that of -J only on data of the present policy. `adv` is broadcast: `[B, 1]`
+    Its gradient equals that of -J only on data of the current policy. `adv` is broadcast: `[B, 1]`
     gives each step of a response the same advantage.
     """
     logp = select(logp, mask)
@@ -70,28 +71,28 @@ def policy_gradient(logp: Tensor, adv: Tensor,
 
 
 def value_loss(value: Tensor, target: Tensor) -> Tensor:
-    """Per-step squared error, halved, `[...]` as both."""
+    """Half the squared error per step, `[...]`, of values `[...]` and targets `[...]`."""
     return 0.5 * (value - target).square()
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritic:
-    """Policy and value function; UserError for an action space that VPG cannot serve."""
+    """Create policy and value function; UserError for an action space that VPG cannot use."""
     shape = observation_view(observation_space)[0]
     dist = action_distribution(action_space, cfg.algorithm)
     policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
     if policy.log_std is not None:
-        policy.log_std.data.fill_(cfg.log_std)                # the same in every state
+        policy.log_std.data.fill_(cfg.log_std)                # does not depend on the state
     return policy
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with VPG. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy with VPG. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
-    env = make_env(cfg)                                       # copies of one task
-    run = Run(cfg, env, resume)                               # seeds torch: make networks after it
+    env = make_env(cfg)                                       # copies of one environment
+    run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
-    # V takes more steps: two optimisers. Of images, V has a head on the policy's CNN, which learns
-    # from the policy's loss alone: ten steps of V a batch would pull its features away from pi.
+    # Two optimisers, because V takes more steps. For images, V is a head on the policy's CNN. Only
+    # the policy loss trains the CNN: ten steps of V per batch would spoil its features for pi.
     value_params = list(policy.v.parameters())
     policy_params = [p for p in policy.parameters() if all(p is not q for q in value_params)]
     shared = {"max_grad_norm": cfg.max_grad_norm, "compile": cfg.compile}
@@ -101,19 +102,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     N, T = cfg.num_envs, cfg.rollout_steps
 
     def policy_loss(obs: Tensor, act: Tensor, adv: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        logp, entropy, _ = policy.evaluate(obs, act)          # independent dimensions add up
-        surrogate, stats = policy_gradient(logp, whiten(adv))             # in any unit of rewards
+        logp, entropy, _ = policy.evaluate(obs, act)          # sum over independent dimensions
+        surrogate, stats = policy_gradient(logp, whiten(adv))             # removes the reward scale
         stats["entropy"] = entropy.detach().mean()
         return aggregate(surrogate - cfg.entropy_coef * entropy), stats
 
     def value_error(obs: Tensor, target: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         return aggregate(value_loss(policy.value(obs), target)), {}
 
-    def value_of(obs: Tensor) -> Tensor:                      # of observations as in the rollout
+    def value_of(obs: Tensor) -> Tensor:                      # takes unnormalised observations
         return policy.value(policy.normalise(obs))
 
     # `improve_...(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's
-    # step(): one call, so that --compile can compile the whole of it.
+    # step(): one call, so that --compile can compile all of it.
     improve_policy = policy_optimizer.minimizer(policy_loss)
     improve_value = value_optimizer.minimizer(value_error)
     updates = cfg.total_steps // (N * T)
@@ -122,12 +123,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(policy=policy, policy_optimizer=policy_optimizer, value_optimizer=value_optimizer,
                  scaler=scaler)
         for update in run.updates(updates, N * T):
-            # Collect, with the policy as it is.
+            # Collect a rollout with the current policy.
             rollout = collect(env, policy.actor(), policy.dist, T, run.rng, run.device)
             obs = policy.normalise(rollout.obs[:, :T])        # as the actor saw them
             act, rew = rollout.act, rollout.rew               # [N, T, ...]
             terminated, truncated = rollout.terminated, rollout.truncated
-            if cfg.normalise_reward:                          # scaled, never shifted
+            if cfg.normalise_reward:                          # scaled, not shifted
                 rew = scaler.update_and_scale(rew, terminated, truncated)
 
             # Evaluate the batch under the policy that collected it.
@@ -144,8 +145,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for _ in range(cfg.value_epochs):
                 error = improve_value(batch[0], batch[3])["loss"]
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats, value_loss=error)
-            if policy.normaliser is not None:                 # only now: the batch was seen by the
-                policy.normaliser.update(rollout.obs[:, :T])  # old statistics
+            if policy.normaliser is not None:                 # after the update, because the batch
+                policy.normaliser.update(rollout.obs[:, :T])  # used the old statistics
             if run.row_due:
                 explained = 1 - (ret - values).var() / ret.var()
                 run.log(**stats, value_loss=error, learning_rate=lr, explained_variance=explained)

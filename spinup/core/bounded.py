@@ -1,7 +1,7 @@
-"""Distributions of actions in a box of finite bounds, which an algorithm sees as -1 to 1.
+"""Distributions of actions in a box with finite bounds, scaled to -1 to 1.
 
-For methods whose critics take actions as inputs: they store and judge actions in -1 to 1, and
-`rescale` turns these into the environment's units. The interface is that of
+They are for methods with critics that take actions as inputs. These methods store and evaluate
+actions in -1 to 1, and `rescale` converts them to the environment's units. The interface is that of
 `spinup.core.distributions`.
 """
 import math
@@ -15,7 +15,7 @@ from spinup.core.distributions import Array, float32_bounds, normal_log_prob, sh
 
 
 class _Bounded:
-    """A box of finite bounds."""
+    """Box with finite bounds."""
 
     def __init__(self, low: ArrayLike, high: ArrayLike):
         self.low, self.high = float32_bounds(low, high)
@@ -26,23 +26,23 @@ class _Bounded:
         self.log_volume = float(np.log(self._half.astype(np.float64)).sum())
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Standard normal, float32 `[*shape, k]`."""
+        """Standard normal noise, float32 `[*shape, k]`."""
         return rng.standard_normal((*shape, len(self.low)), np.float32)
 
     def uniform(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Uniform draws from -1 to 1, float32 `[*shape, k]`."""
+        """Uniform samples from -1 to 1, float32 `[*shape, k]`."""
         return rng.random((*shape, len(self.low)), np.float32) * 2 - 1
 
     def rescale(self, act: np.ndarray) -> np.ndarray:
-        """From -1 to 1 to the environment's units, float32 `[..., k]`, never out of bounds."""
+        """Convert from -1 to 1 to the environment's units, float32 `[..., k]`, within bounds."""
         return np.clip(act * self._half + self._middle, self.low, self.high)
 
 
 class NoisyAction(_Bounded):
-    """A deterministic action, and Gaussian noise around it for exploration (DDPG, TD3;
-    Lillicrap et al. 2016, arXiv:1509.02971).
+    """Deterministic action with Gaussian noise for exploration (DDPG, TD3; Lillicrap et al. 2016,
+    arXiv:1509.02971).
 
-    params: (action `[..., k]` in -1 to 1, deviation of the noise).
+    params: (action `[..., k]` in -1 to 1, standard deviation of the noise).
     act: float32 `[..., k]`, in -1 to 1.
     low, high: `[k]`; ValueError unless finite and low < high.
     """
@@ -52,44 +52,44 @@ class NoisyAction(_Bounded):
         self.deviation, self.num_outputs = deviation, len(self.low)
 
     def params(self, outputs: Array) -> tuple[Array, float]:
-        """Parameters from a network's outputs `[..., k]`: their tanh is the action."""
+        """Parameters from a network's outputs `[..., k]`; the action is their tanh."""
         action = outputs.tanh() if isinstance(outputs, Tensor) else np.tanh(outputs)
         return action, self.deviation
 
     def sample(self, params: tuple[np.ndarray, float], noise: np.ndarray) -> np.ndarray:
-        """Actions `[..., k]` in -1 to 1: the network's plus deviation times noise, clipped."""
+        """Sample actions `[..., k]`: action plus standard deviation times noise, in -1 to 1."""
         action, deviation = params
         return np.clip(action + np.float32(deviation) * noise, -1, 1)
 
     def mode(self, params: tuple[Array, float]) -> Array:
-        """The action without noise, `[..., k]`."""
+        """Action without noise, `[..., k]`."""
         return params[0]
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """float32 `[..., k]`, each dimension in its own units and never out of its bounds."""
+        """Convert to the environment's units, float32 `[..., k]`, within the bounds."""
         return self.rescale(act)
 
 
 class SquashedGaussian(_Bounded):
-    """Independent normals passed through tanh, which fills the bounds exactly (Haarnoja et al.
-    2018, arXiv:1801.01290, appendix C).
+    """Independent normal distributions passed through tanh, which fills the bounds exactly
+    (Haarnoja et al. 2018, arXiv:1801.01290, appendix C).
 
     params: (mean `[..., k]`, log_std `[..., k]` or `[k]`).
-    act: float32 `[..., k]`, the value u *before* tanh, as `sample` draws it and `log_prob` scores
-    it: near the bounds u cannot be recovered from tanh(u).
+    act: float32 `[..., k]`, the value u *before* tanh. `sample` returns it and `log_prob` takes it,
+    because near the bounds u cannot be recovered from tanh(u).
     low, high: `[k]`; ValueError unless finite and low < high.
 
-    Critics and a replay take `squash(act)` = tanh(u), in -1 to 1, for which `rescale` gives the
-    environment's action; `to_env` does both. The entropy has no closed form: average -log_prob
-    over samples.
+    Critics and replay buffers take `squash(act)` = tanh(u), in -1 to 1. `rescale` converts this to
+    the environment's action, and `to_env` does both. The entropy has no closed form: average
+    -log_prob over samples.
     """
 
-    # Wider, and tanh leaves only the bounds; narrower, and float32 cannot tell draws apart.
+    # Above 2, tanh gives almost only the bounds. Below -20, float32 samples are all equal.
     LOG_STD = (-20, 2)
 
     @property
     def num_outputs(self) -> int:
-        """Outputs that a network must have: mean and log-deviation of each dimension."""
+        """Number of network outputs: mean and log standard deviation of each dimension."""
         return 2 * len(self.low)
 
     def params(self, outputs: Array) -> tuple[Array, Array]:
@@ -100,19 +100,19 @@ class SquashedGaussian(_Bounded):
     def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
         """Exact log-density of the environment's action `to_env(act)`, in its units, `[...]`.
 
-        log(1 - tanh(u)^2) is written 2 (log 2 - u - softplus(-2u)): the first form is -inf from
-        abs(u) = 9 on.
+        The code computes log(1 - tanh(u)^2) as 2 (log 2 - u - softplus(-2u)), because the first
+        form is -inf for abs(u) above 9.
         """
         return normal_log_prob(params, act) - _log_tanh_slope(act) - self.log_volume
 
     def sample_log_prob(self, params: tuple[Tensor, Tensor],
                         noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw by standard normal `noise`: tanh(u) in -1 to 1 `[..., k]`, and its log-density
-        *there* `[...]`.
+        """Sample with standard normal `noise`: tanh(u) in -1 to 1 `[..., k]`, and its log-density
+        in these units `[...]`.
 
-        Both are differentiable in `params`. Learning must not depend on the environment's units, in
-        which `log_prob` is: the two differ by `log_volume`. The noise is the standardised draw
-        itself, so that nothing is divided by a deviation near 0.
+        Both are differentiable in `params`. `log_prob` uses the environment's units and differs by
+        `log_volume`; learning must not depend on these units. The noise is already the standardised
+        sample, so this does not divide by a standard deviation near 0.
         """
         u, log_std = shift_scale(params, noise), params[1]
         normal = 0.5 * noise.square() + log_std
@@ -120,22 +120,22 @@ class SquashedGaussian(_Bounded):
         return u.tanh(), logp - _log_tanh_slope(u)
 
     def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
-        """Actions before tanh, `[..., k]`: mean plus deviation times noise."""
+        """Sample actions before tanh, `[..., k]`: mean plus standard deviation times noise."""
         return shift_scale(params, noise)
 
     def mode(self, params: tuple[Array, Array]) -> Array:
-        """The mean before tanh, `[..., k]`: the median of the action."""
+        """Mean before tanh, `[..., k]`; its tanh is the median of the action."""
         return params[0]
 
     def squash(self, act: np.ndarray) -> np.ndarray:
-        """tanh of actions `[..., k]`: as critics and a replay take them, in -1 to 1."""
+        """tanh of actions `[..., k]`, in -1 to 1, for critics and replay buffers."""
         return np.tanh(act)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """float32 `[..., k]`, each dimension in its own units and never out of its bounds."""
+        """Convert to the environment's units, float32 `[..., k]`, within the bounds."""
         return self.rescale(self.squash(act))
 
 
 def _log_tanh_slope(u: Tensor) -> Tensor:
-    """log of the slope of tanh at u, summed over the last axis."""
+    """Log of the slope of tanh at u, summed over the last axis."""
     return 2 * (math.log(2) - u - softplus(-2 * u)).sum(-1)

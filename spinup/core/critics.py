@@ -1,4 +1,4 @@
-"""Networks of the methods that learn values of actions from a replay."""
+"""Networks for the methods that learn action values from a replay buffer."""
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,7 +12,7 @@ from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions
 
-CNN_WIDTH = 512         # of the layer after the Nature CNN's convolutions
+CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
 
 
 class QNetwork(nn.Module):
@@ -20,7 +20,7 @@ class QNetwork(nn.Module):
     (Nature CNN).
 
     Attributes:
-        epsilon: share of random actions where the policy is not asked for the best action.
+        epsilon: share of random actions, except when the best action is requested.
     """
 
     def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int],
@@ -31,7 +31,7 @@ class QNetwork(nn.Module):
         self.dist, self.is_image = EpsilonGreedy(num_actions), len(obs_shape) == 3
         self.body = NatureConvolutions(obs_shape) if self.is_image else nn.Identity()
         sizes = (self.body.width, CNN_WIDTH) if self.is_image else (obs_shape[0], *hidden)
-        if dueling:                                           # as many weights, in two streams
+        if dueling:                                           # two streams, same width in total
             if len(sizes) > 2:                                # split at the last hidden layer
                 self.body = nn.Sequential(*relu_mlp(*sizes[:-1]), nn.ReLU())
             half = max(1, sizes[-1] // 2)
@@ -47,8 +47,8 @@ class QNetwork(nn.Module):
         return duel(self.value(features), advantage) if self.dueling else advantage
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, float]]:
-        """A function from observations `[N, *shape]` to (values `[N, n]`, epsilon), in numpy; it
-        follows the weights, and epsilon, as they change."""
+        """Return a numpy function from observations `[N, *shape]` to (values `[N, n]`, epsilon). It
+        always uses the current weights and epsilon."""
         if self.is_image or self.epsilon.device.type != "cpu":
             values = self._torch_values
         else:
@@ -69,9 +69,9 @@ class QNetwork(nn.Module):
 
 @contextmanager
 def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Treat these parameters as constants inside the block: their gradients, which nobody uses,
-    would take a third of the time."""
-    if torch.compiler.is_compiling():                         # there unused gradients cost nothing
+    """Treat these parameters as constants inside the block. Their gradients are not used, and would
+    take a third of the time."""
+    if torch.compiler.is_compiling():                         # it drops unused gradients itself
         yield
         return
     params = [p for p in weights if p.requires_grad]
@@ -85,21 +85,21 @@ def frozen(weights: Iterable[nn.Parameter]) -> Iterator[None]:
 
 
 def duel(value: Tensor | np.ndarray, advantage: Tensor | np.ndarray) -> Tensor | np.ndarray:
-    """Q(s, a) = V(s) + A(s, a) - mean A(s, .), `[..., n]` of `[..., 1]` and `[..., n]` (Wang et al.
-    2016, arXiv:1511.06581, eq. 9): every action's data trains what all actions have in common."""
+    """Q(s, a) = V(s) + A(s, a) - mean A(s, .), `[..., n]`, from `[..., 1]` and `[..., n]` (Wang et
+    al. 2016, arXiv:1511.06581, eq. 9). The data of every action trains the shared value V."""
     return value + advantage - advantage.mean(-1, keepdims=True)
 
 
 class ActorCritics(nn.Module):
-    """An actor for bounded actions, and critics of state and action: MLPs with ReLU, of vectors
+    """Actor for bounded actions, and critics of state and action: MLPs with ReLU for vectors
     `[..., d]`.
 
     Args:
         obs_size: d.
         dist: the action distribution of the actor's outputs.
-        critics: how many, of different first weights. They are separate products: one batched
-            product for two of them took 1.1 times as long forward and backward on one core, and
-            1.5 times on two.
+        critics: number of critics, with different initial weights. Each one is computed separately:
+            one batched product for two of them took 1.1 times as long for forward and backward
+            passes on one core, and 1.5 times on two.
     """
 
     def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int],
@@ -112,18 +112,18 @@ class ActorCritics(nn.Module):
                                for _ in range(critics))
 
     def params(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Parameters of the action distribution, for `[..., d]`."""
+        """Parameters of the action distribution for observations `[..., d]`."""
         return self.dist.params(self.pi(obs))
 
     def values(self, obs: Tensor, act: Tensor, critics: int | None = None) -> Tensor:
-        """Q of each critic, or of the first so many, `[critics, B]`, for actions `[B, k]` in -1 to
-        1."""
+        """Q of each critic, or of the first `critics` of them, `[critics, B]`, for actions `[B, k]`
+        in -1 to 1."""
         both = torch.cat([obs, act], -1)
         return torch.cat([q(both) for q in list(self.q)[:critics]], 1).t()
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
-        """A function from observations `[N, d]` to the parameters of the action distribution, in
-        numpy; it follows the weights as they change."""
+        """Return a numpy function from observations `[N, d]` to the parameters of the action
+        distribution. It always uses the current weights."""
         device = next(self.parameters()).device
         outputs = NumpyMLP(self.pi) if device.type == "cpu" else self._torch_outputs
         return lambda obs: self.dist.params(outputs(obs))

@@ -1,9 +1,11 @@
-"""Action distributions: the meaning of a policy's outputs, with the same methods for each.
+"""Action distributions, all with the same methods. Each one defines the meaning of a policy's
+outputs.
 
-`params` are the network's outputs and `act` is what is stored and scored; `to_env` turns `act` into
-what the environment's `step` takes. `sample` and `mode` accept tensors and numpy arrays (for
-acting, where torch's overhead is most of the time). The randomness comes from outside, as `noise`,
-drawn for a whole rollout at once. Distributions over finite boxes, for critics, are in `bounded`.
+`params` are the network's outputs. `act` is the action that is stored and whose log-probability is
+computed. `to_env` converts `act` to the input of the environment's `step`. `sample` and `mode`
+accept tensors and numpy arrays. Acting uses numpy, because torch's overhead would take most of the
+time. The caller provides the randomness as `noise`, sampled for a whole rollout at once.
+`spinup.core.bounded` has distributions over finite boxes, for methods with critics.
 """
 import math
 from dataclasses import dataclass
@@ -18,19 +20,19 @@ Array = np.ndarray | Tensor
 
 @dataclass(frozen=True)
 class Categorical:
-    """One choice among n (Discrete: `sizes=(n,)`) or several independent ones (MultiDiscrete:
+    """One choice among n (Discrete: `sizes=(n,)`) or several independent choices (MultiDiscrete:
     `sizes=(n1, n2, ...)`).
 
-    params: logits `[..., sum(sizes)]`, finite: mask an action by -1e9, not -inf, which makes the
+    params: finite logits `[..., sum(sizes)]`. Mask an action with -1e9, because -inf makes the
     entropy NaN.
-    act: int64 `[...]` for one size, `[..., k]` for k of them.
+    act: int64 `[...]` for one size, `[..., k]` for k sizes.
     """
 
     sizes: tuple[int, ...]
 
     @property
     def num_outputs(self) -> int:
-        """Outputs that a network must have: one for each action of each choice."""
+        """Number of network outputs: one for each action of each choice."""
         return sum(self.sizes)
 
     def log_prob(self, params: Tensor, act: Tensor) -> Tensor:
@@ -47,7 +49,7 @@ class Categorical:
         return sum(d.entropy(p) for d, p in self._heads(params))
 
     def log_prob_entropy(self, params: Tensor, act: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, `[...]` each, with one softmax."""
+        """Log-probability and entropy, `[...]` each, with one softmax."""
         if len(self.sizes) == 1:
             log_pi = params.log_softmax(-1)
             logp = log_pi.gather(-1, act.unsqueeze(-1)).squeeze(-1)
@@ -61,22 +63,22 @@ class Categorical:
         return rng.gumbel(size=(*shape, self.num_outputs)).astype(np.float32)
 
     def sample(self, params: Array, noise: Array) -> Array:
-        """Actions, `[...]` or `[..., k]`: argmax(logits + Gumbel) is a draw from the softmax."""
+        """Sample actions, `[...]` or `[..., k]`: argmax(logits + Gumbel) follows the softmax."""
         return self.mode(params + noise)
 
     def mode(self, params: Array) -> Array:
-        """The most likely action, `[...]` or `[..., k]`."""
+        """Most likely action, `[...]` or `[..., k]`."""
         if len(self.sizes) == 1:
             return params.argmax(-1)
         stack = torch.stack if isinstance(params, Tensor) else np.stack
         return stack([p.argmax(-1) for _, p in self._heads(params)], -1)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """The same, `[...]`; an environment takes them as they are."""
+        """Return `act`, `[...]`, unchanged: the environment takes it in this form."""
         return act
 
     def _heads(self, params: Array):
-        """(distribution, logits) of each of the choices."""
+        """Yield (distribution, logits) of each choice."""
         start = 0
         for n in self.sizes:
             yield Categorical((n,)), params[..., start:start + n]
@@ -84,11 +86,11 @@ class Categorical:
 
 
 class DiagGaussian:
-    """Independent normals, clipped to the bounds only on their way to the environment.
+    """Independent normal distributions. Actions are clipped to the bounds only in `to_env`.
 
     params: (mean `[..., k]`, log_std `[k]` or `[..., k]`).
-    act: float32 `[..., k]`, unclipped, in units in which a dimension's bounds are -1 and 1; in the
-    environment's own units where a bound is infinite.
+    act: float32 `[..., k]`, unclipped and scaled so that the bounds of a dimension are -1 and 1. A
+    dimension with an infinite bound keeps the environment's units.
     low, high: `[k]`, may be infinite.
     """
 
@@ -100,23 +102,23 @@ class DiagGaussian:
 
     @property
     def num_outputs(self) -> int:
-        """Outputs that a network must have: the mean of each dimension."""
+        """Number of network outputs: the mean of each dimension."""
         return len(self.low)
 
     def log_prob(self, params: tuple[Tensor, Tensor], act: Tensor) -> Tensor:
-        """Log-density of `act`, `[...]`: in its units and before the clip, as the policy gradient
-        needs it."""
+        """Log-density of `act`, `[...]`, in the units of `act` and before the clip. The policy
+        gradient needs this density."""
         return normal_log_prob(params, act)
 
     def entropy(self, params: tuple[Tensor, Tensor]) -> Tensor:
-        """Entropy in nats, `[...]`; it depends on log_std alone."""
+        """Entropy in nats, `[...]`; it depends only on log_std."""
         mean, log_std = params
         constant = mean.shape[-1] * 0.5 * math.log(2 * math.pi * math.e)
         return (log_std.sum(-1) + constant).expand(mean.shape[:-1])
 
     def log_prob_entropy(self, params: tuple[Tensor, Tensor],
                          act: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, `[...]` each."""
+        """Log-probability and entropy, `[...]` each."""
         return self.log_prob(params, act), self.entropy(params)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -124,30 +126,30 @@ class DiagGaussian:
         return rng.standard_normal((*shape, self.num_outputs), np.float32)
 
     def sample(self, params: tuple[Array, Array], noise: Array) -> Array:
-        """Actions, `[..., k]`: mean plus deviation times noise."""
+        """Sample actions, `[..., k]`: mean plus standard deviation times noise."""
         return shift_scale(params, noise)
 
     def mode(self, params: tuple[Array, Array]) -> Array:
-        """The mean, `[..., k]`."""
+        """Mean, `[..., k]`."""
         return params[0]
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """float32 `[..., k]`, each dimension in its own units and never out of its bounds."""
+        """Convert to the environment's units, float32 `[..., k]`, and clip to the bounds."""
         return np.clip(act * self._half + self._middle, self.low, self.high)
 
 
 @dataclass(frozen=True)
 class Deterministic:
-    """The most likely action of `dist`, always: a policy without randomness.
+    """Deterministic policy: always the most likely action of `dist`.
 
-    params: those of `dist`; of a `DiagGaussian` the mean alone.
+    params: those of `dist`; for a `DiagGaussian` only the mean.
     """
 
     dist: Categorical | DiagGaussian
 
     @property
     def num_outputs(self) -> int:
-        """Outputs that a network must have: as for `dist`."""
+        """Number of network outputs, as for `dist`."""
         return self.dist.num_outputs
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -155,22 +157,22 @@ class Deterministic:
         return np.empty((*shape, 0), np.float32)
 
     def sample(self, params: Array, noise: Array) -> Array:
-        """The most likely actions, `[...]`; the noise does nothing."""
+        """Most likely actions, `[...]`; the noise has no effect."""
         return self.mode(params)
 
     def mode(self, params: Array) -> Array:
-        """The most likely actions, `[...]`: means, or the largest logits."""
+        """Most likely actions, `[...]`: means, or the largest logits."""
         return params if isinstance(self.dist, DiagGaussian) else self.dist.mode(params)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """As of `dist`, `[...]`."""
+        """Convert actions `[...]` as `dist` does."""
         return self.dist.to_env(act)
 
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """The action of the highest value, or with probability epsilon a uniform one (DQN;
-    Mnih et al. 2015).
+    """Action with the highest value, or with probability epsilon a uniformly random one (DQN; Mnih
+    et al. 2015).
 
     params: (values `[..., n]`, epsilon).
     act: int64 `[...]`.
@@ -179,27 +181,27 @@ class EpsilonGreedy:
     n: int
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-        """Uniform noise, float32 `[*shape, 1 + n]`: the first number is compared with epsilon, the
+        """Uniform noise, float32 `[*shape, 1 + n]`. The first number is compared with epsilon. The
         argmax of the others is the random action."""
         return rng.random((*shape, 1 + self.n), np.float32)
 
     def sample(self, params: tuple[Array, float], noise: np.ndarray) -> np.ndarray:
-        """Actions, `[...]`: with probability epsilon random, else of the largest value."""
+        """Sample actions, `[...]`: random with probability epsilon, else with the largest value."""
         values, epsilon = params
         return np.where(noise[..., 0] < epsilon, noise[..., 1:].argmax(-1), values.argmax(-1))
 
     def mode(self, params: tuple[Array, float]) -> Array:
-        """The actions of the largest value, `[...]`."""
+        """Actions with the largest value, `[...]`."""
         return params[0].argmax(-1)
 
     def to_env(self, act: np.ndarray) -> np.ndarray:
-        """The same, `[...]`; an environment takes them as they are."""
+        """Return `act`, `[...]`, unchanged: the environment takes it in this form."""
         return act
 
 
 def float32_bounds(low: ArrayLike, high: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds `[k]` in float32, rounded inwards: float32(0.1) is more than 0.1, and a strict
-    environment refuses it."""
+    """Round bounds `[k]` inwards to float32. float32(0.1) is above 0.1, and a strict environment
+    rejects it."""
     low, high = np.asarray(low), np.asarray(high)
     low32, high32 = low.astype(np.float32), high.astype(np.float32)
     up, down = np.nextafter(low32, np.float32(np.inf)), np.nextafter(high32, np.float32(-np.inf))
@@ -207,14 +209,14 @@ def float32_bounds(low: ArrayLike, high: ArrayLike) -> tuple[np.ndarray, np.ndar
 
 
 def shift_scale(params: tuple[Array, Array], noise: Array) -> Array:
-    """mean + exp(log_std) noise, `[..., k]`: the reparametrised draw of a normal."""
+    """mean + exp(log_std) noise, `[..., k]`: a reparametrised sample of a normal distribution."""
     mean, log_std = params
     exp = torch.exp if isinstance(log_std, Tensor) else np.exp
     return mean + exp(log_std) * noise
 
 
 def normal_log_prob(params: tuple[Tensor, Tensor], x: Tensor) -> Tensor:
-    """Log-density `[...]` of independent normals at x `[..., k]`."""
+    """Log-density `[...]` of independent normal distributions at x `[..., k]`."""
     mean, log_std = params
     z = (x - mean) * torch.exp(-log_std)
     return -(0.5 * z.square() + log_std).sum(-1) - mean.shape[-1] * 0.5 * math.log(2 * math.pi)

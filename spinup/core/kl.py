@@ -1,20 +1,19 @@
-"""Estimators of KL(policy || reference), per step, and the exact divergence where every action can
-be listed.
+"""Estimators of KL(policy || reference) per step, and the exact KL divergence of categorical and
+Gaussian distributions.
 
-The use of an estimator decides its worth. With actions drawn from the policy itself, in
-expectation::
+Choose the estimator by its use. For actions sampled from the current policy, in expectation::
 
          value                        gradient, when the estimator is a loss
     k1   KL; single steps negative    0: it changes nothing
     k2   not KL; never negative       that of KL
     k3   KL; never negative           not that of KL: it is that of KL(reference || policy)
 
-So: watch k3, and make the loss k2, or subtract k1 as a constant from the reward (the same
-gradient). k3 as a loss is what GRPO published. Derived at http://joschu.net/blog/kl-approx.html
-(values) and in arXiv:2510.01555 (gradients).
+So log k3. Use k2 as a loss, or subtract k1 as a constant from the reward (both have the same
+gradient). The GRPO paper uses k3 as a loss. http://joschu.net/blog/kl-approx.html derives the
+values, and arXiv:2510.01555 the gradients.
 
-logp, logp_ref: `[...]`, log-probabilities of the actions taken, under policy and reference. The
-result, `[...]`, is 0 where `mask` is 0.
+logp, logp_ref: `[...]`, log-probabilities of the actions under the policy and the reference policy.
+The result, `[...]`, is 0 where `mask` is 0.
 """
 import torch
 from torch import Tensor
@@ -23,26 +22,26 @@ from spinup.core.masked import select
 
 
 def k1(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
-    """log ratio, `[...]`. Value: unbiased, signed, noisy. Gradient: 0 in expectation, so never a
-    loss; for the reward."""
+    """log ratio, `[...]`. Value: unbiased, can be negative, high variance. Gradient: 0 in
+    expectation, so use it in the reward, never as a loss."""
     return select(logp - logp_ref, mask)
 
 
 def k2(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
     """Half the squared log ratio, `[...]`. Value: biased, never negative. Gradient: unbiased, so
-    this is the loss."""
+    use it as a loss."""
     return 0.5 * select(logp - logp_ref, mask).square()
 
 
 def k3(logp: Tensor, logp_ref: Tensor, mask: Tensor | None = None) -> Tensor:
-    """1/ratio - 1 + log ratio, `[...]`. Value: unbiased, never negative, so this is what to watch.
+    """1/ratio - 1 + log ratio, `[...]`. Value: unbiased, never negative, so use it for logging.
     Gradient: biased."""
     log_ratio = select(logp - logp_ref, mask)
     return torch.expm1(-log_ratio) + log_ratio
 
 
 def kl_categorical(logits_p: Tensor, logits_q: Tensor) -> Tensor:
-    """Exact KL(p || q), `[...]`, from logits `[..., n]`; those of p may be -inf."""
+    """Exact KL(p || q), `[...]`, from logits `[..., n]`; logits of p may be -inf."""
     log_p, log_q = logits_p.log_softmax(-1), logits_q.log_softmax(-1)
     p = log_p.exp()
     return (p * select(log_p - log_q, p)).sum(-1)             # 0 * (-inf + inf) would be NaN

@@ -1,30 +1,30 @@
-"""Reductions over steps, some of which may not count (padding, tool output).
+"""Reductions over the steps that count. Padding and tool output, for example, do not count.
 
 Every function takes `mask`: None (all steps count) or a tensor like `x`, bool or number, 1 where a
-step counts. A step that does not count may hold anything, NaN and infinity included: it is selected
-away, not multiplied by 0.
+step counts. A step that does not count may have any value, even NaN or infinity: the functions
+replace it, they do not multiply it by 0.
 """
 import torch
 from torch import Tensor
 
 
 def select(x: Tensor, mask: Tensor | None, fill: float = 0.0) -> Tensor:
-    """`x`, `[...]`, where a step counts, `fill` elsewhere. Applied before `exp` or `log`, it keeps
-    their gradients finite too."""
+    """Return `x`, `[...]`, with `fill` where a step does not count. Apply it before `exp` or `log`,
+    so that their gradients stay finite too."""
     return x if mask is None else torch.where(mask > 0, x, fill)
 
 
 def masked_mean(x: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Mean of `x`, `[...]`, over the steps that count; 0 when none does."""
+    """Mean of `x`, `[...]`, over the steps that count; 0 if none counts."""
     return x.mean() if mask is None else select(x, mask).sum() / mask.sum().clamp(min=1)
 
 
 def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tensor:
-    """Normalise `x`, `[...]`, to mean 0 and deviation 1 over the steps that count; 0 where a step
-    does not.
+    """Normalise `x`, `[...]`, to mean 0 and standard deviation 1 over the steps that count. The
+    result is 0 where a step does not count.
 
-    Give it all the advantages of an optimiser step at once, then cut them into micro-batches:
-    pieces that are normalised one by one would make another loss.
+    Call it on all advantages of an optimiser step, and split them into micro-batches afterwards.
+    Normalising each micro-batch separately would give a different loss.
     """
     if mask is None:
         std, mean = torch.std_mean(x, correction=0)
@@ -35,17 +35,17 @@ def whiten(x: Tensor, mask: Tensor | None = None, *, eps: float = 1e-8) -> Tenso
 
 def aggregate(loss: Tensor, mask: Tensor | None = None, *, mode: str = "token",
               denominator: float | Tensor | None = None, length: int | None = None) -> Tensor:
-    """One number from per-step losses, `[B, T]`; of any shape for `token`, which ignores rows.
+    """Reduce per-step losses `[B, T]` to one number; `token` ignores rows and takes any shape.
 
-    - token: every step weighs the same, sum / steps (VPG, PPO, DAPO)
-    - sequence: every row weighs the same, mean of row means (GRPO as published; it favours long
-      wrong answers)
-    - constant: sum / (rows * `length`), the same for every batch (Dr. GRPO; `length` is the longest
-      row allowed)
+    - token: all steps have the same weight, sum / steps (VPG, PPO, DAPO)
+    - sequence: all rows have the same weight, mean of row means (GRPO as published; it favours long
+      wrong responses)
+    - constant: sum / (rows * `length`), the same divisor for every batch (Dr. GRPO; `length` is the
+      largest row length)
 
-    denominator: the steps (token) or rows (sequence, constant) of the whole optimiser step, where
-        `loss` is a micro-batch of it or rows were left out; without it the gradient would depend on
-        how the batch was cut.
+    denominator: number of steps (token) or rows (sequence, constant) in the whole optimiser step.
+        Needed if `loss` is only a micro-batch of it or if rows were left out. Otherwise the
+        gradient would depend on how the batch was split.
 
     ValueError for an unknown mode, or `constant` without a length.
     """

@@ -12,12 +12,13 @@ from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-SMALLEST_IMAGE = 36     # the side below which the Nature CNN's convolutions leave nothing
+SMALLEST_IMAGE = 36     # the smallest side for which the Nature CNN has an output
 
 
 def orthogonal(weight: Tensor, gain: float) -> None:
-    """Orthogonal initial weights, `[out, in, ...]`, in place, on one thread: with more threads
-    their last digit differs, and the run with it (Saxe et al. 2014, arXiv:1312.6120)."""
+    """Initialise weights `[out, in, ...]` in place as orthogonal (Saxe et al. 2014,
+    arXiv:1312.6120). It uses one thread: with more threads the last digits differ, so the run does
+    too."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nn.init.orthogonal_(weight, gain)
@@ -25,7 +26,7 @@ def orthogonal(weight: Tensor, gain: float) -> None:
 
 
 def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
-    """A fully connected layer with orthogonal weights of the given gain and zero biases."""
+    """Create a fully connected layer with orthogonal weights of this gain and zero biases."""
     layer = Linear(n_in, n_out)
     orthogonal(layer.weight, gain)
     nn.init.zeros_(layer.bias)
@@ -34,8 +35,8 @@ def linear(n_in: int, n_out: int, gain: float) -> nn.Linear:
 
 def mlp(sizes: Sequence[int], *, activation: str = "tanh",
         output_gain: float = 1.0) -> nn.Sequential:
-    """Fully connected layers with `activation` ("tanh", "relu") between them; weights have gain
-    sqrt 2, those of the last layer `output_gain`."""
+    """Create fully connected layers with `activation` ("tanh", "relu") between them. The weights
+    have gain sqrt 2, and those of the last layer have `output_gain`."""
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes[:-1]):
         layers += [linear(n_in, n_out, 2**0.5), ACTIVATIONS[activation]()]
@@ -43,8 +44,8 @@ def mlp(sizes: Sequence[int], *, activation: str = "tanh",
 
 
 class NatureConvolutions(nn.Module):
-    """The three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features
-    `[..., width]`."""
+    """Three convolutions of Mnih et al. (2015): images `[..., C, H, W]` of bytes -> features
+    `[..., width]`. ValueError for images that are too small."""
 
     def __init__(self, shape: tuple[int, int, int]):
         super().__init__()
@@ -67,14 +68,14 @@ class NatureConvolutions(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         lead = image.shape[:-3]
-        # Transposed as bytes, a quarter of the memory: converting first takes twice as long.
+        # Transpose bytes, then convert: floats need four times the memory and twice the time.
         pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)
         pixels = pixels.float().div_(255)
         return self.convolutions(pixels).view(*lead, self.width)
 
 
 class NatureCNN(NatureConvolutions):
-    """The convolutions and the layer after them: images `[..., C, H, W]` of bytes -> features
+    """Nature CNN, the convolutions and one layer: images `[..., C, H, W]` of bytes -> features
     `[..., 512]`."""
 
     def __init__(self, shape: tuple[int, int, int]):
@@ -86,16 +87,16 @@ class NatureCNN(NatureConvolutions):
 
 
 class BoardConvolution(nn.Module):
-    """A convolution with ReLU over a small board, flat in and out: `[..., d]` ->
+    """Convolution with ReLU over a small board, with flat input and output: `[..., d]` ->
     `[..., n * channels]`.
 
-    Each of the n windows of `kernel` x `kernel` squares (fewer where the board is smaller) is
-    multiplied by the same weights, whose planes come first as in nn.Conv2d. The part of an
-    observation after the board is ignored. It is one product over gathered windows: on a CPU faster
-    than nn.Conv2d, and the same in numpy.
+    All n windows of `kernel` x `kernel` squares (fewer if the board is smaller) use the same
+    weights. The planes come first in the weights, as in nn.Conv2d. The layer ignores the part of an
+    observation after the board. It gathers the windows and computes one product: on a CPU this is
+    faster than nn.Conv2d, and numpy can do the same.
 
     Args:
-        shape: rows, columns and planes of the board, with which an observation begins.
+        shape: rows, columns and planes of the board, the first part of an observation.
     """
 
     def __init__(self, shape: tuple[int, int, int], kernel: int, channels: int):
@@ -113,7 +114,7 @@ class BoardConvolution(nn.Module):
         return self.linear(windows).relu().flatten(-2)
 
     def in_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
-        """The same function in numpy, on the memory of its parameters."""
+        """Return the same function in numpy; it shares the memory of the parameters."""
         tensors = self.index, self.linear.weight.T, self.linear.bias
         index, weight, bias = (x.detach().numpy() for x in tensors)
 
@@ -124,17 +125,17 @@ class BoardConvolution(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """A stochastic policy and a value function: two MLPs for vectors `[..., d]`, one CNN for images
-    `[..., C, H, W]`.
+    """Stochastic policy and value function: two MLPs for vectors `[..., d]`, one shared CNN for
+    images `[..., C, H, W]`.
 
     Args:
-        obs_shape: the shape of one observation, of one axis (vector) or three (image).
+        obs_shape: the shape of one observation: one axis (vector) or three axes (image).
         dist: the action distribution, from `spinup.core.distributions`.
-        hidden: widths of the hidden layers of the MLPs; an image's features go to the heads
-            directly.
+        hidden: widths of the hidden layers of the MLPs. For images, the CNN's features go directly
+            to the output layers.
         activation: "tanh" or "relu".
         normalise: keep running statistics of vector observations in `normaliser`. The losses take
-            normalised observations (`policy.normalise(obs)`, once a rollout), so that acting and
+            normalised observations (`policy.normalise(obs)`, once per rollout), so that acting and
             learning use the same statistics.
     """
 
@@ -147,8 +148,8 @@ class ActorCritic(nn.Module):
         self.dist, is_image = dist, len(obs_shape) == 3
         self.body = NatureCNN(obs_shape) if is_image else nn.Identity()
         sizes = [512] if is_image else [obs_shape[0], *hidden]
-        # A small output gain makes the first policy near-uniform. V shares no layers of an MLP:
-        # neither disturbs the other.
+        # A small output gain makes the first policy near-uniform. MLPs of pi and V share no layers,
+        # so that neither disturbs the other.
         self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)
         self.v = mlp([*sizes, 1], activation=activation)
         is_gaussian = isinstance(dist, DiagGaussian)
@@ -156,11 +157,11 @@ class ActorCritic(nn.Module):
         self.normaliser = Normaliser(obs_shape) if normalise and not is_image else None
 
     def normalise(self, obs: Tensor) -> Tensor:
-        """Observations `[..., *shape]` as the networks take them."""
+        """Normalise observations `[..., *shape]` for the networks."""
         return obs if self.normaliser is None else self.normaliser(obs)
 
     def params(self, features: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Parameters of the action distribution, for features `[..., width]`."""
+        """Parameters of the action distribution for features `[..., width]`."""
         return self.pi(features) if self.log_std is None else (self.pi(features), self.log_std)
 
     def evaluate(self, obs: Tensor, act: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -174,10 +175,10 @@ class ActorCritic(nn.Module):
         return self.v(self.body(obs)).squeeze(-1)
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray | tuple[np.ndarray, np.ndarray]]:
-        """A function from raw observations `[N, *shape]` to the distribution's parameters, numpy.
+        """Return a numpy function from raw observations `[N, *shape]` to distribution parameters.
 
-        Take a new one for each rollout: it follows the weights as they change, but neither the
-        statistics of the normaliser nor `log_std`.
+        Create a new one for each rollout. It always uses the current weights, but keeps the old
+        statistics of the normaliser and the old `log_std`.
         """
         parameter = next(self.parameters())
         plain = parameter.device.type == "cpu" and isinstance(self.body, nn.Identity)
@@ -198,10 +199,10 @@ class ActorCritic(nn.Module):
 
 
 class Actor(nn.Module):
-    """A deterministic policy without a value function: one MLP of vectors `[..., d]`, with tanh
+    """Deterministic policy without a value function: one MLP for vectors `[..., d]`, with tanh
     between its layers.
 
-    Args and attributes as of `ActorCritic`.
+    Arguments and attributes are those of `ActorCritic`.
     """
 
     def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: Sequence[int],
@@ -212,10 +213,10 @@ class Actor(nn.Module):
         self.normaliser = Normaliser((obs_size,)) if normalise else None
 
     def view(self) -> Callable[[np.ndarray], np.ndarray]:
-        """A function that normalises observations `[N, d]` by the statistics of now."""
+        """Return a function that normalises observations `[N, d]` with the current statistics."""
         return (lambda obs: obs) if self.normaliser is None else self.normaliser.numpy_view()
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
-        """A function from observations `[N, d]` to the distribution's parameters, in numpy."""
+        """Return a numpy function from observations `[N, d]` to the distribution's parameters."""
         pi, view = NumpyMLP(self.pi), self.view()
         return lambda obs: pi(view(obs))

@@ -1,8 +1,8 @@
-"""Running statistics that keep a network's inputs and rewards near unit size.
+"""Running statistics that scale a network's inputs and rewards to about unit size.
 
-All state is in buffers, so that it is saved with the policy. It is float64: in float32 the count
-stops at 2^24 steps, and the variance of a large mean loses its digits. Devices without float64
-(Apple's mps) compute with it in float32, and it stays on the CPU.
+All state is in buffers, so it is saved with the policy. The buffers are float64: in float32 the
+count stops at 2^24 steps, and the variance loses its digits if the mean is large. For devices
+without float64 (Apple's mps) the buffers stay on the CPU, and the device computes in float32.
 """
 from collections.abc import Callable
 
@@ -14,8 +14,8 @@ from spinup.core.returns import linear_recursion
 
 
 class Statistics(nn.Module):
-    """A module whose buffers are all float64. `to` leaves them where they are if the device has no
-    such numbers, which torch says by a TypeError."""
+    """Module with only float64 buffers. If a device does not support float64, torch raises a
+    TypeError, and `to` leaves the buffers on the CPU."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Statistics":
         try:
@@ -25,11 +25,11 @@ class Statistics(nn.Module):
 
 
 class Normaliser(Statistics):
-    """(x - mean) / std, clipped to +-clip, by the mean and variance of all data given to `update`;
-    0 and 1 before.
+    """(x - mean) / std, clipped to +-clip, with the mean and variance of all data passed to
+    `update`; 0 and 1 before the first update.
 
-    Only `update` changes the statistics: call it once a rollout, so that the actor and the learner
-    see the same numbers, and not at all when a policy is watched.
+    Only `update` and `add` change the statistics. Call `update` once per rollout, so that the actor
+    and the learner use the same numbers. Never call it during evaluation.
     """
 
     def __init__(self, shape: tuple[int, ...], clip: float = 10.0):
@@ -41,35 +41,35 @@ class Normaliser(Statistics):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Add observations `[..., *shape]` by the rule of Chan et al. 1983: their order, and the
-        batches they come in, do not matter."""
+        """Add observations `[..., *shape]` with the rule of Chan et al. 1983. The result does not
+        depend on their order or on the batches."""
         x = x.to(self.mean.device).double().reshape(-1, *self.shape)
         var, mean = torch.var_mean(x, 0, correction=0)
         self._merge(mean, var, len(x))
 
     @torch.no_grad()
     def add(self, total: Tensor, squares: Tensor, count: int) -> None:
-        """Add `count` observations by their sum and the sum of their squares, float64 `[*shape]`
-        each."""
+        """Add `count` observations, given their sum and the sum of their squares, float64
+        `[*shape]` each."""
         mean = total / count
         self._merge(mean, (squares / count - mean.square()).clamp(min=0), count)
 
     def _merge(self, mean: Tensor, var: Tensor, count: int) -> None:
         total = self.count + count
-        share = count / total                                 # of the new data in all
+        share = count / total                                 # share of the new data
         delta = mean - self.mean
         self.var += share * (var - self.var) + share * (1 - share) * delta.square()
         self.mean += share * delta
         self.count.copy_(total)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised float32 of the shape of x, `[..., *shape]`."""
+        """Normalise x `[..., *shape]`; the result is float32 with the same shape."""
         mean, scale = (s.to(x.device) for s in self._mean_scale())
         return ((x.float() - mean) * scale).clamp(-self.clip, self.clip)
 
     def numpy_view(self) -> Callable[[np.ndarray], np.ndarray]:
-        """`forward` on arrays, `[..., *shape]`, for acting, the same to the last bit. It keeps the
-        statistics of now: after `update`, take a new one."""
+        """Return `forward` for arrays `[..., *shape]`, for acting; equal to the last bit. It keeps
+        the current statistics, so create a new one after `update`."""
         mean, scale = (s.cpu().numpy().copy() for s in self._mean_scale())
         clip = self.clip
 
@@ -83,10 +83,10 @@ class Normaliser(Statistics):
 
 
 class ReturnScaler(Statistics):
-    """Divides rewards by the running deviation of the discounted return. It subtracts nothing: a
-    shift would change the task.
+    """Scaler that divides rewards by the running standard deviation of the discounted return. It
+    subtracts nothing, because a shift would change the task.
 
-    The return so far of each environment, sum_l gamma^l r_{t-l} over its episode, is carried from
+    It keeps the return so far of each environment, sum_l gamma^l r_{t-l} over its episode, from
     rollout to rollout.
     """
 
@@ -98,8 +98,8 @@ class ReturnScaler(Statistics):
 
     @torch.no_grad()
     def update_and_scale(self, rewards: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
-        """Add a rollout `[N, T]` to the statistics; returns its rewards scaled by them and clipped,
-        float32 `[N, T]`."""
+        """Add a rollout `[N, T]` to the statistics. Return its rewards, scaled and clipped, float32
+        `[N, T]`."""
         device, where = rewards.device, self.returns.device
         rewards, over = rewards.to(where), (terminated.bool() | truncated.bool()).to(where)
         goes_on = self.gamma * (~over).double()
@@ -108,7 +108,7 @@ class ReturnScaler(Statistics):
         before = goes_on.roll(1, 1)                           # decay of the return before step t
         # Flipped, the recursion runs forward in time.
         so_far = linear_recursion(inflow.flip(1), before.flip(1)).flip(1)
-        self.returns.copy_(goes_on[:, -1] * so_far[:, -1])    # discounted: the next reward is added
+        self.returns.copy_(goes_on[:, -1] * so_far[:, -1])    # discounted for the next reward
         self.stats.update(so_far)
         scaled = rewards * (self.stats.var + 1e-8).rsqrt()
         return scaled.clamp(-self.clip, self.clip).float().to(device)

@@ -1,24 +1,25 @@
-"""The rollout of on-policy methods: T steps in each of N environments, and what each step led to.
+"""Rollouts of on-policy methods: T steps in each of N environments, with all next observations.
 
-Row i holds the steps of copy i. Environments reset within the step: where step t ended an episode,
-`obs[i, t + 1]` is the *first* observation of the next one, s'_0, and the observation that the step
-really led to, s_3 below, is kept apart in `final_obs`:
+Row i has the steps of environment copy i. An environment resets within the step that ends its
+episode. If step t ended an episode, `obs[i, t + 1]` is the *first* observation of the next episode,
+s'_0. The observation after the last step, s_3 below, is in `final_obs`:
 
     obs         s_0  s_1  s_2 | s'_0  s'_1  ...  s'_k     [N, T + 1]: one more than there are steps
     act, rew    a_0  a_1  a_2 | a'_0  a'_1  ...           [N, T]
     final_obs            s_3                              [M]: one for each episode that ended
 
-An advantage estimator (Schulman et al. 2016, arXiv:1506.02438, eq. 16) needs V(s_{t+1}) of each:
+An advantage estimator (Schulman et al. 2016, arXiv:1506.02438, eq. 16) needs V(s_{t+1}) of each
+step:
 
     delta_t = r_t + gamma V(s_{t+1}) (1 - terminated_t) - V(s_t)
 
-    the episode goes on     V(s_{t+1}) stands one place to the right in the row of values
-    it was truncated        V(final_obs): only the clock ran out, the future was worth something
-    it terminated           nothing follows, and the entry is ignored
-    the row ends            V(obs[:, T]): the next rollout goes on from there
+    the episode continues   V(s_{t+1}) is the next entry in the row of values
+    it was truncated        V(final_obs): the last state still has a value at a time limit
+    it terminated           the state after it has value 0, and the entry is ignored
+    the row ends            V(obs[:, T]): the next rollout continues from there
 
-The classic mistake bootstraps from V(s'_0) at a truncation: s'_0 is the initial state of the next
-episode. Only `next_values` decides which value is used.
+A common mistake bootstraps from V(s'_0) at a truncation, but s'_0 is the initial state of the next
+episode. Only `next_values` chooses the value.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,24 +32,24 @@ from torch import Tensor
 
 @dataclass
 class Rollout:
-    """N rows of T steps, as tensors on the learner's device."""
+    """T steps in each of N environments, as tensors on the learner's device."""
 
     obs: Tensor                         # [N, T + 1, *shape], as the actor saw them
-    act: Tensor                         # [N, T] or [N, T, k], as drawn: their density is known
+    act: Tensor                         # [N, T] or [N, T, k], before clipping, for log_prob
     rew: Tensor                         # [N, T] float32
-    terminated: Tensor                  # [N, T] bool: nothing follows
-    truncated: Tensor                   # [N, T] bool: the clock ran out
-    final_obs: Tensor                   # [M, *shape], of every episode that ended, in order of time
-    copy: Tensor                        # [M] int64, the row in which it ended
-    step: Tensor                        # [M] int64, the column
-    cost: Tensor | None = None          # [N, T] float32, where the environment reports costs
+    terminated: Tensor                  # [N, T] bool: the episode ended, with no value after it
+    truncated: Tensor                   # [N, T] bool: cut off, e.g. by a time limit
+    final_obs: Tensor                   # [M, *shape], last ones of ended episodes, by time
+    copy: Tensor                        # [M] int64, row in which it ended
+    step: Tensor                        # [M] int64, column in which it ended
+    cost: Tensor | None = None          # [N, T] float32, if the environment reports costs
 
     def next_values(self, values: Tensor, value_of: Callable[..., Tensor],
                     memory: Tensor | None = None) -> Tensor:
         """Values of the next observations, `[N, T]`, given `values` `[N, T]` of the observations.
 
-        value_of: from observations `[B, *shape]`, as in `obs`, to their values `[B]`; of a policy
-        with a memory from (observations, memory `[B, H]` after the step that led to them).
+        value_of: function from observations `[B, *shape]`, as in `obs`, to their values `[B]`. For
+        a policy with a memory it takes (observations, memory `[B, H]` after the previous step).
         memory: `[N, T, H]`, after each step.
         """
         def judged(obs: Tensor, copy: Tensor | slice, step: Tensor | int) -> Tensor:
@@ -63,7 +64,7 @@ class Rollout:
         return next_values
 
     def next_obs(self) -> Tensor:
-        """Next observations, `[N, T, *shape]`: final ones where an episode ended."""
+        """Next observations, `[N, T, *shape]`; final observations where an episode ended."""
         next_obs = self.obs[:, 1:].clone()
         next_obs[self.copy, self.step] = self.final_obs
         return next_obs
@@ -71,13 +72,13 @@ class Rollout:
 
 def collect(env: Any, actor: Callable[[np.ndarray], Any], dist: Any, steps: int,
             rng: np.random.Generator, device: torch.device) -> Rollout:
-    """Act for T = `steps` steps in every copy of `env`, from where it stands.
+    """Collect T = `steps` steps in every environment copy, from its current state.
 
-    Only actions are drawn here; values and log-probabilities follow for the whole batch at once,
-    which is many times as fast as asking for them step by step.
+    This only samples actions. The algorithm computes values and log-probabilities later for the
+    whole batch, which is many times faster than step by step.
 
-    env: has `obs` `[N, *shape]`, and `step(action)` that answers as `spinup.envs.VectorEnv` does.
-    actor: from observations `[N, *shape]` to the parameters of `dist`, in numpy.
+    env: has `obs` `[N, *shape]` and `step(action)`, like `spinup.envs.VectorEnv`.
+    actor: numpy function from observations `[N, *shape]` to the parameters of `dist`.
     dist: an action distribution of `spinup.core.distributions`.
     """
     obs, noise = env.obs, dist.noise(rng, (steps, len(env.obs)))
@@ -89,7 +90,7 @@ def collect(env: Any, actor: Callable[[np.ndarray], Any], dist: Any, steps: int,
         observations[:, t] = obs
         act = dist.sample(actor(obs), noise[t])               # [N] or [N, k]
         actions.append(act)
-        step = env.step(dist.to_env(act))                     # only `env` gets it clipped to bounds
+        step = env.step(dist.to_env(act))                     # only `env` gets clipped actions
         rew[:, t] = step.reward
         terminated[:, t], truncated[:, t] = step.terminated, step.truncated
         if step.final_obs is not None:

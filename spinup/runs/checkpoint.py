@@ -1,4 +1,4 @@
-"""Checkpoints: plain tensors and numbers, written whole, and read without running anything."""
+"""Checkpoints: files of plain tensors and numbers, written atomically. Reading one never runs code."""
 import math
 import pickle
 import warnings
@@ -18,15 +18,16 @@ KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": 
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Write nested dicts and lists of tensors, arrays and numbers. Returns what `read_checkpoint` would give: the same
-    data, with tensors in place of the arrays."""
+    """Write nested dicts and lists of tensors, arrays and numbers. Return the data as `read_checkpoint` would: with
+    tensors in place of arrays."""
     written = plain(state)
-    write_whole(path, lambda file: torch.save(written, file))             # no second copy in memory
+    write_whole(path, lambda file: torch.save(written, file))             # avoids a second copy in memory
     return written
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint of a run. UserError as `read_checkpoint`, and where an entry is missing or of another type."""
+    """Load the checkpoint of a run. UserError as in `read_checkpoint`, and if an entry is missing or has another
+    type."""
     state = read_checkpoint(path)
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
@@ -37,17 +38,17 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def damage(path: Path) -> str:
-    """The sentence about a file that is not as it was written."""
+    """Return the error message for a damaged file."""
     return f"{path} is damaged or not a checkpoint; restore a copy, or start a new run"
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Read what `save_checkpoint` wrote. UserError where the file is missing, cut short, changed since it was written,
-    or holds anything but plain tensors and numbers."""
-    if path.is_file() and not intact(path):             # cut short, changed, or in an older format that may hold code
+    """Read a file that `save_checkpoint` wrote. UserError if the file is missing, truncated, changed since it was
+    written, or holds anything except plain tensors and numbers."""
+    if path.is_file() and not intact(path):             # truncated, changed, or an older format that may hold code
         raise UserError(damage(path))
     try:
-        with room_for(path), warnings.catch_warnings(action="ignore"):    # what is wrong is said below, in one sentence
+        with room_for(path), warnings.catch_warnings(action="ignore"):    # a UserError below replaces torch's warnings
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
@@ -60,8 +61,8 @@ def read_checkpoint(path: Path) -> Any:
 
 
 def intact(path: Path) -> bool:
-    """Whether each part of a zip file is stored as torch stores it and has the checksum that was written with it. torch
-    compares no checksum, and it gives uninitialised memory for a part that is marked as a folder."""
+    """Return whether every part of a zip file is stored as torch stores it and matches its checksum. torch itself does
+    not compare checksums. It also returns uninitialised memory for a part that is marked as a folder."""
     try:
         with zipfile.ZipFile(path) as file:
             stored = all(part.compress_type == zipfile.ZIP_STORED and not part.external_attr
@@ -72,7 +73,8 @@ def intact(path: Path) -> bool:
 
 
 def plain(x: Any) -> Any:
-    """The same data with tensors, cloned out of any larger storage, where arrays or numpy numbers were."""
+    """Return the same data with tensors in place of arrays and numpy numbers. Tensors are copied out of any larger
+    storage."""
     if isinstance(x, torch.Tensor):
         return x.detach().to("cpu", copy=True)
     if isinstance(x, np.ndarray | np.generic):

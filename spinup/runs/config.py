@@ -1,4 +1,4 @@
-"""Settings: a dataclass per algorithm, whose fields say their range and, in their comments, their reason.
+"""Settings: one dataclass per algorithm. Each field has a type with its range, and a comment that explains it.
 
 The command line, its help, the docs and `config.json` are all made from these dataclasses.
 """
@@ -17,14 +17,14 @@ from spinup.registry import Algorithm, own_name
 
 @dataclass(frozen=True)
 class Range:
-    """The values a number may take, both ends included unless `open_low`."""
+    """Range of a number; both ends are included unless `open_low`."""
 
     low: float
     high: float = math.inf
     open_low: bool = False
 
     def holds(self, x: float) -> bool:
-        """Whether a number is finite and inside."""
+        """Return whether a number is finite and in the range."""
         return math.isfinite(x) and (self.low < x if self.open_low else self.low <= x) and x <= self.high
 
     def __str__(self) -> str:
@@ -34,52 +34,52 @@ class Range:
         return f"{above} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
 
 
-LARGEST = 2**63                                                           # of whole numbers that torch takes
+LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
-Threads = Annotated[int, Range(0, 256)]                                   # torch dies of too many
+Threads = Annotated[int, Range(0, 256)]                                   # torch crashes with too many threads
 Processes = Annotated[int, Range(1, 256)]
-Size = Annotated[int, Range(1, 65_536)]        # of a layer, or how many of a thing are held in memory at once
+Size = Annotated[int, Range(1, 65_536)]        # of a layer, or the number of objects in memory at once
 Seed = Annotated[int, Range(0, LARGEST - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
-LogStd = Annotated[float, Range(-5, 2)]        # of an action whose range is -1 to 1
-Entropy = Annotated[float, Range(-10, 0.69)]   # nats of a dimension of that range; log 2 is that of a uniform draw
+LogStd = Annotated[float, Range(-5, 2)]        # of an action in the range -1 to 1
+Entropy = Annotated[float, Range(-10, 0.69)]   # in nats per dimension of that range; a uniform distribution has log 2
 Episodes = Annotated[int, Range(0, 100_000)]
 Frames = Annotated[int, Range(1, 1000)]
 Widths = tuple[Size, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
 
-INTERNAL = {"internal": True}            # metadata of a field that is no setting: no flag, not in config.json
+INTERNAL = {"internal": True}            # metadata of a field that is not a setting: no flag, not in config.json
 Row = dict[str, float | int]
 
 
 @dataclass(kw_only=True)
 class RunConfig:
-    """Settings of every run. UserError, on creation, for a value of the wrong type or out of its range.
+    """Settings of every run. UserError, on creation, for a value of the wrong type or outside its range.
 
     Attributes:
-        FAMILY: the family of its algorithms, a key of `spinup.registry.FAMILIES`.
-        SUBJECT: the field that names what is trained on.
-        algorithm: the name of the algorithm, or of the variant, as `config.json` has it; made from the class's module.
-        on_row: from Python, a function that is called with each row of `progress.csv`.
+        FAMILY: the family of the algorithm, a key of `spinup.registry.FAMILIES`.
+        SUBJECT: the name of the field that holds the environment or task.
+        algorithm: the name of the algorithm or variant, as in `config.json`; by default from the module of the class.
+        on_row: from Python, a function that the run calls with each row of `progress.csv`.
     """
 
     FAMILY: ClassVar[str] = ""
     SUBJECT: ClassVar[str] = "env"
 
-    seed: Seed = 1                       # decides every random number; the same seed and machine give the same run
+    seed: Seed = 1                       # random seed; runs with the same seed on the same machine are identical
     total_steps: Count = 100_000         # steps of the whole run
-    device: str = "auto"                 # auto, cpu, cuda, cuda:1, mps; auto: a GPU where one helps, else the CPU
-    threads: Threads = 0                 # torch's threads; 0 chooses: 1 for narrow networks, 2 for wide ones, images
-    log_dir: str = "runs"                # the folder that holds the experiments
-    exp_name: str = ""                   # the experiment's name; without one, each run takes a fresh number
-    checkpoint_steps: Natural = 0        # steps between checkpoints; 0 means a twentieth of the run
-    tensorboard: bool = True             # write TensorBoard events beside progress.csv
-    wandb: bool = False                  # send the same rows to Weights & Biases, where it is installed
-    quiet: bool = False                  # print nothing while training
+    device: str = "auto"                 # auto, cpu, cuda, cuda:1 or mps; auto uses a GPU only where it is faster
+    threads: Threads = 0                 # CPU threads of torch; 0 = automatic: 2 for wide networks and images, else 1
+    log_dir: str = "runs"                # the folder for all experiments
+    exp_name: str = ""                   # the experiment's name; without one, each run gets a new number
+    checkpoint_steps: Natural = 0        # steps between checkpoints; 0 = 1/20 of the run
+    tensorboard: bool = True             # also write TensorBoard events beside progress.csv
+    wandb: bool = False                  # also send the rows to Weights & Biases, which you must install
+    quiet: bool = False                  # print nothing during training
     algorithm: str = field(default="", metadata=INTERNAL)
     on_row: Callable[[Row], None] | None = field(default=None, metadata=INTERNAL)
 
@@ -94,77 +94,77 @@ class RunConfig:
 
     @classmethod
     def full_subject(cls, value: Any) -> Any:
-        """The full name of what is trained on, where `value` is a short one."""
+        """Return the full name of an environment or task; `value` may be a short one."""
         return value
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
-        """Names that a preset for `value` may have, the most particular first."""
+        """Names that a preset for `value` may have, the most specific first."""
         return [value] if isinstance(value, str) else []
 
 
 @dataclass(kw_only=True)
 class BaseConfig(RunConfig):
-    """Settings of every training on environments."""
+    """Settings of every algorithm that trains on environments."""
 
-    env: str | Callable = "CartPole-v1"  # a Gymnasium id, package:Id-v0, or in Python a function making an environment
-    total_steps: Count = 100_000         # environment steps of the whole run, all copies counted
-    num_envs: Size = 8                   # copies stepped together; more fill a batch sooner, with less correlated data
-    env_workers: Threads = 0             # processes that step the copies, if a step takes over 1 ms; 0 = this process
-    init: str = ""                       # the folder of a run whose policy to begin with; its network must be the same
-    test_episodes: Episodes = 0          # deterministic episodes played for each row, apart from training: test_return
-    compile: bool = False                # compile the whole update step: some 10 s once, then faster; for long runs
+    env: str | Callable = "CartPole-v1"  # Gymnasium id, package:Id-v0, or from Python a function that makes it
+    total_steps: Count = 100_000         # environment steps of the whole run, summed over all copies
+    num_envs: Size = 8                   # environment copies run in parallel; more give less correlated batches, sooner
+    env_workers: Threads = 0             # processes that step the copies, for steps above 1 ms; 0 = no extra processes
+    init: str = ""                       # folder of a run; start from its policy, whose network must be the same
+    test_episodes: Episodes = 0          # deterministic test episodes per row of progress.csv, for test_return
+    compile: bool = False                # compile the update step: takes about 10 s once, then updates are faster
 
     @classmethod
     def full_subject(cls, value: Any) -> Any:
-        """CartPole is CartPole-v1. UserError, with the nearest id, for one that does not exist."""
-        from spinup.envs.make import find_id  # not above: `spinup plot` need not wait for Gymnasium
+        """Return the full id: CartPole becomes CartPole-v1. UserError, with the nearest id, if there is none."""
+        from spinup.envs.make import find_id  # not above: `spinup plot` does not need to import Gymnasium
         return find_id(value) if isinstance(value, str) else value
 
     @property
     def env_settings(self) -> dict[str, Any]:
-        """Settings that `spinup.envs.make` takes beside the id."""
+        """Settings that `spinup.envs.make` takes in addition to the id."""
         return {}
 
 
 @dataclass(kw_only=True)
 class AtariConfig(BaseConfig):
-    """Settings of every training that sees images: the protocol of an Atari game, completed by what the id says."""
+    """Settings of every algorithm that supports images: the protocol of an Atari game. The id gives missing values."""
 
     ABOUT = "Atari games"
 
-    sticky_actions: Unit | None = None   # Atari: chance, each frame, that the last action is repeated; none: by the id
-    life_loss: bool | None = None        # Atari: a lost life ends the episode for the learner alone; none: by the id
-    clip_rewards: bool | None = None     # Atari: the learner gets only the sign of each reward; none: by the id
-    frame_skip: Frames | None = None     # Atari: frames that an action lasts, of 60 a second; none: by the id
-    full_actions: bool | None = None     # Atari: all 18 actions, not only those that the game uses; none: by the id
+    sticky_actions: Unit | None = None   # Atari: chance per frame to repeat the last action; none = as the id says
+    life_loss: bool | None = None        # Atari: a lost life ends the episode, in training only; none = as the id says
+    clip_rewards: bool | None = None     # Atari: train on the sign of each reward; none = as the id says
+    frame_skip: Frames | None = None     # Atari: frames per action, at 60 frames per second; none = as the id says
+    full_actions: bool | None = None     # Atari: all 18 actions, not only those the game uses; none = as the id says
 
     def __post_init__(self):
         super().__post_init__()
-        from spinup.envs.atari import protocol  # not above: `spinup plot` need not wait for Gymnasium
+        from spinup.envs.atari import protocol  # not above: `spinup plot` does not need to import Gymnasium
         for name, value in protocol(self.env, self.env_settings).items():
             setattr(self, name, value)
 
     @property
     def env_settings(self) -> dict[str, Any]:
-        """The protocol; {} for what is not an Atari game."""
+        """The protocol of an Atari game; {} for any other environment."""
         values = {name: getattr(self, name) for name in AtariConfig.__annotations__}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(kw_only=True)
 class ReplayConfig(BaseConfig):
-    """Settings of every training from a replay."""
+    """Settings of every algorithm that learns from a replay buffer."""
 
     ABOUT = "learning from a replay"
 
-    num_envs: Size = 1                   # copies stepped together; the gradient steps per environment step stay as many
-    replay_size: Count = 1_000_000       # steps to remember; what is forgotten too early must be learned again
-    save_replay: bool = True             # keep the replay on disk while the run lasts: else resuming begins a new one
+    num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
+    replay_size: Count = 1_000_000       # capacity of the replay buffer in steps; a small one forgets useful data
+    save_replay: bool = True             # save the replay buffer during the run; otherwise resuming starts an empty one
     learning_starts: Count = 1000       # steps of random actions before the first gradient step
     update_every: Count = 1              # steps between updates, rounded down to a multiple of --num-envs
-    update_ratio: Positive = 1.0         # gradient steps per environment step; more learn more of each, to a limit
-    batch_size: Size = 256               # steps drawn for a gradient step
+    update_ratio: Positive = 1.0         # gradient steps per environment step; more use the data better, up to a limit
+    batch_size: Size = 256               # steps sampled for each gradient step
 
     def __post_init__(self):
         super().__post_init__()
@@ -177,8 +177,8 @@ class ReplayConfig(BaseConfig):
 
 
 def check_minibatches(cfg: Any) -> None:
-    """UserError where `num_envs` x `rollout_steps` steps cannot be cut into equal `minibatches`, each of several steps,
-    or are more than the run has."""
+    """UserError if a batch of `num_envs` x `rollout_steps` steps cannot be split into equal `minibatches` of at least
+    two steps, or is larger than the run."""
     batch = cfg.num_envs * cfg.rollout_steps
     if batch % cfg.minibatches:
         raise UserError(f"--minibatches {cfg.minibatches} does not divide a batch of --num-envs {cfg.num_envs} x "
@@ -192,7 +192,7 @@ def check_minibatches(cfg: Any) -> None:
 
 
 def checked(name: str, hint: Any, value: Any) -> Any:
-    """`value` as `hint` wants it: an int where a float is wanted becomes one. UserError where it does not fit."""
+    """Return `value` with the type `hint`; an int becomes a float if `hint` is float. UserError if it does not fit."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         value = checked(name, args[0], value)
@@ -210,7 +210,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
         if value is None and type(None) in args:
             return None
         if object in args or (Callable in args and (callable(value) or hasattr(value, "num_envs"))):
-            return value                                                  # the last is a vector environment
+            return value                                                  # the last: a vector environment
         return checked(name, next(a for a in args if a is not type(None)), value)
     if origin is tuple:
         if not isinstance(value, list | tuple) or not value:
@@ -231,7 +231,7 @@ def checked(name: str, hint: Any, value: Any) -> Any:
 
 
 def parse(name: str, hint: Any, text: str) -> Any:
-    """The value that `text`, from the command line, stands for. UserError where it stands for none.
+    """Convert `text`, from the command line, to a value of type `hint`. UserError if that is impossible.
 
     1e6 and 100_000 are whole numbers, 64,64 is a tuple, none is None, and yes, on and 1 are true.
     """
@@ -256,12 +256,12 @@ def parse(name: str, hint: Any, text: str) -> Any:
 
 
 def flag(name: str) -> str:
-    """The command-line spelling of a field."""
+    """Return the command-line flag of a field."""
     return "--" + name.replace("_", "-")
 
 
 def settings_of(config: type[RunConfig] | RunConfig) -> list[str]:
-    """Names of the settings of a Config; fields that are none, such as `on_row`, are left out."""
+    """Names of the settings of a Config, without internal fields such as `on_row`."""
     return [f.name for f in fields(config) if not f.metadata.get("internal")]
 
 
@@ -273,7 +273,7 @@ def types_of(config: type[RunConfig]) -> dict[str, Any]:
 
 @cache
 def comments(config: type[RunConfig]) -> dict[str, str]:
-    """The comment of each setting, from the source."""
+    """The comment of each setting, from the source code."""
     found = {}
     for cls in reversed(config.__mro__[:-1]):
         for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M):
@@ -282,7 +282,7 @@ def comments(config: type[RunConfig]) -> dict[str, str]:
 
 
 def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:
-    """UserError for the first name that is not known, with the nearest one."""
+    """UserError for the first unknown name, with the nearest known one."""
     for name in given:
         if name not in known:
             raise UserError(f"{sentence} {name!r}.{nearest(name, known)}")

@@ -1,4 +1,4 @@
-"""The learning curve of one run, drawn when it ends, and what all pictures of curves share."""
+"""Learning curve of one run, drawn at its end, and functions that all plots of curves share."""
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,12 @@ from spinup.runs.files import write_whole
 from spinup.runs.folders import read_run
 from spinup.runs.log import read_progress
 
-if TYPE_CHECKING:                                            # it takes 0.3 s: imported where a picture is drawn
+if TYPE_CHECKING:                                            # imported only for drawing, because it takes 0.3 s
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MANY = 6                # curves beyond which the legend stands outside
-# Okabe and Ito's colours, which colour-blind people tell apart; yellow last, because it is faint on white.
+MANY = 6                # with more curves, the legend is outside the axes
+# Okabe and Ito's colours, which colour-blind people can tell apart. Yellow is last because it is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 LINES = ("-", "--", ":", "-.")
 STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "axes.titlepad": 10,
@@ -27,9 +27,9 @@ STYLE = {"font.size": 10, "axes.titlesize": 11, "axes.titlelocation": "left", "a
          "legend.framealpha": 0.85, "legend.edgecolor": "none", "legend.fontsize": 9, "legend.title_fontsize": 8,
          "axes.formatter.useoffset": False, "savefig.dpi": 150, "text.parse_math": False,    # $ in a name of the user's
          "svg.hashsalt": "spinup"}                           # the same curves give the same file
-TRUTH = "held_out_gold"                                      # where the rewards are a model's, which learned them
-# Contents of `curve.png`, by measure, or by the true reward where it is known: the label of its axis, and the columns
-# on it, each in the style of its place.
+TRUTH = "held_out_gold"                                      # true reward, logged if a reward model gives the rewards
+# Contents of `curve.png` by measure, or for the true reward if it is known: the label of the y axis and the columns to
+# plot. The columns use the styles of `LOOKS` in order.
 SHOWN = {
     "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
                                                 "return_mean_100": "mean of the last 100 episodes"}),
@@ -46,47 +46,48 @@ LOOKS = ({"color": COLOURS[0], "alpha": 0.35, "linewidth": 1}, {"color": COLOURS
 
 @dataclass
 class Curves:
-    """A run as its files tell it."""
+    """A run as read from its files."""
 
     directory: Path
     algorithm: str
     env: str                                                 # or a task
     seed: int
     progress: dict[str, list[float]]
-    measure: str                                             # the column that tells how good the policy is
+    measure: str                                             # the column that measures the quality of the policy
 
     @property
     def unit(self) -> str:
-        """The unit of a step."""
+        """Unit of a step."""
         return "updates" if self.algorithm.startswith("llm ") else "environment steps"
 
     def label(self, column: str) -> str:
-        """The name of a column, in words; a reward that was learned is never called like one that is true."""
+        """Return the name of a column in words. Learned rewards are called «learned», to tell them from true
+        rewards."""
         return "learned " * (TRUTH in self.progress and column in ("reward", "held_out_reward")) + short(column)
 
     def xy(self, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
-        """Two columns, `[rows]` each, without the rows where one is not finite: those in which no episode ended."""
+        """Return two columns, `[rows]` each, without rows in which one is not finite because no episode ended."""
         xs, ys = (np.array(self.progress.get(name, []), float) for name in (x, y))
-        if len(xs) != len(ys):                               # a run without that column
+        if len(xs) != len(ys):                               # the run has no such column
             return np.empty(0), np.empty(0)
         finite = np.isfinite(xs) & np.isfinite(ys)
         return xs[finite], ys[finite]
 
 
 def read_curves(directory: Path) -> Curves:
-    """The run in `directory`. UserError where it is not one."""
+    """Read the run in `directory`. UserError if it is not a run."""
     data, progress = read_run(directory), read_progress(directory)
     subject = data["config"].get("env") or data["config"].get("task")
     if subject is None or "seed" not in data["config"]:
         raise UserError(f"{directory}/config.json lacks {'env' if subject is None else 'seed'}; restore it")
-    if not isinstance(subject, str):                                      # a Python function or object is only named
+    if not isinstance(subject, str):                                      # a Python function or object by name
         subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
     return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older))
 
 
 def draw_curve(directory: Path) -> Path:
-    """Draw how well a run did, in training and in its measure, into its `curve.png`, and return the path of that."""
+    """Plot the training performance and the measure of a run into its `curve.png`, and return the path of the file."""
     from matplotlib import rc_context
     run, path = read_curves(Path(directory)), Path(directory) / "curve.png"
     other = short(run.measure), {"reward": "mean reward in training", run.measure: short(run.measure)}
@@ -95,7 +96,7 @@ def draw_curve(directory: Path) -> Path:
         picture, (axes,) = figure()
         for (column, label), look in zip(columns.items(), LOOKS, strict=False):
             xs, ys = run.xy("steps", column)
-            if len(xs):                                      # imitation, for one, earns no reward in training
+            if len(xs):                                      # SFT, for example, has no reward in training
                 line(axes, xs, ys, label=label, **look)
         axes.set(title=f"{run.algorithm} on {run.env}, seed {run.seed}", ylabel=ylabel)
         finish(axes, run.unit, empty=not axes.lines)
@@ -104,12 +105,12 @@ def draw_curve(directory: Path) -> Path:
 
 
 def line(axes: "Axes", xs: np.ndarray, ys: np.ndarray, **look: Any) -> None:
-    """Draw ys over xs, `[points]` each; a single point gets a marker."""
-    axes.plot(xs, ys, marker="." if len(xs) == 1 else "", **look)          # a line of one point would not be seen
+    """Plot ys over xs, `[points]` each; a single point gets a marker."""
+    axes.plot(xs, ys, marker="." if len(xs) == 1 else "", **look)          # a line of one point is invisible
 
 
 def figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
-    """A figure of its own, not pyplot's, which would look for a screen; wider where legends stand outside."""
+    """Make a figure without pyplot, which would look for a screen. It is wider if the legend is outside the axes."""
     from matplotlib.figure import Figure
     columns = 2 if panels == 4 else min(3, panels)
     rows = -(-panels // columns)
@@ -119,7 +120,7 @@ def figure(panels: int = 1, curves: int = 1) -> tuple["Figure", list["Axes"]]:
 
 
 def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) -> None:
-    """The horizontal axis and the legend, or a word where there is nothing to see."""
+    """Add the x axis and the legend, or a note if there is nothing to plot."""
     from matplotlib.ticker import EngFormatter
     axes.set_xlabel(xlabel)
     axes.margins(x=0.02)
@@ -135,7 +136,7 @@ def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) 
 
 
 def render(figure: "Figure", kind: str) -> bytes:
-    """A figure as the bytes of a file of that kind, the same for the same figure."""
+    """Return a figure as the bytes of a file of that kind; equal figures give equal bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return buffer.getvalue()

@@ -1,35 +1,35 @@
-"""Sentences about a row of `progress.csv` that shows a known fault of a training, each with what to try."""
+"""Warnings about a row of `progress.csv` that shows a known training problem, each with something to try."""
 import math
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
 
-NO_GRADIENT = 1e-8      # norm of a gradient below which nothing is learned
-AT_RANDOM = 0.9         # share of the largest entropy above which a policy is hardly better than chance
-DECIDED = 0.01          # share of the largest entropy below which a policy tries nothing new
-NARROW = -4.0           # nats of a dimension of continuous actions: a deviation of 0.004, of a range of 2
-FAR = 0.2               # KL divergence of one update, without a target
-HUGE_LOSS = 1e4         # of the value function, whose gradient then hides that of the policy
-CONSTANT = 1e-3         # deviation of actions over states, of a range of 2, below which all are the same
-EXPLODED = 10           # times the largest return seen so far
+NO_GRADIENT = 1e-8      # gradient norm below which nothing is learned
+AT_RANDOM = 0.9         # share of the maximum entropy above which the policy is almost random
+DECIDED = 0.01          # share of the maximum entropy below which the policy no longer explores
+NARROW = -4.0           # nats per action dimension: a standard deviation of 0.004 in a range of 2
+FAR = 0.2               # KL divergence of one update without a KL target
+HUGE_LOSS = 1e4         # value loss whose gradient dominates that of the policy
+CONSTANT = 1e-3         # standard deviation over states, in a range of 2, below which actions are equal
+EXPLODED = 10           # times the largest return so far
 
 
 def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float, alike: int,
              share: float) -> list[str]:
-    """Sentences about a row; none where all looks well.
+    """Return warnings about a row; an empty list if all looks well.
 
-    largest: the largest absolute return of an episode so far. alike: how many episodes have had the same return, if all
-    of them had. share: of the run that is done, from 0 to 1.
+    largest: the largest absolute return of an episode so far. alike: the number of episodes if all had the same return,
+    else 0. share: the completed share of the run, from 0 to 1.
     """
     said = []
     for name in ("pi_grad_norm", "grad_norm"):
-        if abs(row.get(name, 1.0)) < NO_GRADIENT and "return_std" not in row:             # of es: see below
+        if abs(row.get(name, 1.0)) < NO_GRADIENT and "return_std" not in row:             # es: see below
             what = "raise --saturation-coef or lower --lr" if hasattr(config, "saturation_coef") else "lower --lr"
             said.append(f"{name} is 0: nothing is learned any more; where tanh bounds the actions, they stay at their "
                         f"bounds; {what}, and begin again")
     entropy, most = row.get("entropy", math.nan), largest_entropy(actions)
-    if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:   # curiosity explores on
+    if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:   # normal for curiosity
         said.append(f"entropy is {entropy:.2f} of at most {most:.2f} nats: the policy still acts nearly at random; "
                     "raise --lr or --total-steps, or try `spinup curiosity` where rewards are rare")
     elif share < 0.5 and (entropy < DECIDED * most or entropy / dimensions(actions) < NARROW):
@@ -56,13 +56,13 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     if row.get("kl", 0.0) > (3 * target or FAR):
         said.append(f"kl is {row['kl']:.2g}, far above {f'the target of {target}' if target else 'what is usual'}: an "
                     "update changes the policy too much; lower --lr or --epochs")
-    if row.get("return_std", 1.0) == 0 and alike:                         # else all of them have solved the task
+    if row.get("return_std", 1.0) == 0 and alike:                         # else all perturbations solve the task
         said.append("return_std is 0: all perturbations had the same return, so there is no gradient; raise --sigma")
     return said
 
 
 def largest_entropy(actions: Space) -> float:
-    """Nats of a policy that acts at random in a discrete space; NaN for continuous actions."""
+    """Entropy in nats of a uniformly random policy in a discrete space; NaN for continuous actions."""
     match actions:
         case spaces.Discrete():
             return math.log(actions.n) if actions.n > 1 else math.nan
@@ -74,5 +74,5 @@ def largest_entropy(actions: Space) -> float:
 
 
 def dimensions(actions: Space) -> float:
-    """Numbers in an action of a Box; NaN for discrete actions."""
+    """Number of dimensions of a Box action; NaN for discrete actions."""
     return float(math.prod(actions.shape)) if isinstance(actions, spaces.Box) else math.nan

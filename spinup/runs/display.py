@@ -1,4 +1,4 @@
-"""Output of a run while it trains: a live table on a terminal, plain lines in a pipe."""
+"""Output of a run during training: a live table in a terminal, plain lines in a pipe."""
 import contextlib
 import math
 import os
@@ -13,17 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # else see `short`
-PLAIN_LINES = 10        # in a pipe, a run prints about this many lines
+SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # for others see `short`
+PLAIN_LINES = 10        # approximate number of lines that a run prints in a pipe
 
 
 def short(column: str) -> str:
-    """A column of `progress.csv` in words."""
+    """Return the name of a column of `progress.csv` in words."""
     return SHORT.get(column, column.replace("held_out", "held-out").replace("_", " "))
 
 
 def duration(seconds: float) -> str:
-    """`7 s`, `3 min 20 s`, `1 h 05 min`."""
+    """Format seconds: `7 s`, `3 min 20 s`, `1 h 05 min`."""
     s = round(seconds)
     if s < 60:
         return f"{s} s"
@@ -31,17 +31,17 @@ def duration(seconds: float) -> str:
 
 
 def pace(rate: float) -> str:
-    """Steps a second, in two digits at least."""
+    """Format a rate in steps per second, with at least two digits."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def quoted(folder: str) -> str:
-    """A folder as it is typed in a shell: in quotes if there is a space in it."""
+    """Quote a folder for the shell if it contains a space."""
     return f'"{folder}"' if re.search(r"\s", folder) else folder
 
 
 def number(x: float) -> str:
-    """Four significant digits at most; thousands set apart."""
+    """Format a number with at most four significant digits and a thousands separator."""
     if isinstance(x, float) and math.isnan(x):
         return "-"
     if isinstance(x, int) or float(x).is_integer() and abs(x) < 1e15:
@@ -50,26 +50,25 @@ def number(x: float) -> str:
 
 
 class Screen(Console):
-    """The terminal, or what takes its place. Once nothing can be written there, it is silent, and a training goes on.
-    """
+    """The terminal or its replacement. If writing fails, it becomes silent and training continues."""
 
     def on_broken_pipe(self) -> None:
         self.silence()
 
     def silence(self) -> None:
-        """Write nothing more; what is buffered is lost."""
+        """Stop writing and discard the buffer."""
         self.quiet = True
         no_output()
 
 
 def no_output() -> None:
-    """Send standard output nowhere, so that Python's last flush does not fail."""
+    """Redirect standard output to nowhere, so that Python's last flush does not fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def say(line: str) -> None:
-    """Print a line of a training, which goes on where that is not possible."""
+    """Print a line of a training run; ignore errors of the output."""
     try:
         print(line, flush=True)
     except OSError:
@@ -77,7 +76,7 @@ def say(line: str) -> None:
 
 
 class Display:
-    """Shows rows as they come. `measure` is the column that tells how good the policy is."""
+    """Live display of rows. `measure` is the column that measures the quality of the policy."""
 
     def __init__(self, title: str, measure: str, quiet: bool):
         self.title, self.measure, self.quiet = title, measure, quiet
@@ -92,14 +91,14 @@ class Display:
                 self.live.start()
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a separate line."""
         if not self.quiet:
             with self._writing():
                 self.console.print(Text(text), soft_wrap=True)
                 sys.stdout.flush()
 
     def say_once(self, sentence: str) -> None:
-        """Say a sentence, unless it was said before, with other numbers perhaps."""
+        """Print a sentence unless it was printed before, perhaps with other numbers."""
         kind = re.sub(r"[\d.,%+-]+|e[+-]?\d+", "", sentence)
         if kind not in self.said:
             self.said.add(kind)
@@ -133,7 +132,7 @@ class Display:
         return Group(table, bar)
 
     def close(self) -> None:
-        """Leaves the last lines standing."""
+        """Stop the live display and leave the last lines on the screen."""
         if self.live is not None:
             with self._writing():
                 self.live.stop()
@@ -141,7 +140,7 @@ class Display:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Be silent from now on where the output is closed, or its disk is full."""
+        """Become silent if the output is closed or its disk is full."""
         try:
             yield
         except OSError:

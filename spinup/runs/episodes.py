@@ -1,4 +1,4 @@
-"""Episodes played with a policy that does not learn from them: what evaluation, test returns and `watch` share."""
+"""Episodes played without learning; shared by evaluation, test returns and `watch`."""
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,22 @@ from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.runs.policy import Policy
 
-UNSEEN = 1_000_000      # added to the seed, so that no episode was trained on: runs are seeded with small numbers
-LONGEST = 100_000       # steps after which an episode is taken to have no end
+UNSEEN = 1_000_000      # added to the seed; training uses small seeds, so these episodes are new to the policy
+LONGEST = 100_000       # steps after which an episode counts as endless
 
 
 def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministic: bool = True,
                   seed: int = 0) -> tuple[list[float], list[int]]:
-    """Returns and lengths of `episodes` fresh episodes, by copy of the environment; the policy is left as it was.
+    """Play `episodes` new episodes and return their returns and lengths, ordered by environment copy. The policy stays
+    unchanged.
 
-    How many episodes each copy plays is fixed beforehand: the first to finish, of all copies, would be the short ones.
-    UserError: the policy does not fit the environment, or an episode has no end.
+    The number of episodes per copy is fixed in advance. Taking the first episodes to finish would favour short ones.
+    UserError if the policy does not fit the environment, or an episode does not end.
     """
     agents = num_agents(env)
     copies = agents * max(1, min(episodes, 100 if env in OURS else 10) // agents)
     envs = make(env, copies, UNSEEN + seed, exact=False, **settings_in(policy, env))
-    copies = envs.num_envs                                                # a vector environment may have its own number
+    copies = envs.num_envs                                                # a vector environment sets its own number
     try:
         check_fits(policy, envs.observation_space, envs.action_space, env)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
@@ -47,12 +48,12 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
 
 
 def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
-    """Settings of `env`, as the policy knows them: the protocol of an Atari game, the episodes of a trial."""
+    """Settings of `env` stored with the policy: the protocol of an Atari game, the number of episodes per trial."""
     return policy.env_settings if protocol(env) or "episodes" in policy.env_settings else {}
 
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:
-    """UserError where a policy was trained on other observations or actions than those of `env`."""
+    """UserError if the policy was trained with other observations or actions than those of `env`."""
     if observation_view(observation_space)[:2] != (policy.shape, policy.dtype) or action_space != policy.action_space:
         raise UserError(f"the policy was trained on {policy.observation_space} and {policy.action_space}, but "
                         f"{env_name(env)} has {observation_space} and {action_space}; choose the environment that it "
@@ -60,7 +61,7 @@ def check_fits(policy: Policy, observation_space: Space, action_space: Space, en
 
 
 def check_ends(length: int, env: EnvSource) -> None:
-    """UserError where an episode is so long that it has no end: a loop that the policy will not leave."""
+    """UserError if an episode is so long that it seems endless: the policy is in a loop."""
     if length >= LONGEST:
         raise UserError(f"an episode of {env_name(env)} did not end within {LONGEST:,} steps; put "
                         "gymnasium.wrappers.TimeLimit around it")

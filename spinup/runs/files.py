@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 import errno
 import json
 import os
@@ -8,12 +8,12 @@ from typing import Any, BinaryIO
 
 from spinup.errors import UserError, unreadable
 
-# Errors of a disk, not of the program: full, over a quota, read-only, no permission, too large a file, unreadable.
+# Errors of the disk, not of the program: full, over quota, read-only, no permission, file too large, unreadable.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO}
 
 
 def disk_error(error: BaseException | None) -> OSError | None:
-    """The error of a disk that this one is, or comes from; None where there is none."""
+    """Return the disk error that caused this error; None if there is none."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in DISK:
             return error
@@ -22,8 +22,10 @@ def disk_error(error: BaseException | None) -> OSError | None:
 
 
 def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
-    """Put `data`, or what a function writes into the file that it is given, at `path` so that a reader, or a power cut,
-    sees the old file or the new one and nothing between."""
+    """Write a file atomically: after a crash or power cut, a reader sees the old file or the new one, never a mixture.
+
+    data: the bytes, or a function that writes into the file that it is given.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -32,21 +34,21 @@ def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)                                 # a full disk gets its space back
+        temporary.unlink(missing_ok=True)                                 # gives a full disk its space back
         raise
-    if os.name == "posix":                                                # the rename itself lives in the folder
+    if os.name == "posix":                                                # the folder stores the rename
         folder = os.open(path.parent, os.O_RDONLY)
         os.fsync(folder)
         os.close(folder)
 
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write a file of JSON, whole or not at all."""
+    """Write a JSON file, completely or not at all."""
     write_whole(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
 def read_json(path: Path, advice: str = "restore it or start a new run") -> dict[str, Any]:
-    """UserError, with the advice, where `path` is missing or is not JSON."""
+    """Read a JSON file. UserError, with the advice, if `path` is missing or not JSON."""
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is no ordinary file; {advice}")
     try:

@@ -1,4 +1,4 @@
-"""Flags of the command line, made from the settings of a Config: their types, ranges, comments and defaults."""
+"""Command-line flags, made from the settings of a Config: their types, ranges, comments and defaults."""
 import argparse
 import math
 import os
@@ -21,7 +21,7 @@ METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "rewa
 
 
 def config_parser(algorithm: Algorithm) -> Parser:
-    """A parser with a flag for each setting of the algorithm's Config. UserError for an algorithm that is none."""
+    """Make a parser with a flag for each setting of the algorithm's Config. UserError if the algorithm is unknown."""
     config, name = plugin.load(algorithm).Config, algorithm.name
     parser = Parser(f"spinup {name}", f"{algorithm.summary} Settings count in this order, the later over the earlier: "
                                       "default, preset, --config file, flags.")
@@ -39,15 +39,16 @@ def config_parser(algorithm: Algorithm) -> Parser:
             groups[about] = parser.add_argument_group(f"settings of {about}")
         add_setting(groups[about], field, hint, help_of[field], algorithm.settings.get(field, getattr(config, field)),
                     partial(default_in_words, algorithm, field))
-    for old, now in algorithm.about.get("renamed", {}).items():           # they work, and the help is silent about them
+    for old, now in algorithm.about.get("renamed", {}).items():           # still accepted, but not in the help
         add_setting(groups[name], old, str if "values" in now else types[now["to"]], "", None)
     return parser
 
 
 def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: str, default: Any,
                 in_words: Callable[[str], str] = str) -> None:
-    """Add the flag of a setting; that of one of several stages is called such as ppo.kl_coef. Without a reason the flag
-    works, and the help is silent about it. in_words: completes the default that the help shows.
+    """Add the flag of a setting. A flag of one of several stages has a name such as ppo.kl_coef.
+
+    Without a `reason` the flag works, but the help does not show it. in_words: completes the default in the help.
     """
     stage, dot, field = name.rpartition(".")
     convert = partial(value_of, name, hint)
@@ -67,12 +68,12 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
 
 
 def metavar(field: str) -> str:
-    """The word of the help for the value of a setting."""
+    """Return the help's placeholder for the value of a setting."""
     return METAVARS.get(field, field.upper().split("_")[-1])
 
 
 def value_of(name: str, hint: Any, text: str) -> Any:
-    """The value that the text after a flag stands for. UserError where it is empty, or stands for none."""
+    """Convert the text after a flag to a value. UserError if it is empty or invalid."""
     value = parse(name, hint, text)
     if value == "":
         word = metavar(name.rpartition(".")[2])
@@ -81,48 +82,48 @@ def value_of(name: str, hint: Any, text: str) -> Any:
 
 
 def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
-    """The Config that the command line asks for, and words that name its preset. UserError for what does not fit."""
+    """Return the Config for a command line, and words that name its preset. UserError if a flag or value is invalid."""
     given = vars(config_parser(algorithm).parse(argv))
     file, preset = given.pop("config", None), given.pop("preset", "auto")
     return configure(algorithm, given, preset, file)
 
 
 def train(algorithm: Algorithm, argv: list[str]) -> int:
-    """Train with the settings that the command line asks for; the exit code. UserError for what does not fit."""
+    """Train with the settings of a command line and return the exit code. UserError if a flag or value is invalid."""
     config, preset = from_flags(algorithm, argv)
-    if not config.quiet and os.environ.get("RANK", "0") == "0":           # of torchrun's processes one speaks
+    if not config.quiet and os.environ.get("RANK", "0") == "0":           # under torchrun only process 0 prints
         say(f"preset: {preset}")
     with advised(algorithm):
         return exit_code(algorithm.load().train(config))
 
 
 def exit_code(result: Any) -> int:
-    """0 for a finished run, 130 after Ctrl-C, 143 after SIGTERM; `result` is None in a process that only helps."""
+    """Exit code: 0 for a finished run, 130 after Ctrl-C, 143 after SIGTERM; `result` is None in worker processes."""
     return 0 if result is None or result.status == "finished" else signals.exit_code()
 
 
 def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
-    """A parser of whole numbers from `at_least` on, for the flag of that name."""
+    """Return a parser of whole numbers >= `at_least` for a flag."""
     return partial(parse, name, Annotated[int, Range(at_least)])
 
 
 def processes(name: str) -> Callable[[str], int]:
-    """A parser of numbers of processes, for the flag of that name."""
+    """Return a parser of numbers of processes for a flag."""
     return partial(parse, name, Processes)
 
 
 def number(name: str) -> Callable[[str], float]:
-    """A parser of finite numbers, for the flag of that name."""
+    """Return a parser of finite numbers for a flag."""
     return partial(parse, name, Annotated[float, Range(-math.inf)])
 
 
 def positive(name: str) -> Callable[[str], float]:
-    """A parser of numbers above 0, for the flag of that name."""
+    """Return a parser of numbers above 0 for a flag."""
     return partial(parse, name, Positive)
 
 
 class Distinct(argparse.Action):
-    """Several values, each of them once."""
+    """Several values without duplicates."""
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> None:
@@ -132,6 +133,6 @@ class Distinct(argparse.Action):
 
 
 def add_seeds(parser: Parser, default: list[int] | None, said: str) -> None:
-    """Add the flag `--seeds`, whose default is `said`."""
+    """Add the flag `--seeds`; `said` describes its default."""
     parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", action=Distinct, default=default, metavar="S",
                         help=f"seeds of the runs. {said}")

@@ -1,4 +1,4 @@
-"""The folder of a run: where it is, what its config.json says, how it is found again."""
+"""Run folders: their location, their config.json, and how to find them again."""
 import json
 import os
 import platform
@@ -23,21 +23,21 @@ from spinup.runs.config import RunConfig, check_names, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
 
-# Settings that say where and how to train, not what: a run may go on with others.
+# Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
        "workers", "save_replay", "env_workers"}
-LONGEST = 200           # bytes of a name: file systems take 255, and a run's seed and parts of files are added
+LONGEST = 200           # bytes of a name: file systems allow 255; the rest is for the seed and suffixes
 
 
 def source_name(source: object) -> str:
-    """A name, for folders and messages, of an environment or task: its id, or that of the function or object."""
+    """Return a name of an environment or task for folders and messages: the id, or the function's or object's name."""
     if isinstance(source, str):
         return source
     return getattr(source, "__qualname__", type(source).__name__).split(".")[-1].strip("<>")   # a lambda is <lambda>
 
 
 def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
-    """The folder of a new run of `algorithm` on `subject`. UserError where one of the given name and seed exists."""
+    """Return the folder for a new run. UserError if a run with the given name and seed exists."""
     root, leaf = Path(config.log_dir), config.exp_name
     if leaf:
         check_exp_name(leaf)
@@ -62,8 +62,8 @@ def describe(directory: Path) -> str:
 
 
 def lock(directory: Path) -> FileLock:
-    """The lock of a run's folder, taken; the system gives it back when the process ends, however it ends. UserError
-    where another process has it, or the folder cannot be written to."""
+    """Lock the folder of a run. The system releases the lock whenever the process ends. UserError if another process
+    holds the lock or the folder is not writable."""
     taken = FileLock(directory / ".lock", timeout=0)
     try:
         taken.acquire()
@@ -77,7 +77,7 @@ def lock(directory: Path) -> FileLock:
 
 
 def read_result(directory: Path) -> dict[str, Any]:
-    """The contents of a run's result.json; {} where it has not ended once. UserError where it is damaged."""
+    """Read the result.json of a run; {} if the run has never ended. UserError if the file is damaged."""
     path = directory / "result.json"
     if not path.exists():
         return {}
@@ -89,12 +89,12 @@ def read_result(directory: Path) -> dict[str, Any]:
 
 
 def finished(directory: Path) -> bool:
-    """Whether a run is there, and complete."""
+    """Return whether the run exists and is complete."""
     return read_result(directory).get("status") == "finished"
 
 
 def check_exp_name(name: str) -> None:
-    """UserError unless a folder can be called that, and those of its runs."""
+    """UserError unless the name is valid for a folder and for the folders of its runs."""
     if Path(name).name != name or name in (".", ".."):
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
     if not printable(name) or name != name.strip():
@@ -105,7 +105,7 @@ def check_exp_name(name: str) -> None:
 
 
 def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
-    """UserError, with another folder for that flag, unless one can be made at `folder`; makes none."""
+    """UserError, which suggests another folder for the flag, unless `folder` can be created; creates nothing."""
     if not printable(str(folder)):
         raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
     if not writable(folder):
@@ -114,7 +114,7 @@ def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, or the folder itself; tried with a file that has no name."""
+    """Return whether a folder, or files in it, can be created. It tries this with an unnamed temporary file."""
     existing = next((p for p in [folder, *folder.absolute().parents] if p.exists()), Path("/"))
     try:
         tempfile.TemporaryFile(dir=existing).close()
@@ -124,7 +124,7 @@ def writable(folder: Path) -> bool:
 
 
 def config_to_json(config: RunConfig) -> dict[str, Any]:
-    """The settings as plain data; a Python function or object among them by its name."""
+    """Return the settings as plain data; a Python function or object becomes its name."""
     def plain(value: Any) -> Any:
         if isinstance(value, Path):
             return str(value)
@@ -138,7 +138,7 @@ def config_to_json(config: RunConfig) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what decides a run's numbers, read once in a process."""
+    """Versions of all software that affects a run's numbers; read once per process."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "torch": torch.__version__}
     for name in ("spinup-rl", "numpy", "gymnasium", "mujoco", "ale-py", "box2d"):
         try:
@@ -150,13 +150,13 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """The revision of the source tree that this package runs from, with + if it has changes; None outside git. It is
-    read once in a process: later edits do not change the code that the process has loaded."""
+    """Return the git revision of the source tree of this package, with + if it has changes; None outside git. It is
+    read once per process, because later edits do not change the code that the process has loaded."""
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
                               check=True).stdout.strip()
     try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)           # else it is the user's repository around us
+        git("ls-files", "--error-unmatch", Path(__file__).name)           # fails in another repository
         return git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
     except (OSError, subprocess.SubprocessError):
         return None
@@ -164,7 +164,7 @@ def git_revision() -> str | None:
 
 @dataclass(frozen=True)
 class Absent:
-    """A Python function that a run was given as a setting, and of which its config.json knows only the name."""
+    """A Python function in the settings of a run; config.json stores only its name."""
 
     setting: str
     name: str
@@ -175,7 +175,7 @@ class Absent:
 
 
 def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
-    """The settings of an earlier run. A Python function among them is only named (`Absent`, or as text).
+    """Return the settings of an earlier run. A Python function among them is known only by name (`Absent`, or text).
 
     UserError for a setting that this version does not have.
     """
@@ -193,7 +193,7 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
 
 
 def read_run(directory: Path) -> dict[str, Any]:
-    """The config.json of a run. UserError where it is missing, damaged, or of something else."""
+    """Read the config.json of a run. UserError if it is missing, damaged, or not that of a run."""
     data = read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
             data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
@@ -203,9 +203,9 @@ def read_run(directory: Path) -> dict[str, Any]:
 
 
 def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str], advice: str) -> None:
-    """UserError, with that advice, where the run in `directory` was begun with another algorithm or setting, `but` for
-    these. Of a Python function among them only its user knows whether it is the same."""
-    begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples are lists
+    """UserError, with the advice, if the run in `directory` has another algorithm or other settings, except those in
+    `but`. Python functions are not compared, because config.json knows only their names."""
+    begun, given = read_run(directory), json.loads(json.dumps(config_to_json(config)))             # tuples to lists
     if begun["algorithm"] != algorithm:
         raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
     for name, was in begun["config"].items():
@@ -227,8 +227,8 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
 
 
 def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:
-    """UserError where a run to be resumed with another `total_steps` has more steps behind it, or would be shorter than
-    it was begun though it is finished.
+    """Check a new `total_steps` for a resumed run. UserError if the run has already done more steps, or if it is
+    finished and the new total is smaller.
 
     state: its checkpoint, if there is one.
     """
@@ -241,14 +241,15 @@ def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | Non
 
 
 def note_total_steps(directory: Path, steps: int) -> None:
-    """Write the new total of steps into the config.json of a run that was begun with another one."""
+    """Write a new total of steps into the config.json of a run."""
     begun = read_run(directory)
     begun["config"]["total_steps"] = steps
     write_json(directory / "config.json", begun)
 
 
 def find_run(directory: Path) -> Path:
-    """The run in `directory`: itself, or the only one below it. UserError where there is none or several."""
+    """Return the run in `directory`: the folder itself, or the only run below it. UserError if there is none or
+    several."""
     if (directory / "config.json").exists():
         return directory
     runs = sorted(p.parent for p in directory.glob("**/config.json"))

@@ -1,12 +1,12 @@
-"""Methods of a training that depend on what is trained on: `Run` for environments, `llm.run.Run` for tasks."""
+"""Methods of a training run that depend on its environments or task; `Run` and `llm.run.Run` override them."""
 from typing import Any
 
 
 class Hooks:
-    """Methods that `Training` calls and that depend on what is trained on; each does nothing unless it is overridden.
+    """Methods that `Training` calls and that depend on the environments or task. Most do nothing unless overridden.
 
     Attributes:
-        measure: the column of `progress.csv` that tells how good the policy is.
+        measure: the column of `progress.csv` that measures the quality of the policy.
         next_words: the commands that a finished run recommends.
         epochs: rows of `progress.csv` in a run.
     """
@@ -16,44 +16,44 @@ class Hooks:
     epochs = 200
 
     def describe_subject(self) -> dict[str, Any]:
-        """Its entries in `config.json` beside the settings."""
+        """Entries of `config.json` in addition to the settings."""
         return {}
 
     def announce(self) -> None:
-        """Say, before the first update, what the user should know."""
+        """Print notes for the user before the first update."""
 
     def after_update(self) -> None:
-        """Take what happened during an update."""
+        """Process the events of an update, such as finished episodes."""
 
     def row(self) -> dict[str, float]:
-        """The first numbers of a row, `measure` among them."""
+        """First numbers of a row, including `measure`."""
         raise NotImplementedError
 
     def diagnose(self, row: dict[str, float]) -> list[str]:
-        """Sentences about a whole row that shows a known fault; each kind of them is said once."""
+        """Return warnings about a row that shows a known training problem; the run prints each kind of warning once."""
         return []
 
     def outcome(self) -> dict[str, Any]:
-        """Entries of `result.json`, `measure` among them."""
+        """Entries of `result.json`, including `measure`."""
         raise NotImplementedError
 
     def summary(self) -> str:
-        """The end in a few words."""
+        """Return a short summary of the result."""
         raise NotImplementedError
 
     def save_subject(self) -> Any:
-        """Its part of a checkpoint."""
+        """Return the state of the environments or task for a checkpoint."""
 
     def load_subject(self, state: Any) -> None:
-        """Give that back."""
+        """Restore the state that `save_subject` returned."""
 
     def recover(self, state: Any) -> str:
-        """Give back, once a run is resumed, what is kept outside of the checkpoint; what cannot be had back, as the end
-        of a sentence."""
+        """Restore, in a resumed run, what is stored outside the checkpoint. Return what was lost, as the end of a
+        sentence."""
         return ""
 
     def after_save(self) -> None:
-        """A checkpoint was written: what only the one before needed may go."""
+        """Delete files that only the previous checkpoint needed; called after a checkpoint is written."""
 
     def close_subject(self) -> None:
-        """Let it go."""
+        """Close the environments or task."""

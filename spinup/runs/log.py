@@ -15,16 +15,16 @@ ADVICE = "put it back, or train anew under another --exp-name"
 
 
 class Log:
-    """Appends rows, which all have the keys of the first; can be cut back to an earlier `position`.
+    """Appends rows with the columns of the first row. A resumed run truncates the log to an earlier `position`.
 
     Args:
-        position: what `position()` returned when the checkpoint was written, or None for a new log.
+        position: the value of `position()` when the checkpoint was written, or None for a new log.
     """
 
     def __init__(self, directory: Path, *, tensorboard: bool, wandb: bool, config: dict[str, Any],
                  position: dict[str, int] | None):
         self.directory, self.path, self.columns = directory, directory / "progress.csv", None
-        kept = position or {}                                 # nothing where a run died before its first checkpoint
+        kept = position or {}                                 # empty if the run died before its first checkpoint
         if not all(type(length) is int and length >= 0 for length in kept.values()):
             raise UserError(f"{directory}/checkpoint.pt is damaged (lengths of files: {kept}); restore the folder")
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
@@ -53,7 +53,7 @@ class Log:
         return sorted(self.directory.glob("events.out.tfevents.*"))
 
     def write(self, row: Row) -> None:
-        """Append a row. UserError where its keys are not the columns of the file."""
+        """Append a row. UserError if its keys differ from the columns of the file."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         if self.columns is None:
@@ -74,17 +74,17 @@ class Log:
             self.wandb.log(row, step=row["steps"])
 
     def position(self) -> dict[str, int]:
-        """The length of each file, and the CRC-32 of `progress.csv`, to be kept in a checkpoint."""
+        """Return the length of each file and the CRC-32 of `progress.csv`, for the checkpoint."""
         if self.events is not None:
             self.events.flush()
-        if self.path.exists():                                            # on disk before the checkpoint that names it
+        if self.path.exists():                                            # must be on disk before the checkpoint
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
         sizes = {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
         return sizes | {SUM: self.sum}
 
     def close(self) -> None:
-        """Ends what is written elsewhere than to `progress.csv`."""
+        """Close the TensorBoard and Weights & Biases logs."""
         if self.events is not None:
             self.events.close()
         if self.wandb is not None:
@@ -92,7 +92,7 @@ class Log:
 
 
 def check_wandb(wanted: bool) -> None:
-    """UserError where Weights & Biases is asked for and not installed."""
+    """UserError if Weights & Biases is requested but not installed."""
     from importlib.util import find_spec
     if wanted and find_spec("wandb") is None:
         raise UserError("--wandb needs Weights & Biases; type: pip install wandb")
@@ -107,7 +107,7 @@ def checksum(path: Path, size: int) -> int:
 
 
 def read_progress(directory: Path) -> dict[str, list[float]]:
-    """The columns of a run's `progress.csv`. UserError where there is none, or it is damaged."""
+    """Read the columns of a run's `progress.csv`. UserError if the file is missing or damaged."""
     path = Path(directory) / "progress.csv"
     try:
         with open(path, newline="", encoding="utf-8") as file:

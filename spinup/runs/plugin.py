@@ -1,4 +1,4 @@
-"""Checks of a module that is used as an algorithm, and of the TOML file beside it."""
+"""Checks of a module that is used as an algorithm, and of its TOML file."""
 import inspect
 from functools import cache
 from types import ModuleType
@@ -8,7 +8,7 @@ from spinup.errors import UserError
 from spinup.registry import Algorithm, find
 from spinup.runs.config import RunConfig, check_names, checked, types_of
 
-# Family -> the class that its Configs are derived from, and its functions with their arguments; [resume] is optional.
+# Family -> the base class of its Configs, and the required functions with their arguments; resume is optional.
 BASES = {"": "spinup.runs.config.BaseConfig", "llm": "llm.config.LanguageConfig"}
 FUNCTIONS = {"": {"train": "cfg, resume=None", "make_policy": "cfg, observation_space, action_space"},
              "llm": {"train": "cfg, resume=None"}}
@@ -23,7 +23,7 @@ def load(algorithm: Algorithm) -> ModuleType:
 
 @cache
 def check(algorithm: Algorithm, module: ModuleType) -> None:
-    """UserError, before anything is made, where an algorithm's module or TOML file is not as the library needs it."""
+    """UserError, before anything is created, if an algorithm's module or TOML file lacks what the library needs."""
     config, path = getattr(module, "Config", None), algorithm.path
     if not (inspect.isclass(config) and issubclass(config, RunConfig)):
         raise UserError(f"{path}: Config must be a dataclass derived from {BASES[algorithm.family]}")
@@ -41,7 +41,7 @@ def check(algorithm: Algorithm, module: ModuleType) -> None:
 
 
 def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:
-    """UserError, with the command that fits, if the Config is of another family."""
+    """UserError, with the correct command, if the Config is of another family."""
     family = config.FAMILY
     if family != algorithm.family:
         name = algorithm.module + (f":{algorithm.variant}" if algorithm.variant else "")
@@ -50,7 +50,7 @@ def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:
 
 
 def takes(function: Any, arguments: str) -> bool:
-    """Whether it is a function that can be called with these arguments, an optional one by its name too."""
+    """Return whether `function` accepts these arguments, and the optional ones also by name."""
     names = [argument.partition("=")[0] for argument in arguments.split(", ")]
     needed = [argument for argument in arguments.split(", ") if "=" not in argument]
     try:
@@ -64,7 +64,7 @@ def takes(function: Any, arguments: str) -> bool:
 
 
 def check_toml(algorithm: Algorithm, hints: dict[str, Any]) -> None:
-    """UserError where the TOML file names a parent or setting that does not exist, or has a value out of its range."""
+    """UserError if the TOML file names an unknown parent or setting, or has a value outside its range."""
     path = algorithm.path.with_suffix(".toml")
     tables = {f"variants.{name}": settings for name, settings in algorithm.variants.items()}
     tables |= {f"defaults.{name}": settings for name, settings in algorithm.defaults.items()}

@@ -1,4 +1,4 @@
-"""A trained policy as a person uses it: an observation in, an action out."""
+"""A trained policy for use: it maps an observation to an action."""
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,24 @@ class Policy:
 
     Args:
         module: the algorithm's network; it has `dist` and `actor()`, like `spinup.core.networks.ActorCritic`.
-        observation_space, action_space: of one environment.
-        seed: decides the sampled actions.
-        env_settings: what `spinup.envs.make` was told beside the id where it learned.
+        observation_space, action_space: those of one environment.
+        seed: random seed of the sampled actions.
+        env_settings: the settings, in addition to the id, that `spinup.envs.make` got in training.
     """
 
     def __init__(self, module: nn.Module, observation_space: Space, action_space: Space, seed: int = 0,
                  env_settings: dict[str, Any] | None = None):
         self.module, self.observation_space, self.action_space = module, observation_space, action_space
         self.shape, self.dtype, self.view = observation_view(observation_space)
-        self.rng = np.random.default_rng([seed, 1])           # not the numbers of env.reset(seed=seed)
+        self.rng = np.random.default_rng([seed, 1])           # differs from the numbers of env.reset(seed=seed)
         self.env_settings = env_settings or {}
         self.outputs = module.actor()
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
-        """The action for one observation as the environment gives it, for the environment's `step`.
+        """Return the action for one observation, as the environment's `step` needs it.
 
-        deterministic: the likeliest action; otherwise one drawn as in training.
-        ValueError where it is no observation of `observation_space`, as a batch of several would be.
+        deterministic: take the most likely action; otherwise sample as in training. ValueError if `obs` is not one
+        observation of `observation_space`; a batch is an error too.
         """
         space = self.observation_space
         if isinstance(space, Dict) and not (isinstance(obs, Mapping) and {*space} <= {*obs}):
@@ -54,16 +54,16 @@ class Policy:
         return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
 
     def act_batch(self, obs: np.ndarray, deterministic: bool = True) -> np.ndarray:
-        """Actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` takes them."""
+        """Return actions for N observations `[N, *shape]` of a `VectorEnv`, as its `step` needs them."""
         params, dist = self.outputs(obs), self.module.dist
         act = dist.mode(params) if deterministic else dist.sample(params, dist.noise(self.rng, (len(obs),)))
         return dist.to_env(act)
 
 
 def initial(policy: nn.Module, run: str) -> nn.Module:
-    """The policy with the weights that the one of another run has, in place; without a run, as it is.
+    """Load the policy weights of another run into `policy`, in place; without a run, leave it unchanged. Return it.
 
-    UserError where there is no such run, it is not of an agent, or its policy has another network.
+    UserError if the run does not exist, has no policy for environments, or its policy has another network.
     """
     if run:
         folder = find_run(Path(run))

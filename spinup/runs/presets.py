@@ -1,6 +1,7 @@
-"""From layers of settings to a Config: defaults, a variant, a preset, a TOML file, and what the user gave.
+"""Layers of settings that make a Config: defaults, a variant, a preset, a TOML file, and the user's settings.
 
-Where no preset is used, the algorithm's TOML file may have defaults for the kind of environment: `[defaults.Box]`.
+The TOML file of an algorithm may have defaults for a kind of environment, such as `[defaults.Box]`. They apply if no
+preset is used.
 """
 import sys
 import tomllib
@@ -17,9 +18,9 @@ KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete acti
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> tuple[str, dict[str, Any]]:
-    """Name and settings of the preset to use: "auto" takes that of the environment or task, "none" takes none.
+    """Return the name and settings of a preset: "auto" means that of the environment or task, "none" means no preset.
 
-    UserError, with the nearest name, for any other choice that does not exist.
+    UserError, with the nearest name, if the preset does not exist.
     """
     presets = algorithm.presets
     if choice == "auto":
@@ -35,10 +36,10 @@ def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> t
 
 def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
               file: str | Path | None = None) -> tuple[Any, str]:
-    """The Config that layers of settings make, and words that name the preset or the defaults in it.
+    """Make a Config from the layers of settings. Return it with words that name its preset or defaults.
 
-    A later layer counts over an earlier one: default, default of the kind of environment (without a preset), variant,
-    preset, TOML file, given. UserError for an environment or task without a name.
+    A later layer overrides an earlier one: defaults, defaults for the kind of environment (without a preset), variant,
+    preset, TOML file, `given`. UserError if the environment or task has no name.
     """
     config: type[RunConfig] = algorithm.load().Config
     given = up_to_date(algorithm, given)
@@ -63,13 +64,13 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
 
 
 def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:
-    """The default of a setting, followed by those of kinds of environments: "4; 10 for continuous actions"."""
+    """Return a default and those for kinds of environments, in words: "4; 10 for continuous actions"."""
     others = [f"{table[setting]} for {KINDS[kind]}" for kind, table in algorithm.defaults.items() if setting in table]
     return "; ".join([default, *others])
 
 
 def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = True) -> dict[str, Any]:
-    """The settings by the names and values that they have now; with `say`, renamed ones are named on stderr."""
+    """Return the settings with their current names and values; with `say`, print each renamed one on stderr."""
     renamed, found = algorithm.about.get("renamed", {}), {}
     for name, value in settings.items():
         if name in renamed:
@@ -84,11 +85,11 @@ def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = Tr
 
 
 def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
-    """Settings from a TOML file; keys may be written with - or _. UserError where unreadable, or for an unknown key."""
+    """Read settings from a TOML file; keys may have - or _. UserError if it is unreadable or has an unknown key."""
     if path.exists() and not path.is_file():
         raise UserError(f"--config {path} is no ordinary file; give a readable TOML file")
     try:
-        data = tomllib.loads(path.read_text("utf-8-sig"))                 # Windows may put a mark before the text
+        data = tomllib.loads(path.read_text("utf-8-sig"))                 # Windows may add a byte order mark
     except OSError as error:
         raise UserError(f"--config {path}: {error.strerror.lower()}; give a readable TOML file") from None
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
+"""Public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -13,14 +13,14 @@ from spinup.runs.config import check_names, comments, settings_of
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.presets import configure, default_in_words
 
-INTERNAL = ("on_row",)  # arguments that are no settings
+INTERNAL = ("on_row",)  # arguments that are not settings
 
 
 @contextmanager
 def advised(algorithm: Algorithm) -> Iterator[None]:
-    """Make an error about actions a UserError that names the algorithms that serve them: an algorithm's file does not
-    know the others. Make running out of memory a UserError with the settings to change.
-    """
+    """Improve errors in this context. An error about actions becomes a UserError that names the algorithms that support
+    them, because an algorithm's file does not know the others. Running out of memory becomes a UserError that names the
+    settings to change."""
     try:
         yield
     except ActionsError as error:
@@ -34,9 +34,9 @@ def advised(algorithm: Algorithm) -> Iterator[None]:
 
 @cache
 def trainer(name: str) -> Callable[..., Any]:
-    """The function `NAME(env or task, **settings)` that trains; its docstring is made from the Config.
+    """Return the function `NAME(env or task, **settings)` that trains; its docstring is made from the Config.
 
-    name: as the registry finds it. UserError for an unknown one.
+    name: as the registry finds it. UserError if it is unknown.
     """
     algorithm = find(name)
     module = plugin.load(algorithm)
@@ -75,10 +75,10 @@ def trainer(name: str) -> Callable[..., Any]:
 
 
 def load(directory: str | Path, device: str = "cpu") -> Any:
-    """The policy that a run has learned, from its last checkpoint: `load("runs/NAME/NAME_s1").act(obs)`.
+    """Load the policy of a run from its last checkpoint: `load("runs/NAME/NAME_s1").act(obs)`.
 
-    Of a language model: `.respond(prompt)`. UserError where there is no checkpoint, or it is damaged or does not belong
-    to its config.json.
+    A language model has `.respond(prompt)` instead. UserError if there is no checkpoint, or it is damaged or does not
+    match its config.json.
     """
     folder = find_run(Path(directory))
     return family(find(read_run(folder)["algorithm"], run=folder)).load(folder, device)

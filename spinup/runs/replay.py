@@ -1,4 +1,4 @@
-"""A replay's memory, weighed before it is taken, and its files beside a checkpoint."""
+"""Memory of a replay buffer, checked before it is allocated, and its files beside the checkpoint."""
 import os
 import re
 import shutil
@@ -14,13 +14,14 @@ from spinup.errors import UserError
 from spinup.machine import free_memory
 from spinup.runs.config import ReplayConfig
 
-SPARE = 0.9             # of the free memory that a replay may take
-FOLDER = "replay"       # in that of the run
+SPARE = 0.9             # share of the free memory that a replay buffer may use
+FOLDER = "replay"       # inside the run folder
 BLOCK = 1 << 20         # bytes read at a time
 
 
 def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], act_dtype: type) -> Replay:
-    """A replay for `env`, as long as the settings say, and no longer than the run. UserError where memory is short."""
+    """Make a replay buffer for `env`. Its capacity is that of the settings, or the run's steps if they are fewer.
+    UserError if memory is short."""
     shape, dtype, _ = observation_view(env.observation_space)
     size = max(min(cfg.replay_size, cfg.total_steps), env.num_envs)
     kind = (env.num_envs, shape, dtype, act_shape)
@@ -35,19 +36,19 @@ def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], a
 
 
 def statement(replay: Replay) -> str:
-    """The memory that a replay takes, in words."""
+    """Describe the memory of a replay buffer in words."""
     need = replay.frames.nbytes + sum(row.nbytes for row in replay.rows.values())
     return f"replay: {what(replay.size, replay.obs_shape)} need {gigabytes(need)}"
 
 
 def what(size: int, shape: tuple[int, ...]) -> str:
-    """A replay in words: how many steps of which shape."""
+    """Describe a replay buffer in words: its number of steps and their shape."""
     steps = f"{size / 1e6:.1f} M" if size >= 1e6 else f"{size:,}"
     return f"{steps} steps of {'×'.join(map(str, [*shape[1:], shape[0]]))}"
 
 
 def gigabytes(size: float) -> str:
-    """A number of bytes in the unit that suits it."""
+    """Format a number of bytes with a suitable unit."""
     for unit, name in ((1e9, "GB"), (1e6, "MB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"
@@ -55,11 +56,11 @@ def gigabytes(size: float) -> str:
 
 
 class ReplayFiles:
-    """The rings of a replay in files that are only appended to, and cut back where a run is resumed.
+    """Files of a replay buffer's ring buffers. They are only appended to, and truncated when a run resumes.
 
-    A file `NAME-FIRST.bin` holds the elements of a ring from number FIRST on, one after the other. When it has as many
-    as the ring, the next file begins; a file all of whose elements are forgotten is deleted, but only after the
-    checkpoint that needs it no more was written (`tidy`).
+    A file `NAME-FIRST.bin` holds the elements of a ring from number FIRST on, in order. When it has as many elements as
+    the ring, a new file begins. `tidy` deletes a file once all its elements are overwritten in the ring, but only after
+    a new checkpoint is written, because the old one needs it.
     """
 
     def __init__(self, directory: Path):
@@ -68,11 +69,11 @@ class ReplayFiles:
         self.sums: dict[str, int] = {}                                    # CRC-32 of each file, for the checkpoint
 
     def append(self, replay: Replay) -> None:
-        """Write what came since the last call.
+        """Write the elements that were added since the last call.
 
-        Killed processes lose nothing of it. It is not forced to the disk, which would take longer than the gradient
-        steps of a small network: what a power cut takes is missed on resume, and said. UserError where a file is in
-        the place of the folder.
+        They survive a killed process. They are not synced to disk, which would take longer than the gradient steps of a
+        small network. If a power cut loses some, the resumed run finds and reports this. UserError if a file has the
+        place of the folder.
         """
         try:
             self.folder.mkdir(exist_ok=True)
@@ -87,7 +88,7 @@ class ReplayFiles:
             path = files[-1][1]
             with open(path, "ab") as file:
                 while start < count:
-                    stop = min(count, (start // size + 1) * size)         # up to the ring's seam
+                    stop = min(count, (start // size + 1) * size)         # up to the end of the ring
                     data = ring[start % size:(stop - 1) % size + 1].data
                     file.write(data)
                     self.sums[path.name] = zlib.crc32(data, self.sums.get(path.name, 0))
@@ -95,9 +96,11 @@ class ReplayFiles:
             self.written[name] = count
 
     def read(self, replay: Replay, sums: dict[str, int]) -> bool:
-        """Fill the rings of a replay whose counters were loaded, and cut back the files; False where there are none.
+        """Fill the rings of a replay buffer, whose counters are loaded, and truncate the files. Return False if there
+        are no files.
 
-        sums: of the files, when the checkpoint was written. UserError where a file has changed since, or lacks steps.
+        sums: checksums of the files when the checkpoint was written. UserError if a file has changed since then, or
+        steps are missing.
         """
         self.sums = dict(sums)
         rings = replay.rings()
@@ -119,7 +122,7 @@ class ReplayFiles:
                 continue
             stop = min(count, first + path.stat().st_size // each)
             os.truncate(path, (stop - first) * each)
-            if stop == count or first + size == stop:                     # else its end is missing
+            if stop == count or first + size == stop:                     # otherwise the end of the file is missing
                 self._check(path)
             if stop <= wanted:
                 continue
@@ -134,7 +137,7 @@ class ReplayFiles:
         return wanted == count
 
     def _check(self, path: Path) -> None:
-        """UserError where a file, cut back to what the checkpoint knows, has another checksum."""
+        """UserError if the checksum of a file, truncated to the length in the checkpoint, has changed."""
         found = 0
         with open(path, "rb") as file:
             while data := file.read(BLOCK):
@@ -144,7 +147,7 @@ class ReplayFiles:
                             "with a new replay")
 
     def tidy(self, replay: Replay) -> None:
-        """Delete what no resumed run can need."""
+        """Delete files that no resumed run can need."""
         for name, (ring, count) in replay.rings().items():
             files = self._files(name)
             for (_, path), (next_first, _) in zip(files[:-1], files[1:], strict=True):
@@ -153,11 +156,11 @@ class ReplayFiles:
                     self.sums.pop(path.name, None)
 
     def remove(self) -> None:
-        """Delete all of it: a finished run needs no replay."""
+        """Delete all files; a finished run needs no replay buffer."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.written, self.sums = {}, {}
 
     def _files(self, name: str) -> list[tuple[int, Path]]:
-        """(number of the first element, path) of each file of a ring, in order."""
+        """Return (number of the first element, path) of each file of a ring, in order."""
         found = ((re.fullmatch(rf"{name}-(\d+)", path.stem), path) for path in self.folder.glob(f"{name}-*.bin"))
         return sorted((int(match[1]), path) for match, path in found if match)

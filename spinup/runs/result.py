@@ -1,4 +1,4 @@
-"""The result of a training."""
+"""Result of a training run."""
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,15 +10,15 @@ from spinup.runs.folders import describe
 
 @dataclass
 class Result:
-    """The result of a training, of agents and of language models.
+    """Result of a training run, for environments and language models.
 
     Attributes:
-        policy: `policy.act(obs)` answers an observation; of a language model, `policy.respond(prompt)` a prompt.
+        policy: `policy.act(obs)` returns an action; a language model has `policy.respond(prompt)`.
         progress: the columns of `progress.csv`.
-        directory: the run's folder.
+        directory: the run folder.
         status: "finished" or "interrupted".
-        quality: the last number of `measure`.
-        measure: the column of `progress.csv` that tells how good the policy is.
+        quality: the last value of `measure`.
+        measure: the column of `progress.csv` that measures the quality of the policy.
         returns: undiscounted returns of the last 100 training episodes; empty for a language model.
     """
 

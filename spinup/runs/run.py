@@ -1,4 +1,4 @@
-"""A training run on environments: how it fills rows from episodes and saves the environments' state."""
+"""Training run on environments: it makes rows from episodes and saves the state of the environments."""
 import math
 from collections import deque
 from pathlib import Path
@@ -25,11 +25,11 @@ from spinup.runs.replay import ReplayFiles, statement
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
-WIDE = 128              # from this width of a hidden layer on, a second thread pays
+WIDE = 128              # width of a hidden layer from which a second thread is faster
 
 
 def make_env(cfg: BaseConfig) -> VectorEnv:
-    """The environments that a training is given, by its settings. UserError where these do not go together."""
+    """Make the environments of a training run. UserError if the settings contradict each other."""
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
                         "environment, in place of the object")
@@ -38,9 +38,10 @@ def make_env(cfg: BaseConfig) -> VectorEnv:
 
 
 class Run(Training):
-    """A training of an agent in `env`; see `Training`.
+    """Training run of an agent in `env`; see `Training`.
 
-    whole_episodes: each update plays episodes from seeded starts to their ends, so that nothing of `env` outlasts it.
+    whole_episodes: each update plays complete episodes from seeded initial states, so `env` keeps no state between
+    updates.
     """
 
     def __init__(self, config: BaseConfig, env: VectorEnv, resume: str | Path | None = None, *,
@@ -50,35 +51,36 @@ class Run(Training):
         super().__init__(config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.whole_episodes = env, whole_episodes
-        self.said_unsaved = False                                         # that the environments cannot be saved
-        if not isinstance(config.env, str):                               # which a command cannot make again
+        self.said_unsaved = False                                         # whether this was printed
+        if not isinstance(config.env, str):                               # a command cannot make it again
             self.next_words = ("plot",)
         else:
             self.next_words = ("plot", *env.shown_by, "eval", "resume")
-        self.recent: deque[float] = deque(maxlen=100)                     # returns of the last episodes
-        self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns of this process
-        self.pending: list[tuple[float, int]] = []                        # episodes that ended since the last row
+        self.recent: deque[float] = deque(maxlen=100)                     # returns of the last 100 episodes
+        self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns in this process
+        self.pending: list[tuple[float, int]] = []                        # episodes since the last row
         self.replay: Replay | None = None
 
     def place(self, policy: nn.Module) -> nn.Module:
-        """Move the policy to the run's device; with `--init`, load the weights of the other run's policy.
+        """Move the policy to the run's device. With `--init`, load the weights of the other run's policy.
 
-        UserError where the weights do not fit.
+        UserError if the weights do not fit.
         """
         return initial(policy.to(self.device), self.config.init if not self.resumed else "")
 
     def keep(self, **parts: Any) -> None:
-        """A part called `replay` is kept in files of its own; only its counters are in the checkpoint."""
+        """Keep parts for the checkpoint. A part called `replay` has its own files; only its counters are in the
+        checkpoint."""
         super().keep(**parts)
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
     def updates_due(self, ratio: float) -> int:
-        """Gradient steps to make in the current update, at `ratio` per environment step. Over a run they sum to
-        int(ratio x steps), whatever the size of an update."""
+        """Return the number of gradient steps in the current update, at `ratio` per environment step. Over a run they
+        sum to int(ratio x steps), for any size of an update."""
         return int((self.steps + self.steps_each) * ratio) - int(self.steps * ratio)
 
     def result(self, module: nn.Module) -> Result:
-        """End the run, and give the user the policy."""
+        """End the run and return its result."""
         self.finish()
         progress = read_progress(self.directory) if self.rows else {}
         quality = progress[self.measure][-1] if progress else math.nan
@@ -118,7 +120,7 @@ class Run(Training):
         return diagnose(row, self.config, self.env.action_space, largest, alike, self.steps / self.end)
 
     def _test(self) -> dict[str, float]:
-        """The mean return of the current policy without exploration, always in the same separate test episodes."""
+        """Mean return of the current policy in separate test episodes, always the same ones, without exploration."""
         if not self.config.test_episodes:
             return {}
         returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
@@ -137,13 +139,13 @@ class Run(Training):
             self.display.say(f"protocol: {in_words(self.config.env_settings)}")
         if self.replay is not None:
             if self.state is None:
-                self.replay_files.remove()                                # of a process that died before a checkpoint
+                self.replay_files.remove()                                # left by a process without checkpoint
             self.display.say(statement(self.replay))
         if not self.whole_episodes:
             self._can_save()
 
     def _can_save(self) -> bool:
-        """Whether the environments can be saved as they stand; the first time that they cannot, the user is told."""
+        """Return whether the environments can be saved now. If not, tell the user once."""
         can = self.env.can_save
         if not can and not self.said_unsaved:
             self.said_unsaved = True
@@ -169,7 +171,7 @@ class Run(Training):
             self.env.load_state_dict(state["env"])
 
     def recover(self, state: dict[str, Any]) -> str:
-        if self.steps >= self.end:                                        # nothing is left to do
+        if self.steps >= self.end:                                        # the run is complete
             return ""
         lost = "; its environments could not be saved, so it goes on with new episodes"
         if state["env"] or self.whole_episodes:
@@ -186,7 +188,7 @@ class Run(Training):
 
     def finish(self) -> None:
         if self.status == "finished" and self.replay is not None:
-            self.replay_files.remove()                                    # nobody goes on from here
+            self.replay_files.remove()                                    # a finished run is not resumed
         super().finish()
 
     def close_subject(self) -> None:

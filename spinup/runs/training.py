@@ -1,4 +1,4 @@
-"""Everything around a training: folder, seeds, rows, checkpoints, resume, Ctrl-C. An algorithm keeps only itself."""
+"""Shared parts of a training run: folder, seeds, rows, checkpoints, resume and Ctrl-C. Algorithms need no such code."""
 import math
 import time
 from collections.abc import Iterator
@@ -26,23 +26,23 @@ from spinup.runs.log import Log, check_wandb
 from spinup.runs.values import FAULTS, restore, weights
 from spinup.signals import Interruption
 
-CHECKPOINTS = 20        # checkpoints in a run, unless checkpoint_steps says otherwise
+CHECKPOINTS = 20        # checkpoints per run, unless checkpoint_steps is set
 
 
 class Training(Hooks):
     """A training run as a context manager: entry makes the folder, exit restores the state of the process.
 
-    `Run` adds what concerns environments, and `llm.run.Run` what concerns tasks of language: the methods of `Hooks`.
+    `Run` adds methods for environments, `llm.run.Run` methods for language tasks; see `Hooks`.
 
     Args:
-        config: its settings, already checked.
-        subject: what is trained on, as folders and messages name it.
-        device: where.
-        threads: for torch, unless the settings say otherwise.
-        resume: the folder of a run of the same settings to go on with.
+        config: the settings, already checked.
+        subject: the environment or task, as named in folders and messages.
+        device: the device to train on.
+        threads: torch's threads, unless the settings give a number.
+        resume: the folder of a run with the same settings to resume.
         compile: whether the first update compiles.
-    UserError, before anything is created: no such device, no compiler, an unwritable folder, a named run that exists,
-    to resume a run that was begun with another algorithm or other settings.
+    UserError, before anything is created: the device or compiler is missing, the folder is not writable, the named run
+    exists, or the run to resume has another algorithm or other settings.
     """
 
     def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
@@ -59,7 +59,7 @@ class Training(Hooks):
         torch.manual_seed(config.seed)
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
-        self.earlier_seconds = 0.0                                        # of training before this process
+        self.earlier_seconds = 0.0                                        # training time in earlier processes
         self.status, self.longer, self.stopped = "running", False, False
         self.state = None
         if resume is not None:
@@ -112,11 +112,11 @@ class Training(Hooks):
                 if not isinstance(error, FileExistsError) or self.config.exp_name:
                     raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
                                     "--log-dir or --exp-name") from None
-                # Another run took the number just now.
+                # Another run has just taken this number.
                 self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        self.blas.restore_original_limits()                               # first, as it restores threads of OpenMP too
+        self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
         if isinstance(error, WorkerError | EnvironmentFailure):
@@ -124,13 +124,13 @@ class Training(Hooks):
         disk = disk_error(error)
         try:
             self.display.close()
-            if error is not None and (self.under_way or not self.resumed):            # else it was not gone on with
+            if error is not None and (self.under_way or not self.resumed):            # else it did not resume
                 self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
-                with suppress(OSError):                                   # of a full disk
+                with suppress(OSError):                                   # if the disk is full
                     self._write_result()
             with suppress(OSError if disk else ()):
                 self.log_file.close()
-            self.close_subject()                                          # last: it is not ours, and may raise
+            self.close_subject()                                          # last, because user code may raise
         finally:
             self.lock.release()
         if disk is not None:
@@ -139,15 +139,15 @@ class Training(Hooks):
                             f"choose another --log-dir; to go on, type: spinup resume {where}") from None
 
     def keep(self, **parts: Any) -> None:
-        """Name what a checkpoint must hold; each part has `state_dict` and `load_state_dict`."""
+        """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`."""
         self.parts = parts
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
-        """The numbers of the updates still to do, of `total`; between them rows and checkpoints are written.
+        """Yield the numbers of the remaining updates, of `total`. Rows and checkpoints are written in between.
 
-        Each update counts as `steps_each` steps. Where the number is only known afterwards, as with whole episodes, the
-        update sets `steps_each` before it ends, and the loop stops once `total` steps are done.
-        Ctrl-C, or `stop`, ends the loop after the update under way, saved.
+        Each update counts as `steps_each` steps. If the number is known only afterwards, as with whole episodes, the
+        update sets `steps_each` before it ends, and the loop stops after `total` steps. Ctrl-C or `stop` ends the loop
+        after the current update and saves a checkpoint.
         """
         self.steps_each, self.end = steps_each, total * steps_each
         self.steps_per_row = max(1, round(total / self.epochs)) * steps_each
@@ -169,16 +169,16 @@ class Training(Hooks):
         self.announce()
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
         if self.steps < self.end and not self.stopped:
-            (self.directory / "result.json").unlink(missing_ok=True)      # of an end that is not the end now
+            (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
         first = self._gradient_steps()
         while self.steps < self.end and not self.interrupted and not self.stopped:
             began = time.perf_counter()
             yield self.update
             if self.compile and self._gradient_steps() > first:
-                self.compile = False                                      # said once
+                self.compile = False                                      # print this once
                 self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
-            self.check_finite(**weights(self.parts) if save_due or self.interrupted else {})   # before the last is lost
+            self.check_finite(**weights(self.parts) if save_due or self.interrupted else {})   # before overwriting
             self.steps += self.steps_each
             self.after_update()
             self.update += 1
@@ -192,30 +192,31 @@ class Training(Hooks):
         return sum(part.steps for part in self.parts.values() if isinstance(part, FlatAdam))
 
     def stop(self) -> None:
-        """End the run after the current update, with status "finished": its goal is reached."""
+        """End the run after the current update with status "finished", because its goal is reached."""
         self.stopped = True
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal asks the run to stop."""
+        """Return whether a signal has asked the run to stop."""
         return bool(self.interruption.received)
 
     @property
     def row_due(self) -> bool:
-        """Whether a row of `progress.csv` follows the update under way: the moment to `log`."""
+        """Return whether a row of `progress.csv` follows the current update; if so, call `log`."""
         return self._passes(self.steps_per_row)
 
     def _passes(self, every: int) -> bool:
-        """Whether the update under way passes a multiple of `every` steps, or the end."""
+        """Return whether the current update passes a multiple of `every` steps, or the end."""
         after = self.steps + self.steps_each
         return after // every > self.steps // every or after >= self.end
 
     def log(self, **values: float | Tensor) -> None:
-        """Diagnostics for the row that follows this update."""
+        """Give diagnostics for the row that follows this update."""
         self.logged = {k: float(v) for k, v in values.items()}
 
     def check_finite(self, **tensors: Tensor) -> None:
-        """Raise NonFiniteError for the first tensor that is not all finite. Pass tensors in the order of data flow."""
+        """Raise NonFiniteError for the first tensor `[...]` with a NaN or infinite value. Pass tensors in the order of
+        data flow."""
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
                 what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
@@ -224,7 +225,7 @@ class Training(Hooks):
                                      f"{describe(self.directory)}. A smaller --lr is the first thing to try")
 
     def save(self) -> None:
-        """Write a checkpoint, then load what was written: a resumed run and an uninterrupted one compute the same."""
+        """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers."""
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
@@ -249,13 +250,13 @@ class Training(Hooks):
 
     @property
     def seconds(self) -> float:
-        """Wall time of the training, earlier processes included."""
+        """Training time in seconds, including earlier processes."""
         return self.earlier_seconds + time.perf_counter() - self.started
 
     def finish(self) -> None:
-        """Write `result.json` and `curve.png`, and print how to go on."""
+        """Write `result.json` and `curve.png`, and print how to continue."""
         self._write_result()
-        seconds = self.seconds                                            # of training, without the drawing
+        seconds = self.seconds                                            # training time without the plot
         if self.status == "finished":
             from spinup.runs.curve import draw_curve
             draw_curve(self.directory)
@@ -264,7 +265,7 @@ class Training(Hooks):
         if self.status == "finished":
             self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {pace(self.steps / seconds)} a second; "
                              f"{self.summary()}; curve: {folder}/curve.png")
-            more = {"resume": f" --total-steps {2 * self.steps}"}        # resumed as it is, it would have nothing to do
+            more = {"resume": f" --total-steps {2 * self.steps}"}        # otherwise there is nothing left to do
             lines = [f"  spinup {word} {quoted(folder)}{more.get(word, '')}" for word in self.next_words]
             self.display.say("\n".join(lines))
         else:
@@ -274,7 +275,7 @@ class Training(Hooks):
                              f"{how}")
 
     def _rate(self) -> float:
-        """Steps a second so far, to six digits: updates of a large model take minutes."""
+        """Steps per second so far, with six digits, because updates of a large model take minutes."""
         return float(f"{self.steps / self.seconds:.6g}")
 
     def _write_row(self) -> None:
@@ -287,7 +288,7 @@ class Training(Hooks):
             self.display.say_once(sentence)
         if self.config.on_row is not None:
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                self.config.on_row(dict(row))                             # what it draws changes no training
+                self.config.on_row(dict(row))                             # its random numbers do not affect training
 
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {

@@ -1,4 +1,4 @@
-"""Checks of what was read from a file: a fault in it is one sentence that names the file."""
+"""Checks of data read from a file: a fault becomes a one-sentence error that names the file."""
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from spinup.errors import UserError, out_of_memory
 
-# Errors that code raises for a value of another type, form or size than the one that was written.
+# Errors that code raises for a value with another type, structure or size than the one that was written.
 FAULTS = (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError, RuntimeError)
 
 
 @contextmanager
 def reading(what: str, advice: str) -> Iterator[None]:
-    """Use the contents of a file in this context. UserError, with the advice, where they are not as they should be."""
+    """Use the contents of a file in this context. UserError, with the advice, if they are damaged."""
     try:
         yield
     except UserError:
@@ -26,7 +26,7 @@ def reading(what: str, advice: str) -> Iterator[None]:
 
 @contextmanager
 def room_for(what: object) -> Iterator[None]:
-    """Load a file in this context. UserError where the memory does not suffice."""
+    """Load a file in this context. UserError if there is not enough memory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -37,14 +37,13 @@ def room_for(what: object) -> Iterator[None]:
 
 
 def load_weights(module: nn.Module, state: Any) -> None:
-    """Load the weights of a module. ValueError, or RuntimeError of torch, unless `state` is a table of tensors, `[...]`
-    each, with the module's names, shapes and kinds of numbers, all of them finite.
-    """
+    """Load the weights of a module. ValueError, or torch's RuntimeError, unless `state` is a table of finite tensors,
+    `[...]` each, with the module's names, shapes and data types."""
     if not isinstance(state, Mapping):
         raise ValueError(f"the weights are {type(state).__name__}, not a table")
     for name, own in module.state_dict().items():
         if name not in state:
-            continue                                                      # torch says it
+            continue                                                      # torch reports it
         if not isinstance(state[name], Tensor) or state[name].is_floating_point() != own.is_floating_point():
             raise ValueError(f"{name} has no numbers of type {own.dtype}")
         if own.is_floating_point() and not torch.isfinite(state[name]).all():
@@ -53,11 +52,11 @@ def load_weights(module: nn.Module, state: Any) -> None:
 
 
 def weights(parts: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights of a training's networks, `[...]` each, by name."""
+    """Weights of a training run's networks, `[...]` each, by name."""
     return {f"{name}.{key}": value for name, part in parts.items() if isinstance(part, nn.Module)
             for key, value in part.state_dict().items() if value.is_floating_point()}
 
 
 def restore(part: Any, state: Any) -> None:
-    """Give a part of a training back what its `state_dict` returned; weights are checked. Raises as `load_weights`."""
+    """Restore a part of a training run from its `state_dict`; weights are checked. Raises as `load_weights`."""
     load_weights(part, state) if isinstance(part, nn.Module) else part.load_state_dict(state)

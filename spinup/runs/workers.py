@@ -1,4 +1,4 @@
-"""Several processes that train together: each computes the same, and they tell one another a few numbers an update."""
+"""Processes that train together. Each computes the same update, and they exchange only a few numbers per update."""
 import json
 import multiprocessing
 import os
@@ -27,23 +27,23 @@ from spinup.runs.folders import find_run
 from spinup.runs.policy import initial
 from spinup.signals import NAMES
 
-JOIN_SECONDS = 120      # to import and join in
-WAIT_SECONDS = 1800     # for the others' part of an update, after which one of them is taken to be stuck
-FAILED = "failed"       # the key under which a worker process leaves what it failed of
-PARENT = "SPINUP_WORKERS_PARENT"        # set where a process was started by `Workers`, not by torchrun
+JOIN_SECONDS = 120      # to import the library and join
+WAIT_SECONDS = 1800     # for results of the other processes; then one is assumed to be stuck
+FAILED = "failed"       # key of the error message that a worker process stores
+PARENT = "SPINUP_WORKERS_PARENT"        # set in processes that `Workers` started, not torchrun
 
 
 class Workers:
-    """The processes of one training, as a context: this one and `count` - 1 that it starts, or those of `torchrun`.
+    """Processes of one training run as a context: this one and `count` - 1 new ones, or those of `torchrun`.
 
     Args:
-        count: how many; under torchrun its number counts instead.
-        cfg: the settings that they are sent. UserError where these hold what cannot be sent to a process.
+        count: number of processes; torchrun's number overrides it.
+        cfg: the settings to send to them. UserError if they cannot be sent to a process.
 
     Attributes:
-        rank: the number of this process. 0 is the user's: it alone keeps the run.
-        size: how many there are.
-        sent: bytes that this process has told the others so far.
+        rank: the number of this process; only process 0, the user's, writes the run.
+        size: the number of processes.
+        sent: bytes that this process has sent to the others so far.
     """
 
     def __init__(self, count: int, cfg: RunConfig):
@@ -60,9 +60,9 @@ class Workers:
 
     @contextmanager
     def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
-        """Meet the others; those not started yet call `train(cfg, resume)` in a process of their own.
+        """Join the other processes; new ones call `train(cfg, resume)`.
 
-        WorkerError: they do not come, or one of them ends. EnvironmentFailure: one fails; see `_reason`.
+        WorkerError: a process does not join, or ends. EnvironmentFailure: a process fails; see `_reason`.
         """
         if self.size == 1:
             yield
@@ -73,7 +73,7 @@ class Workers:
                 dist.init_process_group("gloo", timeout=timedelta(seconds=WAIT_SECONDS))
             else:
                 if sys.platform == "linux":
-                    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # the machine's name need not be in its DNS
+                    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # DNS may not know the machine's name
                 first = self.rank == 0
                 store = dist.TCPStore("127.0.0.1", 0 if first else int(os.environ[PARENT]), is_master=first,
                                       wait_for_workers=False, timeout=timedelta(seconds=JOIN_SECONDS))
@@ -102,13 +102,13 @@ class Workers:
                 dist.destroy_process_group()
 
     def mine(self, n: int) -> range:
-        """Which of n equal tasks this process does."""
+        """Numbers of the tasks, out of n equal ones, for this process."""
         return range(self.rank, n, self.size)
 
     def share(self, results: Tensor, n: int) -> Tensor:
-        """The results `[n, ...]` of all, in the order of the tasks; each process gives `[len(mine(n)), ...]`.
+        """Exchange results `[n, ...]` in the order of the tasks; each process gives its `[len(mine(n)), ...]`.
 
-        WorkerError: another process has ended, or is stuck.
+        WorkerError: another process has ended or is stuck.
         """
         if self.size == 1:
             return results
@@ -124,9 +124,9 @@ class Workers:
 
 
 class Follower:
-    """Stands for `Run` in the loop of a process that is not the first: no folder, no rows, no checkpoints.
+    """Replacement of `Run` in worker processes: without a folder, rows or checkpoints.
 
-    It begins where the first does, from the same seed or checkpoint, and ends when the first does.
+    It starts from the same seed or checkpoint as the first process, and ends with it.
     """
 
     row_due = False
@@ -144,18 +144,18 @@ class Follower:
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> bool:
-        return kind is WorkerError              # the first process has ended, or will say which one is missing
+        return kind is WorkerError              # the first process has ended, or reports the missing one
 
     def place(self, policy: Any) -> Any:
-        """The policy, as `Run.place` gives it to the first process."""
+        """Prepare the policy as `Run.place` does in the first process."""
         return initial(policy, self.init)
 
     def keep(self, **parts: Any) -> None:
-        """The state that `updates` restores before it begins."""
+        """Name the parts that `updates` restores before it begins."""
         self.parts = parts
 
     def updates(self, total: int) -> Iterator[int]:
-        """The updates that are still to be made, one after the other."""
+        """Yield the numbers of the remaining updates."""
         if self.state is not None:
             self.update, self.steps = self.state["update"], self.state["steps"]
             for name, part in self.parts.items():
@@ -165,10 +165,10 @@ class Follower:
             self.update, self.steps = self.update + 1, self.steps + self.steps_each
 
     def check_finite(self, **tensors: Tensor) -> None:
-        """The first process says it."""
+        """Do nothing; the first process checks."""
 
     def result(self, module: Any) -> None:
-        """The first process has it."""
+        """Do nothing; the first process has the result."""
 
 
 def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
@@ -180,7 +180,7 @@ def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None,
 
 
 def _reason(error: WorkerError, store: dist.TCPStore, children: list[multiprocessing.Process]) -> Exception:
-    """The error to raise for a process that is missing: what it failed of, or its exit code, where that is known."""
+    """Return the error for a missing process: its own error or its exit code, if known."""
     if store.check([FAILED]):
         words, _, of_user = json.loads(store.get(FAILED))
         return UserError(words) if of_user else EnvironmentFailure(words)
@@ -192,23 +192,23 @@ def _reason(error: WorkerError, store: dist.TCPStore, children: list[multiproces
 
 
 def _trace(store: dist.TCPStore) -> str:
-    """The traceback of the process that failed; empty where it left none."""
+    """Traceback of the failed process; empty if it stored none."""
     return json.loads(store.get(FAILED))[1] if store.check([FAILED]) else ""
 
 
 def _join(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,
           port: int) -> None:
-    for kind in NAMES.keys() - {signal.SIGTERM}:                          # they are for the first, which ends this one
+    for kind in NAMES.keys() - {signal.SIGTERM}:                          # the first process handles them
         signal.signal(kind, signal.SIG_IGN)
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), PARENT: str(port)}
     try:
         train(cfg, resume)
-    except Exception:                                                     # the first process says it
+    except Exception:                                                     # the first process reports it
         sys.exit(1)
 
 
 def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None:
-    """Until all have come. WorkerError where one has died."""
+    """Wait until all processes have joined. WorkerError if one has died."""
     names, began = [f"here {rank}" for rank in range(1, len(children) + 1)], time.monotonic()
     while not store.check(names):
         if any(not child.is_alive() for child in children) or time.monotonic() - began > JOIN_SECONDS:

@@ -1,76 +1,76 @@
-"""Meanings of the columns of `progress.csv`, as `spinup metrics` prints them.
+"""Descriptions of the columns of `progress.csv`, as `spinup metrics` prints them.
 
-Columns of one algorithm alone are described in the TOML file beside it, those of one environment beside that.
+The TOML file of an algorithm describes the columns specific to it. The file of an environment describes its own.
 """
 from spinup import registry
 
 METRICS = {
     # Every run.
-    "epoch": "number of the row, from 1",
-    "steps": "environment steps so far, all copies counted; of a language model: updates",
-    "wall_seconds": "time of training so far, earlier processes included",
+    "epoch": "row number, from 1",
+    "steps": "environment steps so far, summed over all copies; for language models: updates so far",
+    "wall_seconds": "training time so far in seconds, including earlier processes of a resumed run",
     "steps_per_second": "steps / wall_seconds",
-    "loss": "what the last gradient step minimised",
-    "grad_norm": "length of the gradient of that step, before it was clipped",
-    "learning_rate": "step size of the optimiser",
+    "loss": "loss of the last gradient step",
+    "grad_norm": "gradient norm of the last gradient step, before clipping",
+    "learning_rate": "learning rate of the optimiser",
     # Environments.
-    "episodes": "episodes that ended since the row before",
-    "return_mean": "mean undiscounted return of these episodes, in training; raw rewards, exploration included",
-    "return_min": "the lowest of these returns",
-    "return_max": "the highest of these returns",
+    "episodes": "number of episodes that ended since the previous row",
+    "return_mean": "mean undiscounted training return of these episodes: raw rewards, with exploration",
+    "return_min": "minimum of these returns",
+    "return_max": "maximum of these returns",
     "length_mean": "mean length of these episodes, in steps",
-    "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all while they are fewer",
-    "test_return": "mean return of --test-episodes episodes without exploring, always the same ones, not trained on",
-    # Policies that are trained on what they did themselves.
-    "kl": "how far the policy has moved since it collected its last batch, in nats (estimator k3, never negative)",
-    "clip_fraction": "share of steps whose gradient the clip took away",
-    "entropy": "randomness of the policy in nats; of a squashed Gaussian in units of -1 to 1, estimated by draws",
+    "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all if there are fewer",
+    "test_return": "mean return of --test-episodes separate test episodes, always the same ones, without exploration",
+    # On-policy algorithms.
+    "kl": "KL divergence of the policy from the one that collected the last batch, in nats (k3 estimator, at least 0)",
+    "clip_fraction": "share of steps with zero gradient because their probability ratio is clipped",
+    "entropy": "entropy of the policy in nats; for a squashed Gaussian, of actions in -1 to 1, estimated from samples",
     "value_loss": "half the squared error of the value function",
-    "explained_variance": "share of the variance of the returns that the value function knows; 1 all, 0 as a constant",
-    "epochs": "passes over the batch in the last update; fewer than --epochs where --target-kl ended it",
-    # Values of actions, learned from a replay.
-    "q": "mean value of the actions in the last batch: beside the returns it tells of overestimation",
-    "error": "mean absolute difference between a value and its target",
+    "explained_variance": "share of the variance of the returns that the value function explains; 1 = all, 0 = none",
+    "epochs": "passes over the batch in the last update; fewer than --epochs if --target-kl stopped it",
+    # Off-policy algorithms, which learn Q-values from a replay buffer.
+    "q": "mean Q-value of the last batch; compare it with the returns to detect overestimation",
+    "error": "mean absolute TD error",
     "epsilon": "share of random actions",
-    "q_loss": "squared error of the critics, added up",
-    "q_grad_norm": "length of the gradient of the critics",
-    "pi_loss": "what the actor minimises: minus the value of its actions; in SAC plus the price of certainty",
-    "action_std": "standard deviation of the actor's actions over a batch, of a range of -1 to 1; 0: all are the same",
-    "pi_grad_norm": "length of the gradient of the actor, in SAC of the temperature too",
+    "q_loss": "squared error of the critics, summed over the critics",
+    "q_grad_norm": "gradient norm of the critics",
+    "pi_loss": "actor loss: minus the Q-value of its actions; in SAC plus the temperature times their log-probability",
+    "action_std": "standard deviation of actions (range -1 to 1) over a batch; 0: the same action in every state",
+    "pi_grad_norm": "gradient norm of the actor; in SAC including the temperature",
     # Language models.
-    "reward": "mean reward of the responses of the last updates, as the method was given them",
-    "reward_std": "their deviation",
-    "no_contrast": "share of groups whose responses all have the same reward: nothing is learned from them",
+    "reward": "mean training reward of the responses since the previous row",
+    "reward_std": "standard deviation of these rewards",
+    "no_contrast": "share of groups with zero variance (all rewards equal), which give no policy gradient",
     "length": "mean length of the responses in tokens",
-    "cut_off": "share of responses that reached --max-tokens without an end",
+    "cut_off": "share of responses truncated at --max-tokens",
     "logp": "mean log-probability of the tokens trained on",
-    "ratio_min": "the smallest probability ratio of a token, new policy to old",
-    "ratio_max": "the largest",
-    "held_out_accuracy": "share of held-out problems solved by drawn responses",
-    "held_out_greedy": "share of held-out problems solved by the likeliest response",
-    "held_out_reward": "mean reward on held-out problems",
-    "held_out_gold": "mean true reward on held-out problems, where rewards are a model's",
-    "kl_to_start": "distance from the start on held-out problems, in nats a token",
-    "kl_of_response": "the same in nats a response",
-    "kl_coef": "price of a nat away from the start",
-    "train_accuracy": "share of the pairs learned from that are ranked rightly",
-    "pair_accuracy": "share of held-out pairs that are ranked rightly",
-    "pair_margin": "mean difference of the scores of a held-out pair, preferred minus other",
-    "calibration_error": "how far the claimed probabilities of preference are from the shares that come true",
-    "length_correlation": "correlation of a response's score with its length",
-    "reward_margin": "mean difference of the implicit rewards of a pair, preferred minus other",
-    "logp_preferred": "log-probability of the preferred responses",
-    "logp_other": "log-probability of the others",
-    "rollout_seconds": "time spent on responses since the row before",
-    "reward_seconds": "time spent on their rewards",
-    "update_seconds": "time spent on gradient steps",
-    "evaluation_seconds": "time spent on held-out problems",
-    "tokens_per_second": "tokens of responses per second of all that",
+    "ratio_min": "smallest probability ratio of a token, new policy to old",
+    "ratio_max": "largest probability ratio of a token, new policy to old",
+    "held_out_accuracy": "accuracy of sampled responses on held-out problems",
+    "held_out_greedy": "accuracy of greedy (most likely) responses on held-out problems",
+    "held_out_reward": "mean reward of sampled responses to held-out prompts",
+    "held_out_gold": "mean true reward on held-out prompts, if a reward model gives the rewards",
+    "kl_to_start": "KL divergence from the initial policy on held-out prompts, in nats per token",
+    "kl_of_response": "KL divergence from the initial policy on held-out prompts, in nats per response",
+    "kl_coef": "KL coefficient: weight of the penalty per nat of KL divergence from the initial policy",
+    "train_accuracy": "share of training pairs in which the chosen response scores higher",
+    "pair_accuracy": "share of held-out pairs in which the chosen response scores higher",
+    "pair_margin": "mean score difference of held-out pairs, chosen minus rejected",
+    "calibration_error": "expected calibration error of the predicted preference probabilities on held-out pairs",
+    "length_correlation": "correlation between the score and the length of a response",
+    "reward_margin": "mean implicit reward difference of pairs, chosen minus rejected",
+    "logp_preferred": "log-probability of the chosen responses",
+    "logp_other": "log-probability of the rejected responses",
+    "rollout_seconds": "seconds spent on sampling responses since the previous row",
+    "reward_seconds": "seconds spent on computing rewards",
+    "update_seconds": "seconds spent on gradient steps",
+    "evaluation_seconds": "seconds spent on evaluation with held-out problems",
+    "tokens_per_second": "sampled tokens per second of sampling, rewards and gradient steps",
 }
 
 
 def meanings() -> dict[str, str]:
-    """The meaning of each column, by name."""
+    """Return the description of each column, by name."""
     from spinup.envs.make import all_measures
     found = METRICS | all_measures()
     for family in registry.FAMILIES:

@@ -1,4 +1,5 @@
-"""You may skip this folder: torch.optim and `module(x)` give the same numbers, slower.
+"""Faster versions of torch code. You may skip this folder: torch.optim and `module(x)` give the
+same numbers, only more slowly.
 
-Beside each private call of torch stands its plain equivalent, after «Plain:».
+Beside each private torch call, a comment «Plain:» gives the public equivalent.
 """

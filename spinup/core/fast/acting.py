@@ -1,7 +1,7 @@
 """Acting with small networks on a CPU: the forward pass of an MLP in numpy.
 
-In plain torch `NumpyMLP(net)(x)` is `net(torch.from_numpy(x)).detach().numpy()`: the same numbers
-up to rounding, but for one observation most of the time is torch's overhead.
+In plain torch `NumpyMLP(net)(x)` is `net(torch.from_numpy(x)).detach().numpy()`. The numbers are
+equal up to rounding, but for one observation torch's overhead takes most of the time.
 """
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 Function = Callable[[np.ndarray], np.ndarray]
-ZERO = np.float32(0)    # a Python 0 would be turned into an array at every call
+ZERO = np.float32(0)    # numpy would convert a Python 0 to an array in every call
 
 
 def _normalised(x: np.ndarray) -> np.ndarray:
-    """LayerNorm without gain or shift, as torch computes it."""
+    """Compute torch's LayerNorm without gain or shift."""
     x = x - x.mean(-1, keepdims=True)
     return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + np.float32(1e-5))
 
@@ -24,7 +24,7 @@ IN_NUMPY: dict[type, Function] = {
 
 
 def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
-    """Each Linear with the functions after it. TypeError for all that `mlp` does not make."""
+    """Return each Linear with the functions after it. TypeError for nets unlike those of `mlp`."""
     found: list[tuple[nn.Linear, list[Function]]] = []
     for module in net:
         if isinstance(module, nn.Linear):
@@ -43,11 +43,11 @@ def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
 
 
 class NumpyMLP:
-    """The forward pass of `mlp` in numpy, on the memory of its parameters: 5 µs a call, not 18.
+    """Forward pass of `mlp` in numpy, on the memory of its parameters: 5 µs per call, not 18.
 
-    A `BoardConvolution` may come before it. For acting only, on CPU. It needs no refresh after an
-    update, because it owns no weights; make it after the optimiser, which may move them. TypeError
-    for layers that it does not know.
+    The first layer may be a `BoardConvolution`. Use it only for acting on a CPU. It always uses the
+    current weights, because it has no copy of them. Create it after the optimiser, which may move
+    the weights in memory. TypeError for layers that it does not support.
     """
 
     def __init__(self, net: nn.Sequential):
@@ -64,16 +64,16 @@ class NumpyMLP:
         if self.before is not None:
             x = self.before(x)
         for weight, bias, functions in self.hidden:
-            x = x.dot(weight) + bias                          # .3 µs less than x @ weight
+            x = x.dot(weight) + bias                          # 0.3 µs faster than x @ weight
             for function in functions:
                 x = function(x)
         return x.dot(self.weight) + self.bias
 
 
 class NumpyMLPs:
-    """N networks of the shape of one `mlp`, with weights of their own, that act together in numpy.
+    """N networks with the shapes of one `mlp` and different weights, evaluated together in numpy.
 
-    The output of a network does not depend on how many others there are, to the last bit.
+    The output of a network is equal to the last bit for every number of networks.
     """
 
     def __init__(self, net: nn.Sequential, n: int):
@@ -84,7 +84,7 @@ class NumpyMLPs:
         self.biases = [np.zeros((n, 1, n_out), np.float32) for n_out, _ in self.shapes]
 
     def put(self, i: int, flat: np.ndarray) -> None:
-        """Give network i the weights `flat`, `[P]`, in the order of the parameters of `mlp`."""
+        """Set the weights of network i to `flat`, `[P]`, in the order of `mlp`'s parameters."""
         start = 0
         layers = zip(self.weights, self.biases, self.shapes, strict=True)
         for weights, biases, (n_out, n_in) in layers:
@@ -104,12 +104,12 @@ class NumpyMLPs:
         return x[:, 0]
 
     def state_dict(self) -> dict[str, list[Tensor]]:
-        """Return a copy of weights, `[networks, in, out]` by layers, and biases, as tensors."""
+        """Return copies of weights, `[networks, in, out]` per layer, and biases, as tensors."""
         return {"weights": [torch.from_numpy(x.copy()) for x in self.weights],
                 "biases": [torch.from_numpy(x.copy()) for x in self.biases]}
 
     def load_state_dict(self, state: dict[str, list[Tensor]]) -> None:
-        """Restore weights, `[networks, in, out]` by layers, and biases."""
+        """Restore weights, `[networks, in, out]` per layer, and biases."""
         for name in ("weights", "biases"):
             for own, saved in zip(getattr(self, name), state[name], strict=True):
                 own[:] = saved.numpy()

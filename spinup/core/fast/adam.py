@@ -1,6 +1,6 @@
-"""Adam for small networks: one flat tensor, one fused call, and on request one compiled function.
+"""Adam for small networks: one flat tensor, one fused call and, optionally, one compiled function.
 
-Beside each private call of torch stands its plain equivalent, which gives the same numbers, slower.
+Beside each private torch call, a comment gives the public equivalent: slower, with equal numbers.
 """
 from collections.abc import Callable, Iterable
 
@@ -13,27 +13,27 @@ Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 class FlatAdam:
     """Adam (Kingma & Ba 2015, arXiv:1412.6980) on one flat tensor of all parameters.
 
-    In plain torch this class is three lines, and `minimizer` is the loop around them::
+    In plain torch this class is three lines. `minimizer` is the training step around them::
 
         optimizer = torch.optim.Adam(params, lr=lr, eps=eps)
         nn.utils.clip_grad_norm_(params, max_grad_norm)       # after loss.backward()
         optimizer.step()
 
-    One fused call serves the whole network: 22 µs instead of 195 for a 64x64 actor-critic. It is
-    for small networks on one device, of one dtype, all trainable; elsewhere use torch's own fused
-    AdamW. The parameters become views of `flat`: load weights in place (`load_state_dict` does),
-    and never call the module's own `zero_grad`, which would detach the gradients from it.
+    One fused call updates the whole network: 22 µs instead of 195 for a 64x64 actor-critic. Use it
+    for small networks on one device, with one dtype and no frozen parameters; otherwise use torch's
+    own fused AdamW. The parameters become views of `flat`. So load weights in place, as
+    `load_state_dict` does. Never call the module's `zero_grad`: it would detach the gradients.
 
-    With `compile`, `minimizer` turns loss, gradient, clipping and Adam into one compiled function
-    (several seconds, once); at these sizes it does not pay to compile less than the whole step. The
-    parameters then keep their own memory.
+    With `compile`, `minimizer` compiles loss, gradient, clipping and Adam into one function (once,
+    for several seconds). At these sizes only compiling the whole step is worth it. The parameters
+    then keep their own memory.
 
     Args:
-        eps: 1e-5 as in the original PPO code; torch's 1e-8 takes larger steps where gradients are
+        eps: 1e-5 as in the original PPO code; torch's 1e-8 makes larger steps where gradients are
             small.
-        max_grad_norm: the gradient is scaled down to this norm; infinity leaves it as it is.
+        max_grad_norm: the largest gradient norm, before scaling down; infinity turns this off.
 
-    Raises ValueError for parameters of several devices or dtypes, or frozen ones.
+    Raises ValueError for frozen parameters, or for several devices or dtypes.
     """
 
     BETAS = (0.9, 0.999)
@@ -54,19 +54,19 @@ class FlatAdam:
             for p, data, grad in zip(self.params, pieces, gradients, strict=True):
                 p.data = data.view_as(p)
                 p.grad = grad.view_as(p)
-        # bf16 rounds small steps away: there a copy in fp32 takes them, and is rounded afterwards.
+        # bf16 would round small steps to 0. So update a copy in fp32, and round it afterwards.
         self.master = self.flat if self.flat.dtype == torch.float32 else self.flat.float()
         self.first = torch.zeros_like(self.master)            # running mean of the gradient
         self.second = torch.zeros_like(self.master)           # running mean of its square
         self.steps = 0
-        self.count = torch.zeros((), device=self.flat.device)             # the same, for the kernel
+        self.count = torch.zeros((), device=self.flat.device)             # for the kernel
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """Return a function `(*batch, lr=None) -> stats` that makes one gradient step on `loss`.
 
-        `loss(*batch)` returns (scalar, stats); `stats` gains "loss" and "grad_norm" (before
-        clipping). Every call must bring tensors of the same shapes, `[...]`. Without `compile` it
-        is `zero_grad`, `loss.backward()`, `step`.
+        `loss(*batch)` returns (scalar, stats). The function adds "loss" and "grad_norm" (before
+        clipping) to `stats`. All calls must pass tensors of the same shapes `[...]`. Without
+        `compile` it runs `zero_grad`, `loss.backward()` and `step`.
         """
         return self._compiled(loss) if self.compile else self._eager(loss)
 
@@ -74,7 +74,7 @@ class FlatAdam:
         def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:
             self.zero_grad()
             value, stats = loss(*batch)
-            value.backward(inputs=self.params)                # gradients of these alone
+            value.backward(inputs=self.params)                # only their gradients
             stats["loss"], stats["grad_norm"] = value.detach(), self.step(lr)
             return stats
         return minimize
@@ -84,10 +84,10 @@ class FlatAdam:
         self.flat.grad.zero_()
 
     def step(self, lr: float | None = None) -> Tensor:
-        """Clip the gradient that `backward` left, once or over several micro-batches, and make one
-        step of Adam; returns the norm before clipping, `[]`.
+        """Clip the gradient, which one or several `backward` calls have summed, and make one Adam
+        step. Return the gradient norm before clipping, `[]`.
 
-        RuntimeError where the gradients are no longer those of the flat tensor.
+        RuntimeError if the gradients are no longer those of the flat tensor.
         """
         first = self.params[0]
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
@@ -95,13 +95,13 @@ class FlatAdam:
                                "to() on the module")
         if self.master is not self.flat:
             self._follow_weights()
-        grad = self.flat.grad.float()                         # a copy of bf16, else the same tensor
+        grad = self.flat.grad.float()                         # copies only bf16
         # Plain: norm = nn.utils.clip_grad_norm_(params, max_grad_norm)
         norm = torch.linalg.vector_norm(grad)
         if self.max_grad_norm != float("inf"):
             grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
-        # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). This is its kernel; the
-        # class imports the compiler when it is made, which takes a second and 90 MB.
+        # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). This calls its kernel,
+        # because creating that class imports the compiler: one second and 90 MB.
         self.count += 1
         torch._fused_adam_([self.master], [grad], [self.first], [self.second], [], [self.count],
                            lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
@@ -113,15 +113,15 @@ class FlatAdam:
         return norm
 
     def _follow_weights(self) -> None:
-        """Copy weights that were loaded in place since the last step into their fp32 copy: those
-        that are no longer its rounded values."""
+        """Copy weights that were loaded in place since the last step into the fp32 copy. They are
+        the weights that differ from its rounded values."""
         for flat, master in zip(self.flat.split(self.sizes), self.master.split(self.sizes),
                                 strict=True):
             master.copy_(torch.where(master.to(flat.dtype) == flat, master, flat.float()))
 
     def _compiled(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         import torch._dynamo.config
-        # Plain: nothing; only the compiler needs leave to put autograd.grad into its graph.
+        # Plain: nothing. Only the compiler needs this setting, to trace autograd.grad.
         torch._dynamo.config.trace_autograd_ops = True
 
         def step(rate: Tensor, correction: Tensor, *batch: Tensor) -> dict[str, Tensor]:
@@ -140,7 +140,7 @@ class FlatAdam:
                 torch._foreach_sub_(self.params, [piece.view(shape) for piece, shape in pieces])
             return {**stats, "loss": value.detach(), "grad_norm": norm}
 
-        # torch compiles one code object for a limited number of networks only: each gets a copy.
+        # torch limits compilations per code object, so each network gets a copy of the code.
         # Plain: leave the line out, and raise torch._dynamo.config.recompile_limit.
         step.__code__ = step.__code__.replace()
         compiled = torch.compile(step, fullgraph=True, dynamic=False)
@@ -155,8 +155,8 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        """Return the moments, `[parameters]` each, and the number of steps: no copies, as with
-        torch's optimisers."""
+        """Return the moments, `[parameters]` each, and the number of steps. They are not copies, as
+        in torch's optimisers."""
         own = {} if self.master is self.flat else {"master": self.master}
         return {"steps": self.steps, "first": self.first, "second": self.second, **own}
 

@@ -1,13 +1,13 @@
-"""Fully connected layers, faster on a CPU than torch's own: large products by oneDNN, and an MLP in
-one autograd step.
+"""Fully connected layers that are faster on a CPU than torch's: large products use oneDNN, and an
+MLP is one autograd step.
 
 In plain torch `relu_mlp` is nn.Sequential of nn.Linear and nn.ReLU, `Linear` is nn.Linear, and this
-file is not needed: the numbers are the same, slower.
+file is not needed. The numbers are equal, only slower to compute.
 
-torch ships oneDNN, but by itself uses it for convolutions only. Its linear layer calls MKL, which
-does not use AVX-512 on processors that are not Intel's: on an AMD EPYC a product of 256 x 256 x 256
-takes 320 µs with MKL and 160 with oneDNN. Small products, where the call itself counts, stay with
-MKL.
+torch includes oneDNN, but uses it only for convolutions. Its linear layer calls MKL, which does not
+use AVX-512 on processors other than Intel's. On an AMD EPYC a product of 256 x 256 x 256 takes
+320 µs with MKL and 160 with oneDNN. Small products still use MKL, because there the cost of the
+call matters.
 """
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,22 +16,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-LARGE = 2**21           # multiplications from which on oneDNN is faster
+LARGE = 2**21           # oneDNN is faster from this number of multiplications
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias without derivatives, `[B, n_out]` of `[B, n_in]`, `[n_out, n_in]` and
-    `[n_out]`."""
+    """Compute x weight^T + bias without gradients, `[B, n_out]`, from `[B, n_in]`, `[n_out, n_in]`
+    and `[n_out]`."""
     if ONEDNN and x.numel() * weight.shape[0] >= LARGE:
-        # Plain: linear(x, weight, bias). Its built-in ReLU would turn NaN to 0, so it has none.
+        # Plain: linear(x, weight, bias). Its built-in ReLU is off, because it turns NaN into 0.
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return x.mm(weight.t()) if bias is None else torch.addmm(bias, x, weight.t())
 
 
 def inputs_and_output(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """The input of each layer, `[B, in]`, then the output of the last; `params` are weights and
-    biases by turns. ReLU stands between layers. Without derivatives."""
+    """Return the input of each layer, `[B, in]`, and the output of the last, without gradients.
+    `params` alternates weights and biases. There is a ReLU between layers."""
     found = [x]
     for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
         found.append(product(found[-1], weight, bias).relu_())
@@ -39,8 +39,9 @@ def inputs_and_output(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 class Layers(torch.autograd.Function):
-    """Products with ReLU between them, in one step of autograd: at a width of 256, 20 % faster than
-    a step for each. Plain: linear(x, weight, bias).relu() for each layer, the last without ReLU."""
+    """Linear layers with ReLU between them, as one autograd step. At a width of 256 this is 20 %
+    faster than one step per layer. Plain: linear(x, weight, bias).relu() for each layer, the last
+    without ReLU."""
 
     @staticmethod
     def forward(ctx, x: Tensor, *params: Tensor) -> Tensor:
@@ -50,12 +51,12 @@ class Layers(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of all arguments of `forward`, each of its shape `[...]`.
+        """Gradients for all arguments of `forward`, each with the argument's shape `[...]`.
 
-        Where a graph of them is asked for (`create_graph`), for second derivatives, they are made
-        by differentiable operations, from inputs that are computed anew.
+        With `create_graph`, for second derivatives, it uses differentiable operations and computes
+        the layer inputs again.
         """
-        saved = ctx.saved_tensors                             # once: a checkpoint allows no more
+        saved = ctx.saved_tensors                             # once: checkpointing allows only one
         n = len(saved) // 3
         inputs, params = saved[:n], saved[n:]
         multiply = product
@@ -76,7 +77,7 @@ class Layers(torch.autograd.Function):
 
 
 def differentiable_inputs(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
-    """The input of each layer, `[B, in]`, as `inputs_and_output`, with derivatives."""
+    """Return the input of each layer, `[B, in]`, like `inputs_and_output`, but with gradients."""
     inputs = [x]
     for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
         inputs.append(linear(inputs[-1], weight, bias).relu())
@@ -84,8 +85,8 @@ def differentiable_inputs(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def can_be_faster(x: Tensor) -> bool:
-    """Whether `Layers` serves for `x`, `[..., in]`: float32 on a CPU, not being compiled, as the
-    compiler does as well."""
+    """True if `Layers` supports `x`, `[..., in]`: float32 on a CPU, outside of torch.compile, which
+    is as fast itself."""
     is_float32_on_cpu = x.device.type == "cpu" and x.dtype == torch.float32
     return is_float32_on_cpu and not torch.compiler.is_compiling()
 
@@ -101,7 +102,7 @@ class Linear(nn.Linear):
 
 
 class ReluMLP(nn.Sequential):
-    """Fully connected layers with ReLU between them, as `relu_mlp` makes them."""
+    """Fully connected layers with ReLU between them; create one with `relu_mlp`."""
 
     def forward(self, x: Tensor) -> Tensor:
         layers = [layer for layer in self if isinstance(layer, nn.Linear)]
@@ -109,7 +110,7 @@ class ReluMLP(nn.Sequential):
             y = self(x.reshape(-1, x.shape[-1]))
             return y.view(*x.shape[:-1], layers[-1].out_features)
         largest = max([layer.weight.numel() for layer in layers]) * x.shape[0]
-        if largest < LARGE or not can_be_faster(x):           # torch's own steps are 25 % faster
+        if largest < LARGE or not can_be_faster(x):           # torch's layers are 25 % faster
             return super().forward(x)
         params = [p for layer in layers for p in (layer.weight, layer.bias)]
         if torch.is_grad_enabled():
@@ -118,9 +119,9 @@ class ReluMLP(nn.Sequential):
 
 
 def relu_mlp(*sizes: int, layer_norm: bool = False) -> nn.Sequential:
-    """An MLP with ReLU from `sizes[0]` inputs to `sizes[-1]` outputs, initialised as torch does.
+    """Create a ReLU MLP with `sizes[0]` inputs and `sizes[-1]` outputs, initialised as in torch.
 
-    layer_norm: the input of each ReLU is normalised over the layer, without gain or shift.
+    layer_norm: normalise the input of each ReLU over the layer, without gain or shift.
     """
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes[:-1]):
