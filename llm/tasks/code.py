@@ -102,7 +102,7 @@ def guess(rng: np.random.Generator) -> Problem:
     """Create a problem: guess a function from examples that fit no other function of the family."""
     texts, shown, tested = members()
     while True:
-        kind = list(FAMILY)[rng.integers(len(FAMILY))]                    # not those with two numbers most of the time
+        kind = list(FAMILY)[rng.integers(len(FAMILY))]                    # uniform; else kinds with a and b dominate
         i = texts.index(kind.format(a=rng.integers(2, 10), b=rng.integers(1, 10)))
         xs = rng.permutation(len(SHOWN))[:EXAMPLES]
         fits = (shown[:, xs] == shown[i, xs]).all(1)
