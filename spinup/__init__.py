@@ -1,11 +1,11 @@
-"""Deep reinforcement learning that a person can read in an evening, run in minutes, and carry on to language models.
+"""Deep reinforcement learning in code that you can read in an evening and run in minutes, up to language models.
 
     from spinup import ppo
     result = ppo("CartPole-v1", total_steps=50_000)
     result.policy.act(obs)
 
-The public functions, one for each algorithm of `spinup/algos` and its variants, and `load`, are made when first used:
-`import spinup` does not wait for torch.
+There is a public function for each algorithm of `spinup/algos` and each variant, and `load`. They are made at their
+first use, so `import spinup` does not wait for torch.
 """
 import os
 from importlib.util import find_spec
@@ -14,8 +14,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 # GNU OpenMP reads GOMP_SPINCOUNT when torch is loaded: an idle thread checks for work this many times before it sleeps.
-# The default, 300,000, keeps the cores busy: two runs of DQN with two threads each took 67 seconds side by side on two
-# cores; with 3,000 they take 20 to 23. Sleeping at once makes a single run of SAC some 10 % slower.
+# The default, 300,000, keeps the cores busy: two runs of DQN with two threads each took 67 seconds in parallel on two
+# cores. With 3,000 they take 20 to 23. Sleeping at once makes a single run of SAC about 10 % slower.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     from spinup.registry import algorithms, installed
     if name == "__all__":
         return sorted([*algorithms(), "load"])
-    part = name.startswith("_") or find_spec(f"spinup.{name}")            # a file or folder: `import` finds it
+    part = name.startswith("_") or find_spec(f"spinup.{name}")            # a submodule: `import` finds it
     if not part and name in {**algorithms(), **installed(), **installed().faults}:
         from spinup.runs.public import trainer
         return trainer(name)

@@ -1,4 +1,4 @@
-"""`python -m spinup` is the same command as `spinup`."""
+"""`python -m spinup`, the same command as `spinup`."""
 from spinup.cli import main
 
 if __name__ == "__main__":

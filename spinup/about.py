@@ -1,9 +1,9 @@
-"""The TOML file beside an algorithm's Python file. It says what cannot be read from the code; all of it is optional.
+"""The TOML file beside an algorithm's Python file. It adds what the code does not contain; every key is optional.
 
-    order = 20                          # place in lists
-    parent = "vpg"                      # the algorithm that it differs from, or a list: pure functions of it, and of
-                                        # its own parents, may be imported
-    actions = ["Discrete", "Box"]       # classes of action spaces that it serves (environments)
+    order = 20                          # position in lists
+    parent = "vpg"                      # parent algorithm, or a list of parents; pure functions of parents and
+                                        # their parents may be imported
+    actions = ["Discrete", "Box"]       # classes of action spaces that it supports (environments)
     observations = ["vectors"]          # "vectors", "images" (environments)
 
     rewards = true                      # it learns from rewards (language models)
@@ -14,13 +14,13 @@
     [variants.double_dqn]               # a name for some settings: `spinup double_dqn`
     double = true
 
-    [renamed.old_field]                 # a setting's former name; `values` translates its former values
+    [renamed.old_field]                 # former name of a setting; `values` translates its former values
     to = "new_field"
 
-    [defaults.Box]                      # settings for every environment with such actions, or of such observations,
-    epochs = 10                         # ("images"), where no preset is used; the later table counts over the earlier
+    [defaults.Box]                      # settings for environments with such actions or observations ("images"),
+    epochs = 10                         # if no preset is used; a later table overrides an earlier one
 
-    [presets."CartPole-v1"]             # settings for an environment or a task; `reached` and `published` are none
+    [presets."CartPole-v1"]             # settings for an environment or task; `reached` and `published` are results
     total_steps = 100_000
 """
 import tomllib
@@ -35,16 +35,16 @@ OBSERVATIONS = ("vectors", "images")
 
 
 def texts(value: Any) -> bool:
-    """Whether it is a list of texts."""
+    """Return whether a value is a list of strings."""
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 def tables(value: Any) -> bool:
-    """Whether it is a table of tables."""
+    """Return whether a value is a table of tables."""
     return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
 
 
-KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in words and as a test
+KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in words and as a test
     "order": ("a whole number", lambda value: type(value) is int),
     "parent": ("the name of an algorithm, or a list of names", lambda value: isinstance(value, str) or texts(value)),
     "actions": (f"a list of some of {', '.join(ACTIONS)}", lambda value: texts(value) and {*value} <= {*ACTIONS}),
@@ -68,9 +68,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what belongs there, in
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The contents of a TOML file; {} without one. UserError if it is not valid TOML, or has an unknown key or a value
-    of another form. Names and values of settings are compared with the Config when the algorithm is loaded.
-    """
+    """Read a TOML file; {} if it does not exist. UserError if it is not valid TOML, or has an unknown key or a value of
+    the wrong type. Names and values of settings are checked when the algorithm is loaded."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,21 +1,21 @@
-"""The exceptions that the command line answers with a sentence instead of a traceback."""
+"""Exceptions that the command line reports in one sentence instead of a traceback."""
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-# Messages of torch: an OutOfMemoryError of a GPU, a RuntimeError of the CPU.
+# Messages of torch: the OutOfMemoryError of a GPU, the RuntimeError of the CPU.
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
 class UserError(Exception):
-    """Something the user typed or owns is wrong; the message is one sentence that says what to type instead."""
+    """An error in the user's input or files; the message is one sentence that says what to type instead."""
 
 
 class ActionsError(UserError):
-    """An algorithm cannot act in this kind of space; who knows all algorithms can say which ones do.
+    """An algorithm does not support this kind of action space. Code that knows all algorithms adds the ones that do.
 
     Attributes:
-        kind: the name of the space's class, such as "Box".
+        kind: the class name of the space, such as "Box".
     """
 
     def __init__(self, message: str, kind: str):
@@ -28,30 +28,30 @@ class NonFiniteError(RuntimeError):
 
 
 class EnvironmentFailure(RuntimeError):
-    """The code of an environment raised an exception, the cause of this one; the message names the environment, the
-    step, the copy and the action."""
+    """The code of an environment raised an exception, which is the cause of this one. The message names the
+    environment, the step, the copy and the action."""
 
 
 class WorkerError(RuntimeError):
-    """Another process of the same training is missing."""
+    """Another process of the same training run is missing."""
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an exception says that memory did not suffice."""
+    """Return whether an exception reports a lack of memory."""
     return isinstance(error, MemoryError) or isinstance(error, RuntimeError) and bool(OUT_OF_MEMORY.search(str(error)))
 
 
 def unreadable(error: BaseException) -> str:
-    """Why a file of text could not be understood, as the end of a sentence."""
+    """Return the reason why a text file could not be parsed, as the end of a sentence."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text; save it as UTF-8"
     return "its brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = None) -> str:
-    """` Did you mean 'x'?`, or nothing where no name is near; to append to a message about an unknown name.
+    """Return ` Did you mean 'x'?`, or "" if no name is near; to append to a message about an unknown name.
 
-    means: what a name stands for, where that is to be told in its place.
+    means: the texts to show in place of the names.
     """
     meant = {n: (means or {}).get(n, n) for n in names}
     by_lower = {n.lower(): word for n, word in meant.items() if word != name}

@@ -26,9 +26,8 @@ LESS_MEMORY = ("choose smaller numbers for what is held at once, such as --num-e
 
 
 def kinds(env: EnvSource) -> list[str]:
-    """Kinds of environments for which an algorithm may have defaults: the class of the action space, such as Box, and
-    "images" or "vectors". UserError where the environment cannot be made.
-    """
+    """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box, and
+    "images" or "vectors". UserError if the environment cannot be made."""
     made = make(env, exact=False)
     try:
         images = len(observation_view(made.observation_space)[0]) == 3
@@ -38,19 +37,18 @@ def kinds(env: EnvSource) -> list[str]:
 
 
 def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
-    """Those presets that are of another version of the environment, or of the same set: Atari games, or environments
-    whose ids have the same part before a /.
-    """
+    """Return the presets for another version of the environment, or for the same set: Atari games, or environments
+    whose ids have the same part before a /."""
     def family(name: str) -> str:
         return "Atari" if protocol(name) else name.rpartition("/")[0] or name.rpartition("-v")[0]
     return [name for name in presets if isinstance(env, str) and family(env) == family(name)]
 
 
 def load(directory: Path, device: str = "cpu") -> Policy:
-    """The policy that a run has learned, from its last checkpoint.
+    """Load the policy of a run from its last checkpoint.
 
-    UserError, with the words of a RuntimeError, where there is no checkpoint, or it is damaged or does not belong to
-    its config.json.
+    UserError, with the text of a RuntimeError, if there is no checkpoint, or it is damaged or does not match its
+    config.json.
     """
     data = read_run(directory)
     algorithm = registry.find(data["algorithm"], run=directory)
@@ -73,9 +71,8 @@ def load(directory: Path, device: str = "cpu") -> Policy:
 
 
 def load_with_env(directory: Path) -> tuple[Policy, str]:
-    """The policy of a run, and the id of its environment. UserError where that is a Python function, which only Python
-    has.
-    """
+    """Load the policy of a run, and the id of its environment. UserError if the environment is a Python function, which
+    only Python has."""
     env = read_run(directory)["config"].get("env")
     if isinstance(env, dict) and "callable" in env:
         raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; from Python: "
@@ -86,13 +83,13 @@ def load_with_env(directory: Path) -> tuple[Policy, str]:
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:
-    """Show the policy of a run in a window, or in a GIF. UserError where it cannot be drawn."""
+    """Show the policy of a run in a window, or in a GIF. UserError if the environment cannot be drawn."""
     policy, env = load_with_env(directory)
     watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
 
 
 def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool) -> str:
-    """The return of a run's policy in fresh episodes, in words or as JSON."""
+    """Evaluate a run's policy in new episodes; return the result in words or as JSON."""
     policy, env = load_with_env(directory)
     found = play(policy, env, episodes=episodes, deterministic=not stochastic, seed=seed)
     if as_json:
@@ -106,8 +103,8 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
 
 
 def check(algorithm: Algorithm, config: BaseConfig) -> None:
-    """Make nothing; UserError for what would stop a run of these settings: environment, spaces, initial policy,
-    device, folder."""
+    """Check a run's settings without creating anything. UserError if the environment, its spaces, the initial policy,
+    the device or the folder would stop the run."""
     env = make(config.env, num_agents(config.env), 0)
     initial(algorithm.load().make_policy(config, env.observation_space, env.action_space), config.init)
     env.close()

@@ -1,4 +1,4 @@
-"""The machine: cores, memory, devices, compiler. Nothing heavy is imported before it is needed."""
+"""Cores, memory, devices and compiler of the machine. Heavy modules are imported only when needed."""
 import os
 import shutil
 import sys
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def cores() -> int:
-    """Processor cores that this process may use: all, or those that `taskset` or a container leaves it."""
+    """Number of processor cores for this process: all, or those that `taskset` or a container allows."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def free_memory() -> int:
-    """Bytes that may be taken without swapping: of the machine, and of the container around this process."""
+    """Bytes of memory available without swapping, on the machine and in the container of this process."""
     free = psutil.virtual_memory().available
     group = Path("/sys/fs/cgroup")
     try:
         return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):                                         # no container, or one without a limit
+    except (OSError, ValueError):                                         # no container, or no limit
         return free
 
 
 def find_device(name: str, gpu_helps: bool) -> "torch.device":
-    """The device that `name` means here; auto is a GPU where one helps and exists. UserError where there is none."""
+    """Return the device with this name; auto is a GPU if it is faster and available. UserError if there is none."""
     import torch
     if name == "auto":
         return torch.device("cuda" if gpu_helps and torch.cuda.is_available() else "cpu")
@@ -46,6 +46,6 @@ def find_device(name: str, gpu_helps: bool) -> "torch.device":
 
 
 def find_compiler() -> str | None:
-    """Path of the C++ compiler that torch uses on this machine, or None."""
+    """Return the path of the C++ compiler that torch uses, or None."""
     names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
     return next((path for name in names if name and (path := shutil.which(name))), None)

@@ -1,4 +1,4 @@
-"""The command line's parser: errors in one sentence, exit code 2."""
+"""Command-line parser: errors in one sentence, exit code 2."""
 import argparse
 import os
 import re
@@ -9,29 +9,29 @@ from typing import NoReturn
 from spinup.errors import UserError, nearest
 
 ELSEWHERE = {"environment": "--env", "env-id": "--env", "learning-rate": "--lr", "timesteps": "--total-steps",
-             "total-timesteps": "--total-steps"}        # what other libraries call our flags
+             "total-timesteps": "--total-steps"}        # names of our flags in other libraries
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")           # line breaks, escapes
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors in one sentence; a misspelt flag is answered with the nearest."""
+    """Parser with errors in one sentence; it suggests the nearest flag for an unknown one."""
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
                          formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28, width=120))
 
     def error(self, message: str) -> NoReturn:
-        """UserError in place of argparse's own exit."""
+        """Raise UserError, where argparse would exit."""
         raise UserError(f"{message}; `{self.prog} --help` explains")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
-        """The settings that the words give. UserError with the nearest flag."""
+        """Parse the words of a command line. UserError, with the nearest flag, for an unknown one."""
         args, unknown = self.parse_known_args([dashed(word) if word.startswith("--") else word for word in argv])
         if unknown:
             if unknown[0].startswith("--"):
                 name, flags = unknown[0].partition("=")[0], [f for a in self._actions for f in a.option_strings]
-                meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # of one stage alone
+                meant = next((f for f in flags if f.partition(".")[2] == name[2:]), name)         # a flag of one stage
                 known = {other: flag for other, flag in ELSEWHERE.items() if flag in flags} | {f[2:]: f for f in flags}
                 raise UserError(f"{self.prog} has no flag {name}.{nearest(meant[2:], known, known)} "
                                 f"`{self.prog} --help` lists them")
@@ -46,8 +46,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def printable(name: str) -> bool:
-    """Whether a name is text in UTF-8 without control characters. Its bytes are decoded anew, because in a locale that
-    knows ASCII only Python makes two characters of an accent."""
+    """Return whether a name is UTF-8 text without control characters. Its bytes are decoded again, because in an ASCII
+    locale Python makes two characters of an accented letter."""
     try:
         return not CONTROL.search(os.fsencode(name).decode())
     except UnicodeError:
@@ -55,21 +55,21 @@ def printable(name: str) -> bool:
 
 
 def path_of(text: str) -> Path:
-    """The path that a word stands for. ArgumentTypeError, to which argparse adds the flag, for an empty word and for
-    line breaks and the like."""
+    """Convert a word to a path. ArgumentTypeError, to which argparse adds the flag, for an empty word or control
+    characters."""
     if not text.strip() or not printable(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no path; write one of letters, digits and _")
     return Path(text)
 
 
 def check_input(command: str) -> None:
-    """UserError where the standard input, from which a command reads what is typed, is closed."""
+    """UserError if the standard input is closed, because the command reads it."""
     if sys.stdin is None:
         raise UserError(f"{command} reads what you type, and its standard input is closed; run it in a terminal, or "
                         "pipe lines into it")
 
 
 def dashed(word: str) -> str:
-    """--clip_ratio=0.1 as --clip-ratio=0.1."""
+    """Convert --clip_ratio=0.1 to --clip-ratio=0.1."""
     name, equals, value = word.partition("=")
     return name.replace("_", "-") + equals + value

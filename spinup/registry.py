@@ -1,12 +1,12 @@
-"""Finds algorithms. Imports no torch: `spinup algos` and `spinup --help` need no more than this.
+"""Registry of algorithms. It does not import torch, so `spinup algos` and `spinup --help` are fast.
 
-An algorithm is a Python file with a TOML file of the same name beside it. It is found
+An algorithm is a Python file with a TOML file of the same name beside it. The registry finds it
 
 - in the folder of its family: `spinup/algos` for environments ("ppo"), `llm/algos` for language models ("llm grpo");
 - by an entry point of the group `spinup.algorithms` or `llm.algorithms` of another distribution;
 - by the name of its module ("my_algo", "my_package.my_algo", "llm my_package.my_algo").
 
-The TOML file says what cannot be read from the code: see `spinup/about.py`.
+The TOML file holds information that the code does not contain: see `spinup/about.py`.
 """
 import importlib
 import re
@@ -22,10 +22,10 @@ from typing import Any
 from spinup.about import read
 from spinup.errors import UserError, nearest
 
-# The first word of a command, "" for none -> the package with `algos`, and `family.py`, which says how its runs are
-# loaded, watched and evaluated.
+# The first word of a command, "" for none -> the package with `algos` and `family.py`, which loads, shows and evaluates
+# its runs.
 FAMILIES = {"": "spinup", "llm": "llm"}
-# The words that the command line takes for itself, by family; it adds them.
+# Names of commands, by family; the command line adds them.
 COMMANDS: dict[str, set[str]] = {family: set() for family in FAMILIES}
 
 
@@ -34,11 +34,11 @@ class Algorithm:
     """An algorithm by name; `load` imports it.
 
     Attributes:
-        name: as it is typed, and as `config.json` has it: "ppo", "llm dapo", "my_package.my_algo".
+        name: the name on the command line and in `config.json`: "ppo", "llm dapo", "my_package.my_algo".
         family: the first word of the name, a key of `FAMILIES`.
         module: the full name of its module.
         path: the file of its module.
-        variant: the variant of that file that is meant; "" for the file's own settings.
+        variant: the variant of that file; "" for the file's own settings.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Algorithm:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """The contents of the TOML file beside the module; {} without one. UserError if it is wrong."""
+        """Contents of the TOML file beside the module; {} if there is none. UserError if it is wrong."""
         return read(self.path.with_suffix(".toml"))
 
     @property
     def parents(self) -> list[str]:
-        """Names of the algorithms that it differs from."""
+        """Names of its parent algorithms."""
         parent = self.about.get("parent", [])
         return [parent] if isinstance(parent, str) else list(parent)
 
@@ -65,7 +65,7 @@ class Algorithm:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that its variant stands for; {} without one."""
+        """Settings of its variant; {} without one."""
         return self.variants.get(self.variant, {})
 
     @property
@@ -75,19 +75,19 @@ class Algorithm:
 
     @property
     def presets(self) -> dict[str, dict[str, Any]]:
-        """By name: `settings`, what was `reached` with them here, and the best `published` result."""
+        """Presets by name: `settings`, the results that we `reached` with them, and the best `published` result."""
         return {name: {"settings": {k: v for k, v in table.items() if k not in ("reached", "published")},
                        "reached": table.get("reached"), "published": table.get("published")}
                 for name, table in self.about.get("presets", {}).items()}
 
     @property
     def method(self) -> str:
-        """Its name without that of its family."""
+        """Name without that of its family."""
         return self.name.removeprefix(f"{self.family} ")
 
     @property
     def summary(self) -> str:
-        """The first line of its module's docstring; "" where it does not begin with one."""
+        """First line of its module's docstring; "" if the module has none."""
         with open(self.path, encoding="utf-8", errors="replace") as file:
             line = file.readline().strip()
         return line.strip('"').strip() if line.startswith('"') else ""
@@ -115,7 +115,7 @@ def algorithms(family: str = "") -> Mapping[str, Algorithm]:
 
 
 def with_variants(algorithm: Algorithm) -> dict[str, Algorithm]:
-    """The algorithm and its variants, by method."""
+    """Return the algorithm and its variants, by method."""
     first = f"{algorithm.family} " if algorithm.family else ""
     return {algorithm.method: algorithm} | {
         variant: Algorithm(f"{first}{variant}", algorithm.family, algorithm.module, algorithm.path, variant)
@@ -123,10 +123,10 @@ def with_variants(algorithm: Algorithm) -> dict[str, Algorithm]:
 
 
 class Installed(dict[str, Algorithm]):
-    """The algorithms of other distributions by method.
+    """Algorithms of other distributions by method.
 
     Attributes:
-        faults: what is wrong with entry points, by their name: they are broken, or their name is taken.
+        faults: errors of entry points, by name: they are broken, or their name is taken.
     """
 
     def __init__(self):
@@ -136,9 +136,8 @@ class Installed(dict[str, Algorithm]):
 
 @cache
 def installed(family: str = "") -> Installed:
-    """Algorithms that other distributions register by an entry point. Nothing of theirs is imported, and what would be
-    a UserError is one of its `faults`.
-    """
+    """Return the algorithms that other distributions register by an entry point. Their code is not imported. Errors are
+    recorded in `faults` instead of raising a UserError."""
     found = Installed()
     for entry in entry_points(group=f"{FAMILIES[family]}.algorithms"):
         said = f"the entry point {entry.name} = {entry.value!r}"
@@ -163,7 +162,7 @@ def installed(family: str = "") -> Installed:
 
 
 def why_none(module: str) -> str:
-    """Why there is no algorithm in what an entry point names."""
+    """Return the reason why the module of an entry point holds no algorithm."""
     if ":" in module:
         return f"it must name a module, {module.partition(':')[0]!r}, and nothing in it"
     if source(module) is None:
@@ -172,9 +171,8 @@ def why_none(module: str) -> str:
 
 
 def source(module: str) -> Path | None:
-    """The Python file of the module of that full name, or None. Packages above it are not imported: they may be broken,
-    or anybody's.
-    """
+    """Return the Python file of a module, given by its full name, or None. Packages above it are not imported, because
+    they may be broken or unrelated."""
     first, *rest = module.split(".")
     try:
         spec = find_spec(first)
@@ -189,7 +187,7 @@ def source(module: str) -> Path | None:
 
 
 def by_module(module: str, name: str, family: str) -> Algorithm | None:
-    """The algorithm in the module with this full name, found without importing it; None without one."""
+    """Return the algorithm in the module with this full name, found without importing it; None if there is none."""
     path = source(module) if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module) else None
     if path is None:
         return None
@@ -200,13 +198,13 @@ def by_module(module: str, name: str, family: str) -> Algorithm | None:
 
 
 def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
-    """The algorithm of a family that is in that module, and its variants, by method."""
+    """Return the algorithm of a family in a module, and its variants, by method."""
     return {method: algorithm for method, algorithm in algorithms(family).items() if algorithm.module == module}
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
-    """The algorithm of that name, as `look_up` finds it. UserError where there is none: with the module that is missing
-    where the name is that of a run, else with the nearest name."""
+    """Return the algorithm with that name, as `look_up` finds it. UserError if there is none. It names the missing
+    module if the name is that of a run, else the nearest name."""
     algorithm = look_up(name, run)
     if algorithm is not None:
         return algorithm
@@ -221,12 +219,13 @@ def find(name: str, run: Path | None = None) -> Algorithm:
 
 
 def look_up(name: str, run: Path | None = None) -> Algorithm | None:
-    """The algorithm of that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant"; or None.
+    """Return the algorithm with that name: "ppo", "llm dapo", "my_package.my_algo", "my_package.my_algo:variant"; or
+    None.
 
     Args:
-        run: the folder of the run whose `config.json` names it. A module in a folder of runs is never imported: such a
-            folder may come from anybody.
-    UserError for what is there and cannot be used, or is typed otherwise.
+        run: the folder of the run whose `config.json` has the name. A module in a folder of runs is never imported,
+            because such a folder may come from anybody.
+    UserError for an algorithm that cannot be used, or a name with another spelling.
     """
     family, _, method = name.rpartition(" ")
     if family not in FAMILIES:
@@ -253,7 +252,8 @@ def look_up(name: str, run: Path | None = None) -> Algorithm | None:
 
 
 def inside(path: Path, run: Path) -> bool:
-    """Whether a file is in the run's experiment folder, or in that folder's parent if it is below the current one."""
+    """Return whether a file is in the run's experiment folder, or in that folder's parent if it is below the current
+    one."""
     experiment = run.resolve().parent
     runs, here = experiment.parent, Path.cwd()
     held = [experiment, *([runs] if here in runs.parents else [])]
@@ -261,13 +261,13 @@ def inside(path: Path, run: Path) -> bool:
 
 
 def family(algorithm: Algorithm) -> ModuleType:
-    """The module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`, and
-    `LESS_MEMORY`, advice where memory does not suffice."""
+    """Return the module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`,
+    and `LESS_MEMORY`, advice for a lack of memory."""
     return importlib.import_module(f"{FAMILIES[algorithm.family]}.family")
 
 
 def ancestors(algorithm: Algorithm) -> list[str]:
-    """Names of its parents, of their parents, and so on. UserError for one that does not exist."""
+    """Names of its parents, their parents, and so on. UserError for one that does not exist."""
     found: list[str] = []
     coming = list(algorithm.parents)
     while coming:
@@ -279,10 +279,10 @@ def ancestors(algorithm: Algorithm) -> list[str]:
 
 
 def serving(kind: str) -> list[str]:
-    """Names of the algorithms for environments that serve a class of action spaces, variants left out."""
+    """Names of the algorithms for environments that support a class of action spaces, without variants."""
     return [name for name, a in algorithms().items() if not a.variant and kind in a.about.get("actions", ())]
 
 
 def own_name(module: str, family: str) -> str:
-    """The name of the algorithm whose Config is defined in that module: "llm grpo" for llm.algos.grpo."""
+    """Return the name of the algorithm whose Config is defined in a module: "llm grpo" for llm.algos.grpo."""
     return f"{family} {module.removeprefix(f'{FAMILIES[family]}.algos.')}".strip()

@@ -1,4 +1,4 @@
-"""`python -m spinup.run` is the same command as `spinup`, as users of Spinning Up type it."""
+"""`python -m spinup.run`, the same command as `spinup`, known from Spinning Up."""
 from spinup.cli import main
 
 if __name__ == "__main__":

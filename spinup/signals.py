@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: a training ends after the update under way, saved, and says so at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: a training run ends after the current update, saves, and reports this at once."""
 import contextlib
 import signal
 import socket
@@ -6,26 +6,27 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# SIGTERM comes from `kill`, from schedulers and shutdowns; SIGHUP from a terminal that is closed. Windows has neither.
+# SIGTERM comes from `kill`, schedulers and shutdowns; SIGHUP from a closed terminal. Windows has neither.
 NAMES = {getattr(signal, name): said for name, said in (
     ("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGHUP")) if hasattr(signal, name)}
-last = 0                # the signal that ended a training of this process
+last = 0                # the signal that ended a training run of this process
 
 
 def exit_code() -> int:
-    """The exit code after an interruption, as shells have it: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
+    """Return the exit code after an interruption, as in shells: 130 after Ctrl-C, 143 after SIGTERM, 129 after
+    SIGHUP."""
     return 128 + (last or signal.SIGINT)
 
 
 class Interruption:
     """A context in which the first of these signals sets `received`, and a second one raises KeyboardInterrupt.
 
-    A handler in Python runs only between two instructions of the main thread, which a long update may keep for minutes.
-    So a thread that the signal wakes at once calls `say` with what will happen. In another thread than the main one,
-    signals stay as they are.
+    Python runs a signal handler only between two instructions of the main thread. A long update may take minutes. So
+    the signal wakes a thread at once, which calls `say` with an announcement. Outside the main thread, signals are
+    unchanged.
 
     Attributes:
-        received: the number of the signal; 0 before one came.
+        received: the number of the signal; 0 before the first one.
     """
 
     def __init__(self, say: Callable[[str], None]):
@@ -47,7 +48,7 @@ class Interruption:
             signal.signal(kind, signal.SIG_DFL if handler is None else handler)
         if self.wake is not None:
             signal.set_wakeup_fd(self.fd_before)
-            self.wake.close()                                             # which ends the thread
+            self.wake.close()                                             # this ends the thread
 
     def _note(self, number: int, _: Any) -> None:
         global last

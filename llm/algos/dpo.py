@@ -7,9 +7,11 @@ The optimal policy for a reward R with a KL penalty has a closed form:
 pi_ref is the reference policy, beta the KL coefficient, and Z(x) normalises. Solve it for R: every
 policy pi is optimal for R = beta log(pi / pi_ref) + beta log Z. Two responses to the same prompt
 have the same Z, so it cancels. The reward model's loss function, `bradley_terry`, can thus train
-the policy directly. With chosen response w, rejected response l, and
+the policy directly. Let w be the chosen response, l the rejected response, and
 
     D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t)
+
+The methods have these losses:
 
     DPO       -log sigmoid( beta D(w) - beta D(l) )                            (eq. 7)
     IPO       (D(w) / |w| - D(l) / |l| - 1 / (2 beta))^2               (Azar et al. 2023, eq. 17)
@@ -28,7 +30,8 @@ the policy directly. With chosen response w, rejected response l, and
 
 In Python, `loss` may be your own function of n pairs, loss(log_ratio, logp, lengths) -> [n]. Its
 arguments are sums over tokens of log pi - log pi_ref, of log pi, and of 1. Each is [n, 2], with
-the chosen response first. It may return ([n], {"column": number}); column must be a new name.
+the chosen response first. It may return ([n], {"column": number}); column must be a name that the
+run does not use.
 
 Online DPO compares responses of the current policy in each update (Guo et al. 2024). The run logs
 both log-probabilities, because the loss depends only on their difference. Often both fall, and
@@ -70,9 +73,9 @@ LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 class Config(PreferenceConfig):
     loss: LossName | Callable = "dpo"  # one of the equations above
     beta: Positive = 0.1             # KL coefficient: a lower one moves farther from pi_ref
-    penalty: NonNegative = 50.0      # lambda of DPOP: penalty if a chosen response falls
+    penalty: NonNegative = 50.0      # lambda of DPOP: penalty if a chosen log-probability falls
     alpha: NonNegative = 0.5         # alpha of TDPO: weight of the difference in KL
-    margin: NonNegative = 0.0        # gamma of SimPO: lead that the chosen response must have
+    margin: NonNegative = 0.0        # gamma of SimPO: margin between chosen and rejected response
     step: str = ""                   # characters that end a step of Step-DPO; empty: each token
     samples: Natural = 0             # own responses per prompt, best against worst; 0 = offline
     total_steps: Count = 300         # updates; many passes over few pairs overfit

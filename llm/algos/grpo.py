@@ -62,7 +62,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    advantage: Literal["group", "mean"] | Callable = "group"    # group: divides by std; mean: not
+    advantage: Literal["group", "mean"] | Callable = "group"    # group: divided by std; mean: not
     loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it

@@ -44,7 +44,7 @@ from spinup.runs.config import Count, NonNegative, Positive
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
     total_steps: Count = 200         # updates; more than a few passes over the pairs overfit
-    margin: NonNegative = 0.0        # lead in reward that the chosen response must have
+    margin: NonNegative = 0.0        # margin in reward between chosen and rejected response
     lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
     calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
 

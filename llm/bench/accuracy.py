@@ -1,7 +1,7 @@
-"""Held-out accuracy of the methods of `llm`, and the time to reach it: the commands of a user, then an evaluation.
+"""Benchmark of the held-out accuracy of the methods of `llm`, and of the time to reach it.
 
-The start of each run is an ordinary run of `sft`, whose seconds are not those of learning from rewards. The problems of
-the final evaluation are held out, and drawn anew.
+It runs the same commands as a user, then an evaluation. The initial policy of each run comes from an ordinary run of
+`sft`; its seconds are counted separately. The final evaluation uses new held-out problems.
 """
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +19,17 @@ from spinup.runs.log import read_progress
 from spinup.view.grid import safe
 
 MEASURE = "held_out_accuracy"
-PROBLEMS = 1000         # of the final evaluation, eight answers each
+PROBLEMS = 1000         # problems of the final evaluation, with eight responses each
 SOON, LATE = 60, 120    # seconds of learning from rewards
-ACTOR_CRITIC = ("ppo", "vapo")                  # train two models, and promise nothing of the first minute
+ACTOR_CRITIC = ("ppo", "vapo")                  # these train two models, so they have no goal for the first minute
 
 
 def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, threads: int = 1,
              log_dir: Path = Path("runs"), out: Path | None = None) -> int:
-    """Train a method on a task with each seed, evaluate start and end, print them and JSON; 1 where a goal is missed.
+    """Train a method on a task with each seed; evaluate and print the initial and the final policy, also as JSON.
 
-    Runs that are there already, finished, are not repeated; unfinished ones go on. UserError for a task without right
-    answers.
+    Return an exit code: 1 if a goal is missed. Finished runs are not repeated; unfinished ones are resumed. Raise
+    UserError for a task without right answers.
     """
     check_out(out)
     if make_task(task).measure != MEASURE:
@@ -52,7 +52,7 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
 
 
 def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Path) -> dict[str, Any]:
-    """One run, and the evaluations of its start and of its end."""
+    """Run one seed; evaluate its initial and its final policy."""
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
         spinup("llm", method, "--task", task, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
@@ -74,7 +74,7 @@ def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Pat
 
 
 def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:
-    """The goal for every seed, in words, and whether all reach it."""
+    """Return the goal for every seed, in words, and whether all seeds reach it."""
     start = np.array([r["start"]["held_out_accuracy"] for r in runs])
     end = np.array([r["end"]["held_out_accuracy"] for r in runs])
     seconds = np.array([r["seconds"] for r in runs])

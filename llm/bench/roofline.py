@@ -1,9 +1,10 @@
-"""Roofline of language models: sampling against the memory bandwidth, training against the matrix products.
+"""Roofline of language models: sampling as a share of memory bandwidth, training as a share of peak FLOP/s.
 
-Random weights in a known shape. Sampling a token reads all weights, and the keys and values of the whole context of
-every row: that many bytes a step, over the bytes a second that memory gives, is the share that is printed. Training
-takes 6 FLOP a parameter and token, and 6 x layers x width x length more for causal attention: over the peak of the
-device that is its MFU. Peaks are the maker's where the device is known, and else what a copy and a product reach here.
+The model has random weights and a known shape. A sampling step reads all weights, and the keys and values of the whole
+context of every row. The printed share is these bytes per second, divided by the peak bandwidth of the memory. Training
+needs 6 FLOP per parameter and token, plus 6 x layers x width x length per token for causal attention. The share of the
+device's peak is called MFU. Peaks are those of the manufacturer if the device is known; otherwise they are measured
+with a large copy and a large matrix product.
 """
 import os
 import tempfile
@@ -30,22 +31,22 @@ from spinup.machine import find_device
 
 SHAPES = {"0.5b": Shape(151_936, 1024, 24, 896, 14, 2, 64, 4864, rope_theta=1e6, qkv_bias=True),     # Qwen2.5-0.5B's
           "small": Shape(43, 1024, 4, 128, 4, 4, 32, 384)}
-# Bytes a second, and FLOP a second of dense bf16, as the makers state them; the first name within the device's counts.
+# Bytes per second, and FLOP/s of dense bf16, from the manufacturers. The first key in the device's name is used.
 PEAKS = {"H200": (4.8e12, 989e12), "H100": (3.35e12, 989e12), "A100": (2.0e12, 312e12), "4090": (1.01e12, 165e12)}
 BATCHES = {"cuda": (1, 8, 64, 256, 1024), "cpu": (1, 8, 64, 256)}
-CONTEXT, NEW = 512, 64                  # tokens read at a step, on average; steps timed
-ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses, and their tokens, of a training step
-ANSWER = {"cuda": 128, "cpu": 8}                          # tokens of an answer in the step of GRPO
+CONTEXT, NEW = 512, 64                  # mean context of a step, in tokens; number of timed steps
+ROWS = {"cuda": (16, 512), "cpu": (16, 256)}              # responses of a training step, and tokens of each
+ANSWER = {"cuda": 128, "cpu": 8}                          # tokens of a response in the GRPO update
 REPEATS = 3
 
 
 def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] = (), out: Path | None = None) -> int:
-    """Measure on `device` and print; the last line is JSON. Returns 0: no goal is stated.
+    """Measure on `device` and print; the last line is JSON. Return 0, because there is no goal.
 
     Args:
-        shape: "0.5b" or "small"; without one, 0.5b on a GPU and small on a CPU.
-        batches: rows sampled at a time; without any, up to 1024 on a GPU, as far as its memory goes.
-    UserError: no such device, a shape too large for a CPU, a file that cannot be written.
+        shape: "0.5b" or "small"; the default is 0.5b on a GPU and small on a CPU.
+        batches: rows sampled at a time; the default is up to 1024 on a GPU, if its memory allows.
+    Raise UserError for an unknown device, a shape too large for a CPU, or a file that cannot be written.
     """
     where = find_device(device, gpu_helps=True)
     kind = where.type
@@ -55,9 +56,9 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
     if shape == "0.5b" and kind == "cpu":
         raise UserError("--shape 0.5b takes a GPU; without one type --shape small")
     check_out(out)
-    check_installed("safetensors")                            # before minutes are spent: the last part writes a model
+    check_installed("safetensors")                            # check first: the last part, minutes later, needs it
     dtype, threads = torch.bfloat16 if kind == "cuda" else torch.float32, torch.get_num_threads()
-    torch.set_num_threads(1)                                  # as narrow models are trained on a CPU
+    torch.set_num_threads(1)                                  # narrow models train on one CPU thread
     try:
         return measure(where, kind, shape, batches or BATCHES[kind], dtype, out)
     finally:
@@ -66,7 +67,7 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
 
 def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...], dtype: torch.dtype,
             out: Path | None) -> int:
-    """Prints, and writes to `out`, what the machine could do and what is done of it. Returns an exit code."""
+    """Print the peak and the measured speed of the machine, and write them to `out`. Return an exit code."""
     name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
     copied, multiplied = copy_pace(where), product_pace(where, dtype)
     stated = next((peaks for word, peaks in PEAKS.items() if word in name), None)
@@ -96,7 +97,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
 
     rows, length = ROWS[kind]
     seconds, trained = fitting(training_step, model, rows, length), None
-    del model                                                             # the run below brings its own
+    del model                                                             # the run below creates its own
     if seconds is not None:
         pace, each = rows * length / seconds, flop_a_token(SHAPES[shape], parameters, length)
         trained = {"rows": rows, "length": length, "tokens_per_second": round(pace), "step_seconds": seconds,
@@ -120,7 +121,7 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
 
 
 def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function, or None where the GPU's memory does not suffice; leaves that memory empty."""
+    """Return the result of a function, or None if the GPU runs out of memory; then free its cached memory."""
     try:
         return measured(*arguments)
     except torch.OutOfMemoryError:
@@ -131,14 +132,14 @@ def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def clock(device: torch.device) -> float:
-    """The time, once the device has done all it was told."""
+    """Return the time in seconds, after all work of the device is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def best(device: torch.device, work: Callable[[], Any], repeats: int = 5) -> float:
-    """Seconds of the fastest of several calls, after one to warm up."""
+    """Return the seconds of the fastest of several calls, after one warm-up call."""
     found = []
     for _ in range(repeats + 1):
         began = clock(device)
@@ -148,37 +149,39 @@ def best(device: torch.device, work: Callable[[], Any], repeats: int = 5) -> flo
 
 
 def copy_pace(device: torch.device) -> float:
-    """Bytes a second, read and written, of a large copy."""
+    """Bytes per second of a large copy, read plus written."""
     x = torch.ones(2**28 if device.type == "cuda" else 2**26, device=device)                 # 1 GB; 256 MB
     y = torch.empty_like(x)
     return 2 * x.numel() * x.element_size() / best(device, lambda: y.copy_(x))
 
 
 def product_pace(device: torch.device, dtype: torch.dtype) -> float:
-    """Floating-point operations a second of a large matrix product."""
+    """Floating-point operations per second of a large matrix product."""
     n = 8192 if device.type == "cuda" else 1024
     a, b = torch.ones(2, n, n, device=device, dtype=dtype)
     return 2 * n**3 / best(device, lambda: a @ b)
 
 
 def bytes_a_step(model: Transformer, batch: int) -> int:
-    """Bytes that a step must read: all weights once, and every row's keys and values. Of an embedding that is not the
-    head too only a few rows are read."""
+    """Bytes that a sampling step must read: all weights once, and every row's keys and values.
+
+    An embedding that is not tied to the output head does not count, because a step reads only a few of its rows.
+    """
     shape, size = model.shape, model.embed.weight.element_size()
     weights = sum(p.numel() for p in model.parameters()) - (0 if shape.tied else model.embed.weight.numel())
     return size * (weights + batch * CONTEXT * 2 * shape.layers * shape.kv_heads * shape.head_size)
 
 
 def flop_a_token(shape: Shape, parameters: int, length: int) -> int:
-    """Forth and back, of one token among `length`, the products of causal attention included."""
+    """FLOP of the forward and backward pass per token, for `length` tokens, with causal attention."""
     looked_up = 0 if shape.tied else shape.vocab_size * shape.width
     return 6 * (parameters - looked_up) + 6 * shape.layers * shape.heads * shape.head_size * length
 
 
 def sampling_step(model: Transformer, batch: int) -> float:
-    """Seconds of one step of the sampler, drawing included, for `batch` rows at a context of CONTEXT on average.
+    """Seconds of one sampler step for `batch` rows, with the choice of the token, at a mean context of CONTEXT.
 
-    The difference of a long and a short call: reading the prompt, the same in both, is no part of it.
+    It is the difference between a long and a short call, so the time to read the prompt cancels.
     """
     device, sampler = model.device, Sampler(model, end=-1)
     prompts = Prompts.of([[1] * (CONTEXT - NEW // 2)], device)
@@ -188,13 +191,13 @@ def sampling_step(model: Transformer, batch: int) -> float:
         began = clock(device)
         sampler(prompts, samples=batch, max_tokens=tokens, generator=generator)
         return clock(device) - began
-    for tokens in (1, NEW + 1):                                           # memory, and on CUDA the recorded step
+    for tokens in (1, NEW + 1):                                           # allocate memory; on CUDA record the step
         seconds(tokens)
     return median(seconds(NEW + 1) - seconds(1) for _ in range(REPEATS)) / NEW
 
 
 def training_step(model: Transformer, rows: int, length: int) -> float:
-    """Seconds to score responses, go back and step."""
+    """Seconds to score responses, run the backward pass and take an optimiser step."""
     device, optimizer = model.device, FlatAdam(model.parameters(), lr=1e-6, max_grad_norm=1.0)
     ids = torch.randint(1, model.shape.vocab_size, (rows, length), device=device)
     prompts, of = Prompts.of([[1]] * rows, device), torch.arange(rows, device=device)
@@ -210,7 +213,7 @@ def training_step(model: Transformer, rows: int, length: int) -> float:
 def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int) -> dict[str, Any]:
     """Break down the seconds of an update in a short run of `grpo` with default settings, without its first update.
 
-    A character for every token of the shape, so that whatever is drawn can be read and judged.
+    The alphabet has a character for every token of the shape, so that every response has a text and a reward.
     """
     alphabet = "".join(map(chr, range(0x10000, 0x10000 + shape.vocab_size - 1)))
     with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:

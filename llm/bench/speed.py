@@ -1,9 +1,9 @@
-"""New tokens per second of language models beside the peers: GRPO beside TRL's trainer, sampling beside transformers.
+"""Speed benchmarks in new tokens per second: GRPO against TRL's trainer, sampling against transformers.
 
-Both sides of GRPO begin with the very same weights (one folder, which both load), answer prompts of the same kind with
-as many tokens, and take one step a batch, on one thread each, in turn (A B A B), every run in a process of its own. The
-clock runs from the end of the first row of our `progress.csv` to the last step, over the same steps for both. What a
-reward is worth does not matter to speed, so it is a digest of prompt and answer: answers to one prompt never tie.
+Both GRPO implementations start from the same weights in one folder. They have the same kind of prompts, the same
+response length, one gradient step per batch, and one thread. Runs alternate (A B A B), each in its own process. Timing
+starts after the first row of our `progress.csv` and ends with the last step, over the same steps for both. The size of
+a reward does not affect speed. So the reward is a digest of prompt and response, and a group has no equal rewards.
 """
 import json
 import sys
@@ -37,9 +37,9 @@ from spinup.bench.process import ONE_THREAD, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 
-LR = 1e-6                                                 # TRL's default: neither policy moves, so the work stays equal
-GOALS = {64: 1.4, 128: 1.2}                               # by width, where every group has contrast
-HALF_GOAL = 2.0                                           # where half of them have
+LR = 1e-6                                                 # TRL's default: the policies hardly change, so work is equal
+GOALS = {64: 1.4, 128: 1.2}                               # by width, if no group has zero variance
+HALF_GOAL = 2.0                                           # if half of the groups have zero variance
 GENERATE_GOALS = {(16, 8): 2.0, (256, 8): 1.15}           # by batch and new tokens
 NOTES = (
     "spinup reads a prompt once for its eight answers; trl once for each, in sampling and in training",
@@ -52,10 +52,10 @@ NOTES = (
 
 
 def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int = 3, out: Path | None = None) -> int:
-    """GRPO beside TRL's, once where every group has contrast and once where half of them have; the last line is JSON.
+    """Compare the speed of GRPO with TRL's, with zero variance in no group and in half of them; print JSON last.
 
-    Returns the exit code: 1 where a median ratio misses its goal.
-    UserError, before any run: no such width, too few steps, a missing peer, a file that cannot be written.
+    Return an exit code: 1 if a median ratio misses its goal. Before any run, raise UserError for an unknown width, too
+    few steps, a missing peer, or a file that cannot be written.
     """
     steps = total_steps or grpo.Config.total_steps
     if width not in GOALS:
@@ -109,7 +109,7 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
 
 
 def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, trained: float) -> dict[str, Any]:
-    """The pairs of one case. `flops`: of a large product, a second; `trained`: share of answers to train on."""
+    """Summarise the pairs of one case. flops: FLOP/s of a large product. trained: share of responses trained on."""
     def ratio(of: str) -> list[float]:
         return [round(a[of] / b[of], 3) for a, b in zip(runs["spinup"], runs["trl"], strict=True)]
     ratios, whole = ratio("tokens_per_second"), ratio("tokens_per_second_with_evaluation")
@@ -125,17 +125,17 @@ def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, tr
 
 
 def call(name: str, job: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One of the functions at the end of this file, in a process of its own."""
+    """Run one of the functions at the end of this file in its own process."""
     return child("llm.bench.speed", name, job or {}, environment={**ONE_THREAD, "HF_HUB_OFFLINE": "1"})
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train as a user would: what is not set here is as it comes, evaluation, files and display included."""
+    """Train as a user would: all other settings keep their defaults, also evaluation, files and display."""
     result = grpo.train(grpo.Config(
         task=Questions(job["half"]), model=job["model"], prompts=PROMPTS, samples=SAMPLES, total_steps=job["steps"],
         lr=LR, warmup=0, anneal=False, threads=1, device="cpu", seed=job["seed"], log_dir=folder))
     rows, about = result.progress, read_json(result.directory / "config.json")
-    each = np.diff(rows["steps"])                                         # updates of each row but the first
+    each = np.diff(rows["steps"])                                         # updates per row, without the first row
     seconds = sum(sum(rows[f"{phase}_seconds"][1:]) for phase in ("rollout", "reward", "update"))
     whole = rows["wall_seconds"][-1] - rows["wall_seconds"][0]
     return report(sum(each), each @ rows["length"][1:] * PROMPTS * SAMPLES, seconds, whole, about["parameters"],
@@ -144,7 +144,7 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train with TRL's GRPOTrainer at the same settings; what is not set here is as it comes."""
+    """Train with TRL's GRPOTrainer at the same settings; all other settings keep their defaults."""
     import transformers
     import trl
     from datasets import Dataset
@@ -174,22 +174,22 @@ def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     trainer.train()
     (began, read), (ended, read_by_then) = moments[skipped - 1], moments[-1]
     steps -= skipped
-    groups = np.array(rewards).reshape(-1, SAMPLES)[skipped * PROMPTS:]   # the answers to a prompt stand together
+    groups = np.array(rewards).reshape(-1, SAMPLES)[skipped * PROMPTS:]   # responses to one prompt are adjacent
     versions = {"trl": trl.__version__, "transformers": transformers.__version__}
-    answered = read_by_then - read - steps * PROMPTS * SAMPLES * PROMPT   # trl counts the prompt of every answer too
+    answered = read_by_then - read - steps * PROMPTS * SAMPLES * PROMPT   # trl also counts every response's prompt
     return report(steps, answered, ended - began, ended - began,
                   sum(p.numel() for p in trainer.model.parameters()), (np.ptp(groups, axis=1) == 0).mean(),
                   groups.mean(), versions)
 
 
 def first_row(steps: int) -> int:
-    """Updates of the first row of our `progress.csv`: warming up, in both."""
+    """Updates of the first row of our `progress.csv`; both sides skip them as warm-up."""
     return max(1, round(steps / Run.epochs))
 
 
 def report(steps: float, tokens: float, seconds: float, whole: float, parameters: int, no_contrast: float,
            reward: float, versions: dict[str, str]) -> dict[str, Any]:
-    """One run, after its first row. `whole`: seconds with evaluation, `seconds` those without."""
+    """Results of one run after its first row. whole: seconds with evaluation; seconds: without it."""
     return {"steps": int(steps), "tokens": round(tokens), "seconds": round(seconds, 3),
             "evaluation_seconds": round(whole - seconds, 3), "tokens_per_second": round(tokens / seconds, 1),
             "tokens_per_second_with_evaluation": round(tokens / whole, 1), "parameters": parameters,
@@ -197,18 +197,18 @@ def report(steps: float, tokens: float, seconds: float, whole: float, parameters
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Floating-point operations a second of a large product, on one thread."""
+    """Floating-point operations per second of a large product, on one thread."""
     torch.set_num_threads(1)
     return {"flops": product_pace(torch.device("cpu"), torch.float32)}
 
 
 def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (8, 32), width: int = 128,
                    rounds: int = 30, out: Path | None = None) -> int:
-    """Our sampler beside `transformers.generate`, `rounds` calls of each in turn; a table, and as the last line JSON.
+    """Compare our sampler with `transformers.generate`, `rounds` alternating calls each; print a table, then JSON.
 
-    Both draw at temperature 1 from all tokens, with a cache, eight answers to each prompt, and no answer ends early.
-    Returns the exit code: 1 where a median ratio misses its goal.
-    UserError: a batch that is no multiple of the answers to a prompt, a missing peer, a file that cannot be written.
+    Both sample from all tokens at temperature 1, with a cache, eight responses per prompt. No response ends early.
+    Return an exit code: 1 if a median ratio misses its goal. Raise UserError if a batch is not a multiple of the
+    responses per prompt, if a peer is missing, or if a file cannot be written.
     """
     batches, new = list(batches), list(new)
     for batch in batches:
@@ -242,10 +242,10 @@ def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (
 
 
 def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Both samplers on the model in `folder`: a line, and a row of numbers, for each batch and length."""
+    """Time both samplers on the model in `folder`; print a line and return a row for each batch and length."""
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
-    disable_progress_bar()                                    # of reading weights
+    disable_progress_bar()                                    # of loading weights
     ours, _ = load_pretrained(folder)
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     theirs.generation_config.eos_token_id, theirs.generation_config.pad_token_id = None, 0
@@ -266,7 +266,7 @@ def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> l
                 return theirs.generate(ids, attention_mask=seen, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
                                        num_return_sequences=SAMPLES, max_new_tokens=n)[:, PROMPT:]
             pairs = []
-            for i in range(-2, rounds):                                   # two of each to warm up
+            for i in range(-2, rounds):                                   # two warm-up calls each
                 pair = []
                 for answer in (spinup_call, peer_call):
                     began = time.perf_counter()

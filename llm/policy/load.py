@@ -39,8 +39,8 @@ class Start:
 def fresh(cfg: LanguageConfig, task: Any) -> Start:
     """Create a small model with random weights, for the characters of a task.
 
-    task: any object with a `name` and an `alphabet`. Raise UserError if the task has no alphabet (for example because
-    a problem of its list has no demonstration), or if `width / heads` is not an even number.
+    task: any object with a `name` and an `alphabet`. Raise UserError if the task has no alphabet, or if `width / heads`
+    is not an even number. A task has no alphabet, for example, if a problem of its list has no demonstration.
     """
     if task.alphabet is None:
         for problem in getattr(task, "train", ()):

@@ -1,6 +1,6 @@
-"""Prompts with a verifier: the environments of language models.
+"""Tasks: prompts with a verifier, which are the environments of language models.
 
-The public names are imported when first used, so that `llm.tasks.names` does not wait for torch.
+Public names are imported on first use, so `llm.tasks.names` does not load torch.
 """
 import importlib
 from typing import Any

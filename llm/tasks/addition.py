@@ -1,4 +1,4 @@
-"""Addition, with a teacher that forgets to carry: what is learned from a verifier and cannot be from the teacher."""
+"""Addition, with a teacher that forgets to carry: a policy can learn more from the verifier than from the teacher."""
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -8,22 +8,22 @@ from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range, Unit
 
-NO_CARRY = 55 / 100     # of the 100 pairs of digits, those whose sum is below 10
+NO_CARRY = 55 / 100     # share of the 100 pairs of digits with a sum below 10
 
 
 @dataclass
 class Addition(Task):
-    """123 + 989 = 1112 is written `321+989=` and answered by 2111.
+    """For 123 + 989 = 1112, the prompt is `321+989=` and the answer is 2111.
 
-    Operands and sum are padded with zeros and written from the last digit to the first, so that a digit of the sum
-    depends on the two digits of its column and on the carry just made; in the usual order the first digit to be written
-    depends on all of them, which a small transformer learns late.
+    Operands and sum are padded with zeros and written from the last digit to the first. So each digit of the sum
+    depends only on the two digits of its column and the last carry. In the usual order, the first digit depends on all
+    digits, and a small transformer learns that late.
 
-    The flawed teacher drops all carries, adding each column modulo 10, in a share `drop` of its demonstrations. Who
-    imitates it learns to be wrong as often; a verifier rewards only the right sums.
+    The flawed teacher drops all carries (it adds each column modulo 10) in a share `drop` of its demonstrations. A
+    policy that imitates it is wrong just as often. The verifier rewards correct sums only.
     """
 
-    digits: Annotated[int, Range(1, 18)] = 3                # of each operand; the sum has one more
+    digits: Annotated[int, Range(1, 18)] = 3                # digits of each operand; the sum has one more
     teacher: Literal["flawed", "perfect"] = "flawed"
     drop: Unit = 0.6
     name = "addition"
@@ -35,7 +35,7 @@ class Addition(Task):
 
     @property
     def teacher_accuracy(self) -> float:
-        """The exact share of right demonstrations over all prompts: dropping carries is harmless where none is made."""
+        """Exact share of correct demonstrations over all prompts; dropped carries do no harm if a sum has none."""
         return 1 - self.drop * (1 - NO_CARRY ** self.digits) if self.teacher == "flawed" else 1.0
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
@@ -55,5 +55,5 @@ class Addition(Task):
 
 
 def written(number: int, width: int) -> str:
-    """A number in `width` digits, the last one first."""
+    """Write a number with `width` digits, the last digit first."""
     return f"{number:0{width}}"[::-1]

@@ -1,4 +1,4 @@
-"""Arithmetic with a calculator: the policy learns when to call a tool and what to do with its answer."""
+"""Arithmetic with a calculator: the policy learns when to call a tool and how to use its result."""
 import re
 from dataclasses import dataclass
 from typing import Annotated
@@ -16,21 +16,21 @@ CALL = re.compile(r"\[([^\[\]]*)\]")
 
 @dataclass
 class Calculator(Task):
-    """`12*47+38:` is answered by 602, which a small model cannot find in its head.
+    """The answer to `12*47+38:` is 602, which a small model cannot compute without a tool.
 
-    It can write `[12*47+38]`: the tool goes on with `=602;` and the policy after that, so the whole response reads
-    `[12*47+38]=602;602`. What follows the last `;` is the answer; no call is needed where the policy knows it.
-    What the tool wrote is no action of the policy's and is not trained on: see `written_by_policy`.
+    The policy can write `[12*47+38]`. The tool appends `=602;`, and the policy continues. The whole response is then
+    `[12*47+38]=602;602`. The answer is the text after the last `;`. The policy need not call the tool if it knows the
+    answer. Tokens of the tool are not actions of the policy and are not trained on: see `written_by_policy`.
     """
 
-    digits: Annotated[int, Range(1, 9)] = 2         # of each number in the prompt
-    calls: Annotated[int, Range(1, 9)] = 2          # of the tool; later ones go unanswered
+    digits: Annotated[int, Range(1, 9)] = 2         # digits of each number in the prompt
+    calls: Annotated[int, Range(1, 9)] = 2          # calls of the tool; later calls get no result
     name = "calculator"
     alphabet = "0123456789+-*/()[]=;?:"
 
     def __post_init__(self):
         check_options(self)
-        self.longest = 2 * self.digits + 1          # characters of a result: the largest answer, and a sign
+        self.longest = 2 * self.digits + 1          # longest result in characters: the largest answer and a sign
         # Calls of the prompt's length, each with its brackets, `=`, a result and `;`; then the answer and the end.
         self.max_tokens = self.calls * (3 * self.digits + 4 + self.longest + 2) + self.longest + 1
 
@@ -41,24 +41,24 @@ class Calculator(Task):
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """The whole response, the tool's part included; `written_by_policy` says which part that is."""
+        """Return the whole response, with the tool's part; `written_by_policy` marks that part."""
         call = f"[{problem.prompt.rstrip(':')}]"
         return call + (self.tool(call) or "") + problem.answer
 
     def written_by_policy(self, text: str) -> list[bool]:
-        """For each character of a response, whether the policy wrote it; the others are not to be trained on."""
+        """Return True for each character of a response that the policy wrote; the others are not trained on."""
         return replay(self, text)
 
     def reward(self, problem: Problem, response: str) -> float:
         return float(response.rpartition(";")[2] == problem.answer)
 
     def tool(self, text: str) -> str | None:
-        """`=602;` after a call that is worth 602, `=?;` after any other call, None where no call has just ended.
+        """Return `=602;` after a call with the value 602, `=?;` after an invalid call, None if no call has just ended.
 
-        None also after more than `calls` calls; `=?;` also for a result that is no whole number, or a longer one than
+        Also return None after more than `calls` calls, and `=?;` if the value is not a whole number or is longer than
         any answer.
         """
-        if not text.endswith("]"):                                        # asked after every token: a quick way out
+        if not text.endswith("]"):                                        # called after every token, so return early
             return None
         calls = list(CALL.finditer(text))
         if not calls or calls[-1].end() < len(text) or len(calls) > self.calls:

@@ -1,4 +1,4 @@
-"""Checks of a task: of its attributes when it is made, of its problems and demonstrations when they are drawn."""
+"""Checks of a task's attributes, when it is created, and of its problems and demonstrations, when they are used."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
@@ -13,7 +13,7 @@ from spinup.runs.folders import LONGEST
 
 
 def check_task(task: Any, kind: str) -> None:
-    """UserError where an attribute of a task, of the user's class `kind`, has not the form of `llm.tasks.Task`."""
+    """Raise UserError if an attribute of a task, of the user's class `kind`, does not fit `llm.tasks.Task`."""
     def check(name: str, right: bool, wanted: str) -> None:
         if not right:
             raise UserError(f"a task of type {kind} has the {name} {SHORT.repr(getattr(task, name))}; give it {wanted}")
@@ -31,13 +31,13 @@ def check_task(task: Any, kind: str) -> None:
 
 
 def is_folder(name: str) -> bool:
-    """Whether a folder beside others can have that name."""
+    """Return whether a single folder can have that name."""
     return Path(name).name == name not in ("", ".", "..") and name.isprintable() and len(name.encode()) <= LONGEST
 
 
 @contextmanager
 def whose(name: str) -> Iterator[None]:
-    """An error in a function of the task's keeps its traceback, below which stands the function's name."""
+    """Add a note with the function's name to an error of a task's function; the traceback does not change."""
     try:
         yield
     except Exception as error:
@@ -46,7 +46,7 @@ def whose(name: str) -> Iterator[None]:
 
 
 def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Any]:
-    """`n` problems of a task. UserError where its `problems` gives others or another number of them."""
+    """Return `n` problems of a task. Raise UserError if its `problems` returns another number or other objects."""
     name = f"`problems` of the task {task.name}"
     with whose(name):
         found = task.problems(n, rng, held_out)
@@ -61,12 +61,12 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
 
 
 def distinct(problems: list[Any]) -> list[Any]:
-    """These problems, each once: where few are held out, drawing many brings them again."""
+    """Return these problems without duplicates, which occur if a task has few held-out problems."""
     return list({(p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None))): p for p in problems}.values())
 
 
 def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
-    """The teacher's response to a problem. UserError where it is no text."""
+    """Return the teacher's response to a problem. Raise UserError if it is not a text."""
     name = f"`demonstration` of the task {task.name}"
     with whose(name):
         text = task.demonstration(problem, rng)

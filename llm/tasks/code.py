@@ -1,4 +1,4 @@
-"""Programs judged by unit tests: guess a small function from its values, or the problems of a file of the user's."""
+"""Programs verified by unit tests: guess a small function from its values, or solve the problems of a user's file."""
 import ast
 import re
 import sys
@@ -18,7 +18,7 @@ from llm.tasks.user import read_jsonl, split, take
 from spinup.errors import UserError
 from spinup.runs.config import Count, Positive
 
-FAMILY = {              # each with every a from 2 to 9, and every b from 1 to 9 where it has one
+FAMILY = {              # each with all a from 2 to 9, and all b from 1 to 9 if it has a b
     "{a}*x+{b}": lambda x, a, b: a * x + b,
     "{a}*x-{b}": lambda x, a, b: a * x - b,
     "x*x+{a}": lambda x, a, b: x * x + a,
@@ -29,27 +29,27 @@ FAMILY = {              # each with every a from 2 to 9, and every b from 1 to 9
     "abs(x-{a})": lambda x, a, b: abs(x - a),
     "x%{a}": lambda x, a, b: x % a,
     "x//{a}": lambda x, a, b: x // a}
-SHOWN = np.arange(10)                           # what the examples in a prompt are taken from
-TESTED = np.arange(-5, 16)                      # what an answer is tested on
+SHOWN = np.arange(10)                           # inputs that the examples in a prompt may use
+TESTED = np.arange(-5, 16)                      # inputs of the tests
 EXAMPLES = 3
 BLOCK = re.compile(r"```python[^\n]*\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 @dataclass
 class Code(Task):
-    """`f(1)=5,f(7)=23,f(4)=14,f(x)=` is answered by 3*x+2: an expression, tested on numbers that the prompt lacks too.
+    """The answer to `f(1)=5,f(7)=23,f(4)=14,f(x)=` is 3*x+2, an expression. Tests also use numbers not in the prompt.
 
-    With `file`, the problems of a JSONL file, for a model that has been trained on text: each line an object with
-    "prompt", "tests" (a list such as ["assert f(3) == 9"]) and, for a teacher, "answer". The program is the last block
-    of a response that begins with ```python, or else the whole response; only the standard library is there.
+    With `file`, the task has the problems of a JSONL file, for a model that was trained on text. Each line is an object
+    with "prompt", "tests" (a list such as ["assert f(3) == 9"]) and, for a teacher, "answer". The program is the last
+    block of a response that starts with ```python, or else the whole response. It can use the standard library only.
 
-    A response is worth 1 if every test passes, else 0; `sandbox` says how it is run, and what that does not limit.
-    UserError: the file is missing or has another form.
+    The reward is 1 if every test passes, else 0. `sandbox` explains how programs run, and what is not limited. Raise
+    UserError if the file is missing or has another form.
     """
 
     file: str = ""
-    seconds: Positive = 1.0         # of processor time for an answer with all its tests
-    max_tokens: Count = 512         # of the answers to a file's problems; an expression has 12 at most
+    seconds: Positive = 1.0         # seconds of processor time for an answer with all its tests
+    max_tokens: Count = 512         # longest response to a file's problem; an expression has at most 12 tokens
     name = "code"
 
     def __post_init__(self):
@@ -77,7 +77,10 @@ class Code(Task):
         return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        """The reward of each response to the problem beside it: two at a time, and what is the same only once."""
+        """Compute the reward of each response; problems[i] belongs to responses[i].
+
+        Two programs run at a time. Equal programs for the same tests run only once.
+        """
         jobs = [(program(response) if self.file else function(response), problem.data)
                 for problem, response in zip(problems, responses, strict=True)]
         different = list(dict.fromkeys(job for job in jobs if job[0]))
@@ -96,10 +99,10 @@ def members() -> tuple[list[str], np.ndarray, np.ndarray]:
 
 
 def guess(rng: np.random.Generator) -> Problem:
-    """A function to be guessed from examples that no other function of the family fits, so that there is an answer."""
+    """Create a problem: guess a function from examples that fit no other function of the family."""
     texts, shown, tested = members()
     while True:
-        kind = list(FAMILY)[rng.integers(len(FAMILY))]                    # not those with two numbers most of the time
+        kind = list(FAMILY)[rng.integers(len(FAMILY))]                    # uniform; else kinds with a and b dominate
         i = texts.index(kind.format(a=rng.integers(2, 10), b=rng.integers(1, 10)))
         xs = rng.permutation(len(SHOWN))[:EXAMPLES]
         fits = (shown[:, xs] == shown[i, xs]).all(1)
@@ -111,10 +114,10 @@ def guess(rng: np.random.Generator) -> Problem:
 
 
 def function(response: str) -> str:
-    """The program that a response means if it is an expression, else ""; it is parsed here and run elsewhere."""
+    """Return the program for a response that is an expression, else "". It is only parsed here and runs elsewhere."""
     text = response.strip()
     try:
-        with warnings.catch_warnings():                                   # of "5in x", which Python frowns on
+        with warnings.catch_warnings():                                   # Python warns about text such as "5in x"
             warnings.simplefilter("ignore")
             ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -123,12 +126,12 @@ def function(response: str) -> str:
 
 
 def program(response: str) -> str:
-    """The last block of Python in a response, or all of it where there is none."""
+    """Return the last block of Python in a response, or the whole response if there is none."""
     return (BLOCK.findall(response) or [response])[-1].strip()
 
 
 def read(file: str) -> list[Problem]:
-    """The problems in a file, the tests of each in `data`. UserError with the line that is wrong."""
+    """Read the problems in a file, with their tests as `data`. Raise UserError, which names the wrong line."""
     problems = []
     for where, row in read_jsonl(file):
         prompt, tests, answer = row.get("prompt"), row.get("tests"), row.get("answer", "")

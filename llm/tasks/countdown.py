@@ -1,4 +1,4 @@
-"""The numbers game: reach a target with given numbers. Many right answers, hard to find and easy to check."""
+"""Countdown, the numbers game: reach a target with given numbers. Answers are hard to find and easy to check."""
 import ast
 import operator
 import re
@@ -13,16 +13,17 @@ from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
 
 LARGEST_TARGET = 99
-LONGEST = 100           # characters of an expression; bounds its depth as well, since each level takes a character
-ARITHMETIC = re.compile(r"(?!.*\b0[0-9])[0-9+\-*/()]+")                  # ASCII alone, and no number such as 007
+LONGEST = 100           # characters of an expression; also limits its depth: each level takes a character
+ARITHMETIC = re.compile(r"(?!.*\b0[0-9])[0-9+\-*/()]+")                  # ASCII only, and no number such as 007
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 
 
 def value(expression: str) -> Fraction | None:
-    """The exact value of an expression of whole numbers, + - * / and brackets; None for any other text.
+    """Return the exact value of an expression of whole numbers, + - * / and brackets; None for any other text.
 
-    The text is parsed and its tree walked, never run: a policy may write anything, and 9**9**9 run as Python would hang
-    the training. None also for a sign before a number, a division by zero and more than `LONGEST` characters.
+    The text is parsed, and its tree is evaluated, but it is never run as Python. A policy may write anything, and
+    running 9**9**9 would hang the training. Also return None for a sign before a number, a division by zero, and more
+    than `LONGEST` characters.
     """
     if len(expression) > LONGEST or not ARITHMETIC.fullmatch(expression):
         return None
@@ -33,7 +34,7 @@ def value(expression: str) -> Fraction | None:
 
 
 def walk(node: ast.AST) -> Fraction:
-    """The value of a parsed expression; ValueError at the first thing in it that is not on the list."""
+    """Return the value of a parsed expression. Raise ValueError at the first node that is not allowed."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return Fraction(node.value)
     if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
@@ -43,26 +44,27 @@ def walk(node: ast.AST) -> Fraction:
 
 @dataclass
 class Countdown(Task):
-    """`3,5,7=26:` is answered by 7*3+5, or by any other expression that uses each number once and is worth the target.
+    """An answer to `3,5,7=26:` is 7*3+5, or any other expression with this value that uses each number once.
 
-    The numbers of a prompt stand in order of size, or a held-out prompt could be trained on in another order.
+    The numbers of a prompt are sorted. Otherwise training could use a held-out problem with its numbers in another
+    order.
     """
 
     numbers: Annotated[int, Range(2, 5)] = 3
-    largest: Annotated[int, Range(9, 99)] = 15      # of the numbers, the smallest being 1
+    largest: Annotated[int, Range(9, 99)] = 15      # largest number; the smallest is 1
     name = "countdown"
     alphabet = "0123456789+-*/(),=:"
 
     def __post_init__(self):
         check_options(self)
-        # The numbers, the signs between them, as many pairs of brackets as signs, and the end.
+        # The numbers, the operators between them, as many pairs of brackets as operators, and the end token.
         self.max_tokens = self.numbers * len(str(self.largest)) + 3 * (self.numbers - 1) + 1
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         return draw(n, held_out, lambda: self.make(rng))
 
     def make(self, rng: np.random.Generator) -> Problem:
-        """A problem made from its solution: a random expression whose worth is a target that may be asked for."""
+        """Create a problem from its solution: a random expression whose value is a valid target."""
         while True:
             numbers = sorted(rng.integers(1, self.largest + 1, size=self.numbers).tolist())
             terms = [str(x) for x in numbers]
@@ -79,6 +81,6 @@ class Countdown(Task):
 
     def reward(self, problem: Problem, response: str) -> float:
         numbers, target = problem.data
-        if value(response) != target:                                     # first: it looks at the length, int does not
+        if value(response) != target:                                     # first, because it checks the length
             return 0.0
         return float(sorted(int(x) for x in re.findall("[0-9]+", response)) == numbers)

@@ -1,6 +1,6 @@
-"""Responses that the policy does not write alone: a tool goes on with the text, or an episode answers each turn.
+"""Responses with text from a tool, or from an episode that replies to each turn.
 
-This module decides who wrote each character, in sampled responses and in demonstrations alike.
+This module decides who wrote each character, for sampled responses and for demonstrations.
 """
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -15,34 +15,36 @@ from spinup.errors import UserError
 
 
 class Disagreement(UserError, ValueError):
-    """A text goes on in another way than the tool or the episode that it is replayed with."""
+    """Error for a text that differs from the output of its tool or episode in a replay."""
 
 
 class Episode:
-    """One conversation about one problem: the environment of a task of several turns. Any class of this form will do.
+    """One episode for one problem: the environment of a task with several turns. Any class with these methods works.
 
-    The policy reads the prompt and writes a turn, up to the task's `end_of_turn`. `act` judges it. Unless that was the
-    last turn, `observe` gives the text that the policy reads next. The rewards of all turns add up to that of the
-    response.
+    The policy reads the prompt and writes a turn, up to the task's `end_of_turn`. `act` returns its reward. Unless this
+    was the last turn, `observe` returns the text that the policy reads next. The reward of the response is the sum of
+    the rewards of all turns.
     """
 
     def act(self, text: str) -> tuple[float, bool]:
-        """The reward of a turn, and whether the episode is over. `text` is any text at all, `end_of_turn` included
-        where the policy wrote it."""
+        """Return the reward of a turn, and True if the episode is over.
+
+        text: any text; it contains `end_of_turn` if the policy wrote it.
+        """
         raise NotImplementedError
 
     def observe(self) -> str:
-        """The text that the policy reads before its next turn; not its own, so never trained on."""
+        """Return the text that the policy reads before its next turn; it is not an action, so never trained on."""
         return ""
 
     def close(self) -> None:
-        """Called once, whatever happened: at the end, after an error, after Ctrl-C."""
+        """Close the episode. It is called exactly once: at the end, after an error, or after Ctrl-C."""
 
 
 class Dialogue:
-    """An episode of a task, the rewards of its turns so far, and whether it is over. UserError where its code fails.
+    """An episode of a task, with its reward so far and its state. Raise UserError if the user's code fails.
 
-    name: what gives its observations, for messages.
+    name: the function that returns observations, for error messages.
     """
 
     def __init__(self, task: Any, problem: Any):
@@ -57,7 +59,10 @@ class Dialogue:
                                 f"method {method}, {here}; derive its class from llm.tasks.episodes.Episode")
 
     def take(self, turn: str) -> str:
-        """Let the episode judge a turn; the observation that follows, "" where it is over."""
+        """Pass a turn to the episode. Return the observation that follows, "" if the episode is over.
+
+        Raise UserError if the episode returns anything of the wrong type.
+        """
         name, here = f"`act` of the task {self.task.name}", f"for the turn {SHORT.repr(turn)}"
         result = call(name, here, self.episode.act, turn)
         if not isinstance(result, tuple) or len(result) != 2:
@@ -75,8 +80,10 @@ class Dialogue:
         return text
 
     def end(self, turn: str, ended: bool) -> None:
-        """Finish a response that stops within a turn: the policy `ended` it, or the limit cut it off. An empty turn
-        that was cut off is ignored, and so is every later call."""
+        """Finish a response that stops within a turn, because the policy `ended` it or the limit cut it off.
+
+        An empty turn that was cut off is ignored, and so is every later call.
+        """
         if not self.done and not self.ended and (turn or ended):
             self.take(turn)
         self.ended = True
@@ -88,8 +95,10 @@ class Dialogue:
 
 @contextmanager
 def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
-    """An episode for each response to a problem; none where the task has none. All are closed at the end, also where
-    one of them fails. UserError where two of them are the same object."""
+    """Open one episode for each response; an empty list if the task has no episodes.
+
+    All are closed at the end, also if one of them fails. Raise UserError if two of them are the same object.
+    """
     with ExitStack() as stack:
         dialogues, begun = [], set()
         for problem in problems if task.open else []:
@@ -103,19 +112,19 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
 
 
 def replay(task: Any, text: str, problem: Any = None) -> list[bool]:
-    """For each character of a response, whether the policy wrote it (True), or the task's tool or episode (False).
+    """Return for each character of a response: True if the policy wrote it, False if the tool or episode wrote it.
 
-    The tool is called after each character that the policy wrote, and never behind its own output. Generation calls it
-    after each token that the policy drew: the mask is the same as there, unless a call ends in the middle of a token,
-    such as `]2`, where generation does not see it. A text may end within the tool's output, where the length limit cut
-    it.
-    problem: the problem that is answered, for a task with episodes. Disagreement: the text does not go on as they do.
+    The tool is called after each character of the policy, and never after its own output. Generation calls the tool
+    after each sampled token, so both masks are equal. There is one exception: if a call ends in the middle of a token,
+    such as `]2`, generation does not see it. A text may end within the tool's output, if the length limit cut it.
+    problem: the problem of the response, for a task with episodes. Raise Disagreement if the text differs from the
+    output of tool or episode.
     """
     return (played(task, text, problem) if task.open else called(task, text))[0]
 
 
 def called(task: Any, text: str) -> tuple[list[bool], bool]:
-    """For a task with or without a tool: the mask of `replay`, and whether the text ends within the tool's output."""
+    """For a task without episodes, return the mask of `replay`, and True if the text ends within the tool's output."""
     own, rest, who = [], "", f"tool of the task {task.name}"
     while task.tool and len(own) < len(text):
         own.append(True)
@@ -126,14 +135,14 @@ def called(task: Any, text: str) -> tuple[list[bool], bool]:
 
 
 def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]:
-    """For a task with episodes: the mask of `replay`, the sum of rewards, and whether the next token is not the
-    policy's: the episode ended the response, or the text ends within an observation.
+    """For a task with episodes, return the mask of `replay`, the sum of rewards, and a bool.
 
-    Disagreement: the text does not go on as the episode does.
+    The bool is True if the next token is not the policy's: the episode ended the response, or the text ends within an
+    observation. Raise Disagreement if the text differs from the output of the episode.
     """
     own, rest = [], ""
     with opened(task, [problem]) as (dialogue,):
-        begin = 0                                                         # of the present turn
+        begin = 0                                                         # start of the current turn
         while len(own) < len(text):
             own.append(True)
             if dialogue.end_of_turn in text[begin:len(own)]:
@@ -149,7 +158,7 @@ def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]
 
 
 def following(text: str, begin: int, added: str, who: str) -> str:
-    """The part of what was `added` that a text has from `begin` on. Disagreement where it has something else there."""
+    """Return the part of `added` that a text has from `begin` on. Raise Disagreement if it has other text there."""
     found = text[begin:begin + len(added)]
     if not added.startswith(found):
         raise Disagreement(f"after {text[:begin]!r} the {who} writes {added!r}, and the text has {found!r}; a "
@@ -158,9 +167,11 @@ def following(text: str, begin: int, added: str, who: str) -> str:
 
 
 def pieces(task: Any, text: str, problem: Any = None) -> tuple[list[tuple[bool, str]], bool]:
-    """A response cut where the policy hands over to the task's tool or episode and back: (whether the policy wrote it,
-    text); and whether the next token is not the policy's, as its episode ended it or the text ends within the words of
-    the tool or the episode."""
+    """Split a response into pieces (True if the policy wrote it, text).
+
+    Also return True if the next token is not the policy's: its episode ended the response, or the text ends within the
+    output of the tool or the episode.
+    """
     own, over = called(task, text) if task.open is None else played(task, text, problem)[::2]
     return [(mine, "".join(c for _, c in piece)) for mine, piece in groupby(zip(own, text, strict=True),
                                                                             itemgetter(0))], over

@@ -1,4 +1,4 @@
-"""GSM8K (Cobbe et al. 2021, arXiv:2110.14168): school problems in words, from a file of the user's; none is shipped."""
+"""GSM8K (Cobbe et al. 2021, arXiv:2110.14168): school word problems. The user provides the file; none is shipped."""
 import re
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,14 +13,14 @@ from spinup.errors import UserError
 from spinup.runs.config import Count
 
 INSTRUCTION = "Work it out step by step, and close with a line that reads '#### number', the number being the answer."
-# A minus right after a word or a bracket is the one of a subtraction.
+# A minus directly after a word or a bracket is a subtraction, not a sign.
 NUMBER = re.compile(r"(?:(?<![\w)])-)?\$?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)")
 
 
 def answer_in(text: str) -> Decimal | None:
-    """The first number after the last ####, exactly; without a #### the last number; None where there is no number.
+    """Return the first number after the last ####, exactly; without a #### the last number; None without a number.
 
-    Commas, a dollar sign and a full stop behind it do not count: `$1,200.00.` is 1200.
+    Commas, a dollar sign and a final full stop are ignored: `$1,200.00.` is 1200.
     """
     _, mark, rest = text.rpartition("####")
     found = NUMBER.findall(rest)
@@ -29,10 +29,11 @@ def answer_in(text: str) -> Decimal | None:
 
 @dataclass
 class GSM8K(Task):
-    """Questions whose answer is a number; for a model that has been trained on text.
+    """Questions whose answer is a number, for a model that was trained on text.
 
-    `file` is a JSONL file with "question" and "answer", of which a tenth is held out, or a folder with train.jsonl and
-    test.jsonl, of which the latter is. UserError: a file is missing or has another form; a question is in both.
+    `file` is a JSONL file with "question" and "answer"; a tenth of it is held out. Or it is a folder with train.jsonl
+    and test.jsonl; then test.jsonl is held out. Raise UserError if a file is missing or has another form, or if a
+    question is in both files.
     """
 
     file: str = ""
@@ -60,7 +61,7 @@ class GSM8K(Task):
         return take(self.held_out if held_out else self.train, n, rng)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """The solution that the file gives."""
+        """Return the solution in the file."""
         return problem.data
 
     def reward(self, problem: Problem, response: str) -> float:
@@ -68,7 +69,7 @@ class GSM8K(Task):
 
 
 def read(path: Path) -> list[Problem]:
-    """The problems in a file, the solution of each in `data`. UserError with the line that is wrong."""
+    """Read the problems in a file, with their solutions as `data`. Raise UserError, which names the wrong line."""
     problems = []
     for where, row in read_jsonl(path):
         question, solution = row.get("question"), row.get("answer")

@@ -1,4 +1,4 @@
-"""One function that makes a task from what the user typed."""
+"""Create a task from a name, a file or an object that the user gives."""
 import importlib
 import re
 from collections.abc import Callable, Sequence
@@ -18,23 +18,23 @@ from llm.tasks.user import Reward, UserTask, as_reward, import_file, judge, name
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, parse
 
-# A class of the user's: package.module:Class or file.py:Class, and behind another colon its options.
+# A class of the user: package.module:Class or file.py:Class, then a colon and its options.
 OWN = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<cls>[A-Za-z_]\w*)(?::(?P<options>.*))?")
 
 
 def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str | Reward | None = None) -> Task:
-    """A task.
+    """Create a task.
 
     Args:
-        text: a name ("reverse"), one with options ("reverse:length=8,symbols=12"), a class of one's own
-            ("package.module:Class", "file.py:Class:option=3"), a JSONL file of prompts (`UserTask`) or of pairs of
-            responses (`PairTask`), a list of either, or a task, which is returned as it is.
-        reward: a function of prompt and response, "file.py:function", a `RewardModel`, or the folder of one's run;
-            replaces the task's own verifier.
+        text: a name ("reverse"), a name with options ("reverse:length=8,symbols=12"), your own class
+            ("package.module:Class", "file.py:Class:option=3"), a JSONL file of prompts (`UserTask`) or of preference
+            pairs (`PairTask`), a list of either, or a task object, which is returned unchanged.
+        reward: a function of prompt and response, "file.py:function", a `RewardModel`, or the run folder of a reward
+            model. It replaces the task's own verifier.
 
-    UserError: there is no such task, option or file, or a value does not fit.
+    Raise UserError if there is no such task, option or file, or if a value does not fit.
     """
-    reward, own = as_judge(reward), False                                 # own: the task has the reward already
+    reward, own = as_judge(reward), False                                 # own: the task already uses this reward
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
         task, own = adapted((PairTask if holds_pairs(text) else UserTask)(text, reward)), True
     else:
@@ -45,13 +45,15 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 
 
 def adapted(task: Any) -> Task:
-    """A task as it is, or an object of the same form with the defaults of a `Task` for the rest. UserError where it
-    lacks one of `REQUIRED`, or has another form."""
+    """Return a `Task` unchanged; give any other object the defaults of a `Task`.
+
+    Raise UserError if it lacks an attribute in `REQUIRED`, or if an attribute has another form.
+    """
     kind = type(task)
     if isinstance(task, type):
         raise UserError(f"a task must be an object, not the class {task.__name__}; write {task.__name__}()")
     needed = [name for name in REQUIRED if name != "reward" or not getattr(task, "open", None)]
-    missing = [name for name in needed if not hasattr(task, name)         # or has that of `Task`, which does nothing
+    missing = [name for name in needed if not hasattr(task, name)         # or only inherits the one of `Task`
                or (hasattr(Task, name) and getattr(getattr(task, name), "__func__", None) is getattr(Task, name))]
     if missing:
         raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
@@ -61,24 +63,24 @@ def adapted(task: Any) -> Task:
 
 
 def as_judge(reward: str | Reward | None) -> Reward | None:
-    """The function or `RewardModel` that judges in place of the task, from what the user typed or gave."""
+    """Return the function or `RewardModel` that replaces the task's reward, from the user's `reward`."""
     if isinstance(reward, str) and Path(reward).is_dir():
         return load_reward_model(reward)
     return as_reward(reward)
 
 
 def is_file(text: str) -> bool:
-    """Whether a text names a file of prompts or pairs: not gsm8k:file=x.jsonl, but C:\\x.jsonl."""
+    """Return whether a text names a file of prompts or pairs: C:\\x.jsonl does, gsm8k:file=x.jsonl does not."""
     return text.endswith(".jsonl") and not re.match(r"\w\w+:", text) and not is_own(text)
 
 
 def is_own(text: str) -> bool:
-    """Whether a text names a class of the user's: package.module:Class or file.py:Class, with or without options."""
+    """Return whether a text names a user's class: package.module:Class or file.py:Class, with or without options."""
     return (own := OWN.fullmatch(text)) is not None and own["place"] not in task_names()
 
 
 def find_class(text: str) -> tuple[type, str]:
-    """The class of the task that a text names, and the text of its options. UserError where there is none."""
+    """Return the task class that a text names, and the text of its options. Raise UserError if there is none."""
     if is_own(text):
         own = OWN.fullmatch(text)
         return find_own(own["place"], own["cls"]), own["options"] or ""
@@ -90,14 +92,14 @@ def find_class(text: str) -> tuple[type, str]:
 
 
 def no_task(name: str) -> str:
-    """A sentence that says which tasks there are."""
+    """Return an error message for an unknown name; it lists the tasks."""
     names = task_names()
     return (f"there is no task {name!r}.{nearest(name, names)} There are {', '.join(names)}, any JSONL file of prompts "
             "or pairs, and package.module:Class or file.py:Class of a class of your own")
 
 
 def find_own(place: str, name: str) -> type:
-    """The class `name` of a module or of a file that ends in .py. UserError where there is none."""
+    """Return the class `name` of a module or of a file that ends in .py. Raise UserError if there is none."""
     given = f"--task {place}:{name}"
     if place.endswith(".py"):
         module = import_file(place, given)
@@ -105,7 +107,7 @@ def find_own(place: str, name: str) -> type:
         try:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
-            if error.name is None or not f"{place}.".startswith(f"{error.name}."):   # it imports what is not there
+            if error.name is None or not f"{place}.".startswith(f"{error.name}."):   # another import is missing
                 raise
             raise UserError(no_task(place) if "." not in place else f"{given}: there is no module {error.name!r}; "
                             f"install its package, or give its file, as in --task path/tasks.py:{name}") from None
@@ -113,14 +115,16 @@ def find_own(place: str, name: str) -> type:
 
 
 def tool_of(task: Any) -> Callable[[str], str | None] | None:
-    """The tool of a task as config.json has it."""
+    """Return the tool of a task, given its entry in config.json."""
     made = speaking_task(task)
     return made.tool if made else None
 
 
 def speaking_task(task: Any) -> Task | None:
-    """A task as config.json has it, where the policy does not write responses alone: it has a tool or episodes. Others
-    are not made: their files may be gone."""
+    """Create a task from its entry in config.json, if it has a tool or episodes; else return None.
+
+    Other tasks are not created, because their files may no longer exist.
+    """
     if not isinstance(task, str) or not (is_own(task) or task.partition(":")[0] in task_names()):
         return None
     cls, _ = find_class(task)
@@ -128,7 +132,7 @@ def speaking_task(task: Any) -> Task | None:
 
 
 def make_named(text: str) -> Any:
-    """The task of a name and its options. UserError where there is no such task or option, or one is missing."""
+    """Create a task from a name with options. Raise UserError for an unknown task or option, or a missing option."""
     cls, typed = find_class(text)
     pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
@@ -144,8 +148,10 @@ def make_named(text: str) -> Any:
 
 
 def option_hints(cls: type) -> dict[str, Any]:
-    """The type of each option of a task: of a dataclass's fields, else of the constructor's arguments. Without a type,
-    that of the default, or text."""
+    """Return the type of each option of a task, from dataclass fields or constructor arguments.
+
+    An argument without a type has the type of its default, or else is text.
+    """
     hints = get_type_hints(cls if is_dataclass(cls) else cls.__init__ if isinstance(cls, type) else cls,
                            include_extras=True)
     parameters = signature(cls).parameters.values()
@@ -154,7 +160,7 @@ def option_hints(cls: type) -> dict[str, Any]:
 
 
 class Judged(Wrapped):
-    """A task whose responses are judged by a function of the user's, and which is otherwise the same."""
+    """A task whose reward is a function of the user; all else is unchanged."""
 
     def __init__(self, task: Task, function: Reward):
         super().__init__(task)
@@ -168,19 +174,19 @@ class Judged(Wrapped):
 
 
 class ModelJudged(Wrapped):
-    """A task judged by a reward model; the reward of the task itself is then its `gold`, if it is known.
+    """A task whose reward comes from a reward model; its own reward becomes `gold`, the true reward, if known.
 
-    gold: False where the task's own reward is no true reward.
+    gold: False if the task's own reward is not a true reward.
     """
 
     def __init__(self, task: Task, model: RewardModel, gold: bool):
         super().__init__(task)
         self.judge, self.measure, self.sums_turns = model, "held_out_reward", False
-        self.gold = task.reward if gold and task.open is None else None   # a played episode cannot be played again
+        self.gold = task.reward if gold and task.open is None else None   # episodes cannot be replayed
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        """The reward model's number for each response."""
+        """Return the reward model's reward of each response."""
         return self.judge.judge([p.prompt for p in problems], responses)

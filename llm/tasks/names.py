@@ -1,6 +1,6 @@
-"""Names of the built-in tasks, found in the sources of this folder: a new task is a new file, and no list is edited.
+"""Names of the built-in tasks, found in the source files of this folder. To add a task, add a file; there is no list.
 
-Nothing is imported, neither torch nor a task, so that the command line can list them at once.
+Neither torch nor a task is imported, so the command line can list the names at once.
 """
 import re
 from functools import cache
@@ -11,7 +11,7 @@ LINE = re.compile(r'^class (?P<cls>\w+)|^    name = "(?P<name>[\w-]+)"', re.MULT
 
 @cache
 def task_names() -> dict[str, str]:
-    """Name of each built-in task, and its class as "llm.tasks.module.Class".
+    """Map the name of each built-in task to its class, as "llm.tasks.module.Class".
 
     A task is a class with a constant `name = "..."` in its body.
     """

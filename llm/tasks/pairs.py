@@ -1,4 +1,4 @@
-"""The user's own preferences: pairs of responses to a prompt, of which one was chosen, from a JSONL file or a list."""
+"""The user's own preference pairs, from a JSONL file or a list."""
 import json
 from collections import defaultdict
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from llm.tasks.user import SURROGATE, Reward, UserTask, as_reward, read_jsonl, s
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "...", "chosen": "...", "rejected": "..."}'
-LONGEST = 256           # tokens of a response, unless more are asked for
-SHOWN = 5               # places that are named where pairs are left out
+LONGEST = 256           # default limit of a response, in tokens
+SHOWN = 5               # places that a message names if pairs are left out
 
 
 class PairTask(UserTask):
-    """Prompts of the user's, each with a response that was preferred and one that was not.
+    """The user's prompts, each with a chosen and a rejected response.
 
     Args:
-        pairs: a JSONL file, each line an object with "prompt", "chosen" and "rejected", all of them texts; or a list of
-            such objects. A prompt may come in several. Other fields are not read.
-        reward: `reward(prompt, response)`, or "file.py:function". Without one a response is worth 1 where it equals the
-            chosen one, but for white space around it: enough to see imitation succeed, and no more.
-        max_tokens: the longest response, the end token included; None takes the longest here in characters, up to 256.
-        alphabet: every character used, for a small character model; None takes those here. A model with its own
-            tokenizer does not look at it.
+        pairs: a JSONL file, where each line is an object with the texts "prompt", "chosen" and "rejected"; or a list of
+            such objects. Several pairs may have the same prompt. Other fields are ignored.
+        reward: `reward(prompt, response)`, or "file.py:function". By default, the reward is 1 for the chosen response,
+            apart from white space around it. This is only enough to see whether imitation works.
+        max_tokens: longest response, with the end token; None means the longest response here in characters, up to 256.
+        alphabet: all characters, for a small character model; None means all characters here. A model with its own
+            tokenizer ignores it.
 
-    Pairs that nothing can be learned from are left out: `left_out` says in a sentence each which ones, and why.
-    UserError: a file that cannot be read or is not JSON, no pair that is left, or fewer than two different prompts.
+    Unusable pairs are left out; `left_out` has a sentence for each reason, which names them. Raise UserError if the
+    file cannot be read or is not JSON, if no pair is left, or if there are fewer than two different prompts.
     """
 
     def __init__(self, pairs: str | Path | list[dict[str, Any]], reward: str | Reward | None = None,
@@ -55,12 +55,12 @@ class PairTask(UserTask):
         self.train, self.held_out = split(problems, source)
 
     def pairs(self, held_out: bool = False) -> list[tuple[str, Problem, str, str]]:
-        """(where it stands, problem, preferred response, other response) of each pair on one side, in their order."""
+        """Return (place, problem, chosen response, rejected response) of all training or held-out pairs, in order."""
         return [(p.data["where"], p, p.answer, p.data["rejected"]) for p in (self.held_out if held_out else self.train)]
 
 
 def fault_of(row: Any) -> str:
-    """Why nothing can be learned from a pair; empty where something can."""
+    """Return the reason why a pair is unusable; empty for a usable pair."""
     for name in ("prompt", "chosen", "rejected"):
         text = row.get(name) if isinstance(row, dict) else None
         if text is None:
@@ -75,15 +75,17 @@ def fault_of(row: Any) -> str:
 
 
 def left_out(places: Sequence[str], fault: str) -> str:
-    """Sentence about the pairs that are left out: their number, the first lines, and the reason."""
+    """Return a sentence about the pairs that are left out: their number, the first places, and the reason."""
     more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
     pairs = "pair" if len(places) == 1 else "pairs"
     return f"left out: {len(places)} {pairs} ({', '.join(places[:SHOWN])}{more}), where {fault}"
 
 
 def holds_pairs(given: str | Path | list[Any]) -> bool:
-    """Whether a file, or a list, begins with a pair and not with a prompt. What cannot be read holds none: who reads
-    all of it says why."""
+    """Return whether a file or a list starts with a pair and not with a prompt.
+
+    False if the file cannot be read; code that reads all of it later reports the reason.
+    """
     try:
         if isinstance(given, list):
             first = given[0] if given else None

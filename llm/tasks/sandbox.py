@@ -1,12 +1,15 @@
-"""A model's Python code and its unit tests, run in two processes that have little time, memory and reach.
+"""Run a model's Python code and its unit tests in two processes with limited time, memory and access.
 
-The answer's process has neither the tests nor the verdict: the tests run in the other one, which asks it for values by
-a pair of pipes and compares them itself. So an answer passes `assert f(3) == 9` only if its `f` gives 9. What remains
-possible: a function that knows its inputs from the prompt can hold a table of their values; a test without an expected
-value, as `assert f(3)`, accepts whatever is true; two objects of classes of the answer's own are equal if these say so.
+The answer (the model's code) runs in one process, which has neither the tests nor the verdict. The tests run in the
+other process. It asks the first one for values through a pair of pipes and compares them itself. So an answer passes
+`assert f(3) == 9` only if its `f` returns 9.
 
-What this machine cannot limit is said by `limits()`. It is no defence against an attacker who knows a fault of the
-kernel or of Python.
+Some cheating remains possible. If the prompt shows the inputs, a function can contain a table of their values. A test
+without an expected value, such as `assert f(3)`, accepts any true value. And two objects of the answer's own classes
+are equal if these classes say so.
+
+`limits()` returns what this machine cannot limit. The sandbox does not stop an attacker who knows a vulnerability of
+the kernel or of Python.
 """
 import os
 import secrets
@@ -25,7 +28,7 @@ from typing import Any
 from llm.tasks.sandbox_child import CHILD
 from spinup.runs.seccomp import seccomp_filter
 
-OUTPUT = 1 << 16        # bytes; whoever prints more has failed
+OUTPUT = 1 << 16        # bytes; an answer that prints more has failed
 KINDS = ("memory", "the size of files", "the number of files", "other folders", "processes", "network", "signals",
          "memory and open files of other processes")
 
@@ -35,10 +38,10 @@ class Verdict:
     """Outcome of an answer.
 
     Attributes:
-        passed: tests that it passed.
-        total: tests there were.
-        error: what went wrong first; "" where nothing did.
-        seconds: from start to end.
+        passed: number of tests that it passed.
+        total: number of tests.
+        error: the first error; "" if there was none.
+        seconds: time from start to end, in seconds.
     """
 
     passed: int
@@ -48,28 +51,30 @@ class Verdict:
 
     @property
     def solved(self) -> bool:
-        """Whether there were tests and all were passed."""
+        """True if there were tests and the answer passed all of them."""
         return 0 < self.total == self.passed
 
 
 def judge(code: str, tests: Sequence[str], *, seconds: float = 2.0, memory_mb: int = 256) -> Verdict:
-    """Run `code`, then each test, such as `assert f(3) == 9`, in two new processes, which are gone afterwards.
+    """Run `code`, then each test, such as `assert f(3) == 9`, in two new processes that end with the call.
 
     Args:
-        seconds: of processor time; twice that by the clock, so that a busy machine makes no right answer wrong.
-        memory_mb: of address space, of which the interpreter itself takes some 20; 32 at least.
+        seconds: limit of processor time, in seconds. The limit of wall-clock time is twice that, so that a busy machine
+            does not fail a correct answer.
+        memory_mb: limit of address space, in MB, at least 32. The interpreter itself needs about 20.
 
-    A test sees the names of the code, save those of Python's own functions, as `abs`. Plain data is copied, and a list,
-    dict or set that a call has changed is changed for the test too. The test cannot give the code a function.
+    A test can use the names that the code defines, but `abs` and the other builtins stay Python's own. Plain data is
+    copied. If a call changes a list, dict or set, the test sees the change. A test cannot pass a function to the code.
 
-    Only the standard library can be imported; there are no threads. Whatever the code does, a verdict is returned.
+    The code can import the standard library only, and cannot start threads. The function always returns a verdict,
+    whatever the code does.
     """
     warn()
     return run(code, tests, seconds, memory_mb)[0]
 
 
 def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], workers: int = 2, **limits: Any) -> list[Verdict]:
-    """`judge(code, tests, **limits)` of each (code, tests), `workers` at a time, in the order of the jobs."""
+    """Return `judge(code, tests, **limits)` for each (code, tests), `workers` at a time, in the order of the jobs."""
     warn()
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda job: judge(*job, **limits), jobs))
@@ -77,7 +82,7 @@ def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], workers: int = 2, **li
 
 @cache
 def tried() -> tuple[str, list[str]]:
-    """Why nothing can be judged here, "" where it can; and those of KINDS that are not limited. One answer is run."""
+    """Test the sandbox with one answer. Return why it does not work here, or ""; and the KINDS it does not limit."""
     if sys.platform == "win32":
         return "it needs processes as Linux and macOS have them", []
     verdict, free = run("", ["pass"], 5.0, 256)
@@ -85,7 +90,7 @@ def tried() -> tuple[str, list[str]]:
 
 
 def limits() -> str:
-    """The limits on an answer that work here, and those that do not, in one line."""
+    """Describe in one line which limits on an answer work on this machine, and which do not."""
     error, free = tried()
     if error:
         return f"does not work here: {error}"
@@ -95,21 +100,21 @@ def limits() -> str:
 
 
 def call_filter() -> bytes:
-    """The system calls of an answer and of its tests: neither new processes nor threads, no sockets."""
+    """Return the system-call filter for an answer and its tests: no new processes, threads or sockets."""
     return seccomp_filter(threads=False, sockets=False)
 
 
 @cache
 def warn() -> None:
-    """Say on stderr, once, what is not limited and could be."""
+    """Print once, on stderr, which limits do not work here."""
     if any(tried()):
         print(f"spinup: the sandbox for a model's code: {limits()}", file=sys.stderr)
 
 
 def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tuple[Verdict, list[str]]:
-    """The verdict, and those of KINDS that were not limited."""
+    """Return the verdict, and those of KINDS that were not limited. seconds: limit of processor time."""
     start, token = time.perf_counter(), secrets.token_hex(16)
-    if any("\0" in source for source in (code, *tests)):                  # it parts them from each other
+    if any("\0" in source for source in (code, *tests)):                  # NUL separates them from each other
         return Verdict(0, len(tests), "there is a NUL character in the code", 0.0), []
     job = "\0".join((token, code, *tests)).encode("utf-8", "surrogatepass")
     with (tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder,
@@ -124,11 +129,11 @@ def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tupl
                 said, late = process.communicate(job, timeout=2 * seconds)[0], False
             except subprocess.TimeoutExpired as expired:
                 said, late = expired.output or b"", True
-            finally:                                                      # Ctrl-C too
+            finally:                                                      # also after Ctrl-C
                 end(process)
         printed = os.fstat(output.fileno()).st_size                       # 1 MiB at most, the limit on a file
     lines = [line.split(" ", 2)[1:] for line in said.decode("utf-8", "replace").split("\n") if line.startswith(token)]
-    told = {line[0]: line[1].strip() for line in lines if len(line) == 2}              # the last one may be cut
+    told = {line[0]: line[1].strip() for line in lines if len(line) == 2}              # the last line may be cut
     free = [kind for kind in told.pop("free", "").split(",") if kind]
     left = int(told.pop("left", process.returncode))
     if printed > OUTPUT:
@@ -145,7 +150,7 @@ def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tupl
 
 
 def end(process: subprocess.Popen) -> None:
-    """Kill it and what it started. Before `wait`: afterwards the number may be that of another group."""
+    """Kill a process and all that it started. This comes before `wait`: later its id may belong to another group."""
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
@@ -153,5 +158,5 @@ def end(process: subprocess.Popen) -> None:
 
 
 def named(code: int) -> str:
-    """-11 as SIGSEGV."""
+    """Name of an exit code: -11 is SIGSEGV."""
     return signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"

@@ -1,8 +1,8 @@
-"""The program of the sandbox, as text, which is only data here: in the trainer's process nothing of it runs.
+"""The program of the sandbox, as a text. It is only data here; the trainer's process runs none of it.
 
-It is two processes. One holds the tests and the verdict. The other holds the answer, which the tests question by a pair
-of pipes. Plain data (numbers, texts, bytes, lists, tuples, sets, dicts, None) crosses as JSON. Every other object stays
-in the answer's process, and a test has a `Remote` for it.
+The program uses two processes. One holds the tests and the verdict, the other holds the answer. The tests query the
+answer through a pair of pipes. Plain data (numbers, texts, bytes, lists, tuples, sets, dicts, None) is sent as JSON.
+Any other object stays in the answer's process, and the test has a `Remote` for it.
 """
 
 CHILD = r"""

@@ -1,4 +1,4 @@
-"""Copy, reverse or sort a few letters: the smallest tasks on which a transformer can be trained."""
+"""Copy, reverse or sort a few letters: the smallest tasks for training a transformer."""
 from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Annotated
@@ -10,12 +10,12 @@ from llm.tasks.task import Problem, Task, draw
 from spinup.errors import UserError
 from spinup.runs.config import Range
 
-FEWEST = 100            # different prompts; with fewer, none of them might be held out, and looking for one never end
+FEWEST = 100            # least number of different prompts; with fewer, perhaps none is held out: an endless search
 
 
 @dataclass
 class Copy(Task):
-    """`abc>` is answered by abc. UserError: an option out of its range, or too few different prompts."""
+    """The answer to `abc>` is abc. Raise UserError for an option out of range, or too few different prompts."""
 
     length: Annotated[int, Range(1, 100)] = 6       # letters in a prompt
     symbols: Annotated[int, Range(2, 26)] = 10      # different letters, from a
@@ -36,7 +36,7 @@ class Copy(Task):
         return draw(n, held_out, make)
 
     def solve(self, text: str) -> str:
-        """The right answer."""
+        """Return the right answer."""
         return text
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
@@ -47,7 +47,7 @@ class Copy(Task):
 
 
 class Reverse(Copy):
-    """`abc>` is answered by cba."""
+    """The answer to `abc>` is cba."""
 
     name = "reverse"
 
@@ -56,7 +56,7 @@ class Reverse(Copy):
 
 
 class Sort(Copy):
-    """`bca>` is answered by abc."""
+    """The answer to `bca>` is abc."""
 
     name = "sort"
 

@@ -1,4 +1,4 @@
-"""The form of a task: prompts, a verifier, and for tasks made here a teacher."""
+"""Interface of a task: prompts, a verifier and, for built-in tasks, a teacher."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,16 @@ from llm.policy.tokenizer import Tokenizer
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
 
-HELD_OUT = 10           # one prompt in this many is never trained on
+HELD_OUT = 10           # one of this many prompts is held out: never trained on
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One prompt, and what its verifier needs.
+    """One prompt, with the data that its verifier needs.
 
     Attributes:
         prompt: the text that the policy reads.
-        answer: a right answer, where there is one.
+        answer: a right answer, if there is one.
         data: anything else that the verifier needs.
     """
 
@@ -29,30 +29,29 @@ class Problem:
 
 
 class Task:
-    """A task: prompts, a verifier and, for imitation, a teacher. An environment in the form of text.
+    """A task: prompts, a verifier and, for imitation, a teacher. It is a text environment.
 
-    A class of one's own is derived from this one, or has at least `name`, `alphabet`, `max_tokens`, `problems`,
-    `demonstration` and `reward`: `make_task` then adds the defaults of the rest.
+    Derive your own class from this one. Or write a class with at least `name`, `alphabet`, `max_tokens`, `problems`,
+    `demonstration` and `reward`; `make_task` then adds the other defaults.
 
     Attributes:
-        name: as it is typed after --task.
-        alphabet: the characters of a task for small character models, each of them one token; None where prompts are
-            ordinary text, which needs a model with a tokenizer of its own.
-        max_tokens: the longest response, the end token included.
-        measure: the column of `progress.csv` that tells how good a policy is.
-        tool: the text that a tool adds to a response that reads `text` so far, None (nearly always) where it was not
-            called; or None instead of a function, where the task has no tool.
-        gold: gold(problem, response) is the true reward, where `reward` was learned; None where it is not known.
-        open: open(problem) begins an `Episode`, for a task of several turns; None where a response is one turn. Then
-            rewards come from the episodes, and `reward` need not be written.
-        end_of_turn: the characters that end a turn of the policy's, where the task has `open`.
-        sums_turns: whether the rewards of an episode's turns are that of the response; False where another judge has
-            replaced them.
-        pairs: pairs(held_out) gives (where it stands, problem, preferred response, other response) of each comparison;
-            None where the task has none.
-        judge: the `RewardModel` that judges responses; None where none does.
-        train, held_out: all problems, where the task has a list of them.
-        left_out: a sentence for each reason why lines of a file are not used.
+        name: the name that you type after --task.
+        alphabet: all characters of the task, for small character models with one token per character. None means
+            ordinary text, for a model with its own tokenizer.
+        max_tokens: longest response, with the end token.
+        measure: the column of `progress.csv` that measures the policy.
+        tool: tool(text) returns the text that the tool appends to the response so far; None (the usual case) if the
+            response does not call it. The attribute is None if the task has no tool.
+        gold: gold(problem, response) returns the true reward if `reward` is learned; None if it is unknown.
+        open: open(problem) starts an `Episode`, for a task with several turns. Rewards then come from the episodes,
+            and you need not write `reward`. None if a response is one turn.
+        end_of_turn: the characters that end a turn of the policy, if the task has `open`.
+        sums_turns: True if the reward of a response is the sum over its turns; False if another reward replaces it.
+        pairs: pairs(held_out) returns (place, problem, chosen response, rejected response) for each preference pair;
+            None if the task has no pairs.
+        judge: the `RewardModel` that computes the rewards; None if there is none.
+        train, held_out: all problems, if the task has a list of them.
+        left_out: one sentence for each reason why lines of a file are not used.
     """
 
     name: str
@@ -71,25 +70,25 @@ class Task:
     left_out: Sequence[str] = ()
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
-        """`n` problems, of the held-out ones or of the others; the same prompt may come twice, but never in both."""
+        """Return `n` problems, held-out or not. A prompt may occur twice, but never in both sets."""
         raise NotImplementedError
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        """The response of a teacher, to be imitated; UserError where the task has no teacher."""
+        """Return a teacher's response to imitate. Raise UserError if the task has no teacher."""
         raise NotImplementedError
 
     def reward(self, problem: Problem, response: str) -> float:
-        """The reward of a response; 1 is solved. Whatever the policy wrote, this returns a number, and soon.
+        """Return the reward of a response; 1 means solved. It must return a number quickly, whatever the policy wrote.
 
-        Where the task has `open`, the response is played again in a new episode. Disagreement, a UserError, where that
-        goes on in another way.
+        If the task has `open`, the response is replayed in a new episode. Raise Disagreement, a UserError, if the
+        output of that episode differs.
         """
         if self.open is None:
             raise NotImplementedError
         return played(self, response, problem)[1]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        """The reward of each response to the problem beside it."""
+        """Return the reward of each response; problems[i] belongs to responses[i]."""
         return [float(self.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
 
 
@@ -98,7 +97,7 @@ REQUIRED = ("name", "alphabet", "max_tokens", "problems", "demonstration", "rewa
 
 
 class Wrapped(Task):
-    """Another task, with everything that a `Task` has; a subclass changes some of it. Defaults where it lacks some."""
+    """A wrapper with the attributes of another task, or the defaults of `Task`. Subclasses change some of them."""
 
     def __init__(self, task: Any):
         self.task = task
@@ -109,12 +108,12 @@ class Wrapped(Task):
 
 
 def is_held_out(prompt: str) -> bool:
-    """Whether a prompt belongs to the held-out ones: decided by its characters alone, so no list can forget it."""
+    """Return whether a prompt is held out. This depends only on its characters, so no list is needed."""
     return crc32(prompt.encode()) % HELD_OUT == 0
 
 
 def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
-    """`n` problems from `make`, those of the other side thrown away."""
+    """Return `n` problems from `make`, all held out or all not; others are discarded."""
     found: list[Problem] = []
     while len(found) < n:
         problem = make()
@@ -124,13 +123,13 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 
 
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
-    """Tokens of the longest prompt: of all where a task has a list of them, else of eight that are drawn."""
+    """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones."""
     listed = [*task.train, *task.held_out]
     return max(len(tokenizer.prompt(p.prompt)) for p in listed or problems_of(task, 8, np.random.default_rng(0)))
 
 
 def speech(task: Task | None) -> dict[str, Any]:
-    """The settings of a `LanguagePolicy` that depend on the task that it was trained on."""
+    """Return the settings of a `LanguagePolicy` that depend on its training task."""
     if task is None:
         return {}
     return {"tool": task.tool, "end_of_turn": task.end_of_turn if task.open else ""}

@@ -1,4 +1,4 @@
-"""Preferences with a truth behind them: a reader whose taste is known here, and to be guessed from choices."""
+"""Preferences with a known true reward: a policy must learn a reader's taste from comparisons."""
 from bisect import bisect
 from dataclasses import dataclass
 from string import ascii_lowercase
@@ -11,36 +11,42 @@ from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Range
 
 ASKED = 3               # letters that a prompt asks for
-REPEATS = 0.1           # how often the teacher does not mind whether a letter comes again
-SAMPLES = 4000          # of the teacher's, by which the gold reward is brought to mean 0 and deviation 1
+REPEATS = 0.1           # probability that the teacher allows a repeated letter
+SAMPLES = 4000          # teacher's responses used to scale the true reward to mean 0 and standard deviation 1
 
 
 @dataclass
 class Taste(Task):
-    """`bfe>` asks for something with b, f and e in it; the answer is any line of letters, such as `ebah`.
+    """`bfe>` asks for a text with b, f and e; a response is any line of letters, such as `ebah`.
 
-    The gold reward is how much a reader likes an answer: +1 for each letter that pleases and -1 for each that does not,
-    as half of them do, by a taste that no prompt tells; +1/2 for each that was asked for; -3/2 for each that comes
-    again. It is scaled to mean 0 and deviation 1 over the teacher's answers, so that 1 is «a deviation better than the
-    teacher», and counts as solved. The teacher writes at random, some letters oftener than others, and few twice.
+    The true reward (gold reward) measures how much a reader likes a response:
 
-    Whoever learns the taste from few comparisons sees which letters please, and never the same one eight times: about
-    that a learned reward is wrong, and there its optimum lies.
+    - +1 for each different letter that the reader likes, -1 for each other one. The reader likes half of the letters;
+      no prompt says which.
+    - +1/2 for each letter that the prompt asks for.
+    - -3/2 for each repeated letter.
+
+    It is scaled to mean 0 and standard deviation 1 over the teacher's responses. So 1 means «one standard deviation
+    better than the teacher», and counts as solved. The teacher writes random letters, some more often than others, and
+    rarely repeats one.
+
+    A few comparisons show which letters the reader likes. But they never show the same letter eight times. So a learned
+    reward is wrong there, and its maximum is there too.
     """
 
-    letters: Annotated[int, Range(6, 26)] = 8      # different ones
-    length: Annotated[int, Range(2, 100)] = 6       # the teacher's longest answer
-    seed: Annotated[int, Range(0, 2**31)] = 0       # of the taste
+    letters: Annotated[int, Range(6, 26)] = 8      # number of different letters
+    length: Annotated[int, Range(2, 100)] = 6       # the teacher's longest response, in letters
+    seed: Annotated[int, Range(0, 2**31)] = 0       # random seed of the taste
     name = "taste"
     measure = "held_out_reward"
 
     def __post_init__(self):
         check_options(self)
         self.alphabet = ascii_lowercase[:self.letters] + ">"
-        self.max_tokens = 2 * self.length                                 # more than the teacher ever needs
+        self.max_tokens = 2 * self.length                                 # longer than any response of the teacher
         rng = np.random.default_rng(self.seed)
         self.pleasing = {self.alphabet[i] for i in rng.permutation(self.letters)[:self.letters // 2]}
-        habit = rng.dirichlet(np.full(self.letters, 3.0)).cumsum()        # how often the teacher uses each letter
+        habit = rng.dirichlet(np.full(self.letters, 3.0)).cumsum()        # the teacher's frequency of each letter
         self.habit = (habit / habit[-1]).tolist()                         # cumulative
         shown = [self.worth(p, self.demonstration(p, rng)) for p in self.problems(SAMPLES, rng)]
         self.mean, self.deviation = float(np.mean(shown)), float(np.std(shown))

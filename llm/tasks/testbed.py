@@ -1,11 +1,11 @@
-"""A language so small that all of it can be listed: 4 tokens, responses of 3, and so 64 responses with a reward each.
+"""A language that is small enough to list: 4 tokens and responses of 3 tokens give 64 responses, each with a reward.
 
-Here nothing has to be estimated. The probability of every response is known, so the expected reward, its gradient, the
-entropy, the divergence from another policy and the best policy are sums of 64 terms: what an algorithm makes of samples
-can be held against the truth.
+Nothing must be estimated here. The probability of every response is known. So the expected reward, its gradient, the
+entropy, the KL divergence from another policy and the optimal policy are sums of 64 terms. You can compare an
+algorithm's estimates from samples with these exact values.
 
-There is one prompt, token 0, and no end token: a response is over after `length` tokens, whatever they are. A sampler
-that never stops earlier is `Sampler(model, end=-1)` with `max_tokens=testbed.length`.
+There is one prompt, token 0, and no end token: a response always ends after `length` tokens. For a sampler that never
+stops earlier, use `Sampler(model, end=-1)` with `max_tokens=testbed.length`.
 """
 from typing import Any
 
@@ -22,10 +22,11 @@ from spinup.core.kl import kl_categorical
 
 
 class TabularPolicy(nn.Module):
-    """A free choice of probabilities after every beginning of a response, in float64: it can be any policy at all.
+    """A table of logits for every prefix of a response, in float64; it can represent any policy.
 
-    `logits` `[1 + V + ... + V^(T-1), V]` has a row for each beginning: row 0 for none, and V c + 1 + y for what row c
-    stands for, followed by token y. They are normal numbers times `scale`; 0 makes a uniform policy.
+    `logits` `[1 + V + ... + V^(T-1), V]` has one row per prefix. Row 0 is the empty prefix. Row V c + 1 + y is the
+    prefix of row c, followed by token y. Initial logits are normal random numbers times `scale`; 0 gives a uniform
+    policy.
     """
 
     def __init__(self, vocab: int = 4, length: int = 3, seed: int = 0, scale: float = 1.0):
@@ -34,22 +35,23 @@ class TabularPolicy(nn.Module):
         self.logits = nn.Parameter(scale * torch.randn(size, generator=generator, dtype=torch.float64))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits `[B, t + 1, V]` of the first token, and of what follows each of `ids` `[B, t]`; t is below T."""
-        rows = [torch.zeros_like(ids[:, :1]).sum(1)]                      # also where t is 0
+        """Compute logits `[B, t + 1, V]` of the first token, and of the token after each of `ids` `[B, t]`; t < T."""
+        rows = [torch.zeros_like(ids[:, :1]).sum(1)]                      # this also works for t = 0
         for token in ids.T:
             rows.append(rows[-1] * self.logits.shape[1] + 1 + token)
         return self.logits[torch.stack(rows, 1)]
 
 
 class Testbed:
-    """All responses and their rewards, drawn once from 0 to 1; N = vocab^length.
+    """All N = vocab^length responses, and their rewards, sampled once uniformly from 0 to 1.
 
     Attributes:
-        sequences: `[N, length]` every response, in the order of a dictionary.
+        sequences: `[N, length]` all responses, in lexicographic order.
         rewards: `[N]` float64.
-        prompts: the one prompt, for `score` and `Sampler`.
+        prompts: the single prompt, for `score` and `Sampler`.
 
-    Distributions over the N responses are log-probabilities `[N]`; `log_probs` makes those of a policy, with gradients.
+    A distribution over the N responses is a tensor of log-probabilities `[N]`. `log_probs` computes it for a policy,
+    with gradients.
     """
 
     def __init__(self, vocab: int = 4, length: int = 3, seed: int = 0):
@@ -60,7 +62,7 @@ class Testbed:
         self.prompts = Prompts.of([[0]])
 
     def logp(self, policy: TabularPolicy | Transformer, ids: Tensor) -> Tensor:
-        """Log-probability `[B, T]` of each token of responses `[B, T]`; of a transformer as `score` finds it."""
+        """Log-probability `[B, T]` of each token of responses `[B, T]`; for a transformer, computed by `score`."""
         if isinstance(policy, TabularPolicy):
             return policy(ids[:, :-1]).log_softmax(-1).gather(2, ids[..., None])[..., 0]
         return score(policy, self.prompts, torch.zeros_like(ids[:, 0]), ids)[0]
@@ -70,18 +72,18 @@ class Testbed:
         return self.logp(policy, self.sequences).sum(1)
 
     def expected_reward(self, log_p: Tensor) -> Tensor:
-        """J = E[R]; its gradient is the policy gradient, without noise."""
+        """Expected reward J = E[R], `[]`, from `log_p` `[N]`; its gradient is the exact policy gradient."""
         return (log_p.exp() * self.rewards).sum()
 
     def optimal(self, log_ref: Tensor, beta: float) -> Tensor:
-        """pi* = pi_ref exp(R / beta) / Z, `[N]`: of all policies the highest E[R] - beta KL(. || ref), as logs."""
+        """Log-probabilities `[N]` of pi* = pi_ref exp(R / beta) / Z, which maximises E[R] - beta KL(pi || pi_ref)."""
         return (log_ref + self.rewards / beta).log_softmax(0)
 
 
 def expectation(log_p: Tensor, x: Tensor) -> Tensor:
-    """E[x], `[...]`, of x `[N, ...]` over responses drawn from `log_p`: the mean over an endless batch.
+    """Expectation E[x], `[...]`, of x `[N, ...]` over responses sampled from `log_p` `[N]`.
 
-    As in a batch, what was drawn is given: the gradient is that of x alone.
+    It is the mean over an infinite batch. As in a batch, gradients flow only through x, not through the sampling.
     """
     return torch.tensordot(log_p.detach().exp().to(x.dtype), x, 1)
 
@@ -97,15 +99,16 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """The largest difference in the probability of any set of responses, 0 to 1; both `[prompts, responses]`."""
+    """Total variation: largest difference in the probability of any set of responses, 0 to 1; `[prompts, responses]`.
+    """
     return (log_p.exp() - log_q.exp()).abs().sum() / 2
 
 
 class TokenEnv(gymnasium.Env):
-    """The testbed as an environment: an action is a token, and the reward comes with the last one.
+    """The testbed as an environment: an action is a token, and the last token gets the reward.
 
-    The observation is what was written so far, `[length]`, with `vocab` where nothing stands yet; after `reset` that is
-    all. An episode is terminated, not truncated, by its last token: the length is part of the task.
+    The observation `[length]` holds the tokens so far, and `vocab` at empty positions; after `reset` all are empty. The
+    last token terminates an episode, and does not truncate it, because the length is part of the task.
     """
 
     def __init__(self, testbed: Testbed):

@@ -1,4 +1,4 @@
-"""The user's own problem: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
+"""The user's own task: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
 import json
 import math
 import re
@@ -20,22 +20,22 @@ from spinup.errors import UserError, nearest
 
 Reward = Callable[[str, str], float]
 SHAPE = '{"prompt": "..."}'
-SURROGATE = re.compile("[\ud800-\udfff]")                 # JSON may hold it, UTF-8 may not
+SURROGATE = re.compile("[\ud800-\udfff]")                 # allowed in JSON, but not in UTF-8
 
 
 class UserTask(Task):
-    """Prompts of the user's, and what their responses are worth.
+    """The user's prompts, and the reward of responses to them.
 
     Args:
-        prompts: a JSONL file, each line an object with "prompt"; or a list of texts or of such objects. "answer" is a
-            right answer; "demonstration" (or "completion", or else the answer) is what a teacher would write.
-        reward: `reward(prompt, response)`, or "file.py:function". Without one every prompt needs an "answer", and a
-            response that equals it, but for white space around it, is worth 1.
-        max_tokens: the longest response, the end token included.
-        alphabet: every character used, for a small character model; None takes those of prompts and demonstrations,
-            where every prompt has one. A model with its own tokenizer does not look at it.
+        prompts: a JSONL file, where each line is an object with "prompt"; or a list of texts or of such objects.
+            "answer" is a right answer. "demonstration" (or "completion", or else the answer) is the teacher's response.
+        reward: `reward(prompt, response)`, or "file.py:function". Without it, every prompt needs an "answer", and the
+            reward is 1 for a response that equals it, apart from white space around it.
+        max_tokens: longest response, with the end token.
+        alphabet: all characters, for a small character model. None means those of prompts and demonstrations, if every
+            prompt has a demonstration. A model with its own tokenizer ignores it.
 
-    The other fields of a line are kept in `Problem.data`. UserError: whatever is wrong with file, prompts or reward.
+    Other fields of a line are kept in `Problem.data`. Raise UserError for any fault of the file, prompts or reward.
     """
 
     def __init__(self, prompts: str | Path | list[str | dict[str, Any]], reward: str | Reward | None = None,
@@ -56,7 +56,8 @@ class UserTask(Task):
         self.train, self.held_out = split(problems, "the list of prompts" if listed else str(prompts))
 
     def problem(self, where: str, row: Any) -> Problem:
-        """A problem from what stands at `where`; UserError unless it is a text or an object with a text as prompt."""
+        """Create a problem from the entry at `where`. Raise UserError unless it is a text, or an object with a prompt.
+        """
         row = {"prompt": row} if isinstance(row, str) else row
         prompt = row.get("prompt") if isinstance(row, dict) else None
         if not isinstance(prompt, str) or not prompt.strip():
@@ -88,14 +89,14 @@ class UserTask(Task):
 
 
 def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str, Any]]]:
-    """(file and line number, object) of each line that is not empty; UserError where one is no JSON object.
+    """Return (file and line number, object) for each non-empty line. Raise UserError if a line is not a JSON object.
 
-    shape: what a line should look like, for that error.
+    shape: example of a correct line, for the error message.
     """
     rows = []
     try:
         with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, 1):                       # splitlines would also cut inside of a text
+            for number, line in enumerate(file, 1):                       # splitlines would also split inside a text
                 if line.strip():
                     rows.append((f"{path}, line {number}", json.loads(line)))
                     if not isinstance(rows[-1][1], dict):
@@ -111,10 +112,10 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
 
 
 def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Problem]]:
-    """(those to train on, those held out), neither of them empty and no prompt in both.
+    """Split problems into (training, held-out) problems. Neither list is empty, and no prompt is in both.
 
-    `is_held_out` decides; where it leaves one side empty, the prompt of the smallest hash is held out, whatever the
-    order of the prompts. UserError: fewer than two different prompts, or one that is no text.
+    `is_held_out` decides. If it leaves one list empty, the prompt with the smallest hash is held out; the order of the
+    prompts does not matter. Raise UserError for fewer than two different prompts, or for a prompt that is not a text.
     """
     for problem in problems:
         if half := SURROGATE.search(problem.prompt + problem.answer):
@@ -131,20 +132,21 @@ def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Pro
 
 
 def take(problems: list[Problem], n: int, rng: np.random.Generator) -> list[Problem]:
-    """`n` of them in a random order, in which none comes again before all have come."""
+    """Return `n` problems in random order; no problem repeats before all have occurred."""
     rounds = -(-n // len(problems))
     return [problems[i] for _ in range(rounds) for i in rng.permutation(len(problems))][:n]
 
 
 def judge(function: Reward, prompt: str, response: str) -> float:
-    """The reward of the user's function, a finite number; UserError with prompt and response where it gives none."""
+    """Return the reward of the user's function. Raise UserError, with prompt and response, if it is not finite."""
     here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
     return finite(call("the reward function", here, function, prompt, response), "the reward function", here)
 
 
 def as_reward(reward: str | Reward | None) -> Reward | None:
-    """A function as it is, or loaded where it is "file.py:function"; UserError for anything that cannot be called with
-    a prompt and a response.
+    """Return a reward function: `reward` itself, or the function that "file.py:function" names.
+
+    Raise UserError for anything that cannot be called with a prompt and a response.
     """
     function = load_reward(reward) if isinstance(reward, str) else reward
     if function is None:
@@ -153,7 +155,7 @@ def as_reward(reward: str | Reward | None) -> Reward | None:
         raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(function)}")
     try:
         takes = signature(function)
-    except ValueError:                                                    # some that are not Python's do not say
+    except ValueError:                                                    # some built-in functions have no signature
         return function
     try:
         takes.bind("prompt", "response")
@@ -164,7 +166,7 @@ def as_reward(reward: str | Reward | None) -> Reward | None:
 
 
 def load_reward(text: str) -> Reward:
-    """The function that "file.py:function" names; the file is imported. UserError where that does not work."""
+    """Import the file in "file.py:function" and return the function. Raise UserError if this fails."""
     file, _, name = text.rpartition(":")
     if Path(file).suffix != ".py" or not name.isidentifier():
         raise UserError(f"--reward must be written file.py:function, not {text!r}")
@@ -173,8 +175,7 @@ def load_reward(text: str) -> Reward:
 
 
 def import_file(file: str, given: str) -> ModuleType:
-    """The module in a Python file of the user's. UserError, beginning with what was `given`, where that does not work.
-    """
+    """Import a Python file of the user. Raise UserError, which starts with `given`, if this fails."""
     path = Path(file)
     if not path.is_file():
         raise UserError(f"{given}: there is no file {file}")
@@ -183,7 +184,7 @@ def import_file(file: str, given: str) -> ModuleType:
         sys.path.append(folder)                                           # the file may import its neighbours
     spec = spec_from_file_location(f"of_the_user_{path.stem}", path)
     module = module_from_spec(spec)
-    sys.modules[spec.name] = module                                       # a dataclass in the file looks itself up here
+    sys.modules[spec.name] = module                                       # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -192,9 +193,9 @@ def import_file(file: str, given: str) -> ModuleType:
 
 
 def named_in(module: ModuleType, place: str, name: str, given: str, advice: str) -> Any:
-    """The function or class of that name in a module of the user's.
+    """Return the function or class of that name in a module of the user.
 
-    place: the module or its file, as it was typed. UserError, beginning with what was `given`, where there is none.
+    place: the module or its file, as the user typed it. Raise UserError, which starts with `given`, if it is missing.
     """
     if not hasattr(module, name):
         names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]

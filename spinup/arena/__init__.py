@@ -1,1 +1,1 @@
-"""Players against each other: who they are, the games between them, the tournament, and how it is shown."""
+"""The arena: players, games between them, tournaments, and displays of the results."""

@@ -1,4 +1,4 @@
-"""`spinup arena`: from what is typed to players, and from their games to files."""
+"""`spinup arena`: reads players from the command line, and writes the results of their games to files."""
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
@@ -22,13 +22,13 @@ Load = Callable[[Path], Any]
 
 
 def runs_in(directory: Path) -> list[Path]:
-    """The run that a folder is, or those in it."""
+    """Return the run in a folder, or all runs below it."""
     inside = sorted(p.parent for p in directory.glob("*/config.json"))
     return [directory] if (directory / "config.json").exists() or not inside else inside
 
 
 def game_meant(entries: list[Path], game: str) -> str:
-    """The game that was named, or that in which the first run was trained. UserError: neither."""
+    """Return the given game, or the game of the first run. UserError if there is neither."""
     folders = [entry for entry in entries if entry.is_dir()]
     if game or folders:
         return game or game_of(find_run(runs_in(folders[0])[0]))
@@ -42,9 +42,9 @@ def game_meant(entries: list[Path], game: str) -> str:
 
 
 def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:
-    """Put as many folders before the names of players as tell them from namesakes elsewhere.
+    """Make names of players unique: add parent folders in front of equal names.
 
-    homes: the folders that each is in, the nearest first.
+    homes: the parent folders of each player, the nearest first.
     """
     names, found = [p.family or p.name for p in players], defaultdict(set)
     for name, home in zip(names, homes, strict=True):
@@ -57,7 +57,7 @@ def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:
 
 def gather(entries: list[Path], game: str, env: str, versions: int, seconds: float, memory_mb: int,
            load: Load) -> list[Player]:
-    """The scripted players, and those of folders and files, no two of one name."""
+    """Return the scripted players and the players of folders and files, all with different names."""
     players = [Player(name, moves) for name, moves in scripted(game).items()]
     homes: list[tuple[str, ...]] = [()] * len(players)
     for entry in entries:
@@ -77,7 +77,8 @@ def gather(entries: list[Path], game: str, env: str, versions: int, seconds: flo
 
 
 def opponent(word: str, game: str, env: str, load: Load) -> Player:
-    """Whom a person meets: a scripted player by name, or the policy of a run. UserError with the nearest name."""
+    """Return the opponent for a person: a scripted player by name, or the policy of a run. UserError with the nearest
+    name."""
     known = scripted(game)
     if word in known:
         return Player(word, known[word])
@@ -89,7 +90,7 @@ def opponent(word: str, game: str, env: str, load: Load) -> Player:
 
 def arena(entries: list[Path], *, game: str, games_each: int, batch: int, versions: int, seconds: float, memory_mb: int,
           seed: int, out: Path, load: Load) -> int:
-    """Hold a tournament, or go on with the one in `out`; 0. UserError for what cannot play."""
+    """Play a tournament, or resume the one in `out`; return 0. UserError for an entry that cannot play."""
     game = game_meant(entries, game)
     make_game, env = find_game(game)
     check_writable(out, "--out", "results")

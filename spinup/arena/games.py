@@ -1,4 +1,4 @@
-"""The games of an arena, by name."""
+"""Games of an arena, by name."""
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,13 +9,14 @@ from spinup.envs.zoo import ZooGame, find_zoo_id
 from spinup.errors import UserError, nearest
 from spinup.runs.folders import describe, read_run
 
-LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}            # the environments of our boards
+LEARNED_IN = {"tictactoe": "TicTacToe-v0", "connect_four": "ConnectFour-v0"}            # environments with these games
 
 
 def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
-    """A function that makes games, from their number and a seed; and the environment in which one learns it.
+    """Return a function that makes games from their number and a seed, and the environment for training on this game.
 
-    name: tictactoe, connect_four, or one of PettingZoo's games of two, such as classic/chess-v6. UserError for others.
+    name: tictactoe, connect_four, or one of PettingZoo's two-player games, such as classic/chess-v6. UserError for
+    others.
     """
     if name in BOARDS:
         return BOARDS[name], LEARNED_IN[name]
@@ -26,7 +27,7 @@ def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
 
 
 def game_of(directory: Path) -> str:
-    """The name of the game that a run has learned. UserError where it is none, or one's own, which only Python can
+    """Return the name of the game of a run. UserError if the run has no game, or a user's own, which only Python can
     make."""
     data = read_run(directory)
     env = data["config"].get("env", "")

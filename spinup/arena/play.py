@@ -1,4 +1,4 @@
-"""A person against a player, in the terminal."""
+"""Games of a person against a player, in the terminal."""
 import numpy as np
 from rich.console import Console
 from rich.text import Text
@@ -7,18 +7,18 @@ from spinup.arena.players import Player
 from spinup.envs.worlds.boards import BOARDS, Board
 from spinup.errors import UserError
 
-STONES, COLOURS = "XO", ("bold cyan", "bold yellow")                      # of who began, and of the other
+STONES, COLOURS = "XO", ("bold cyan", "bold yellow")                      # of the first player, and of the second
 
 
 def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
-    """Play games until the person has enough; 0. UserError: a game that has no board to show."""
+    """Play games until the person stops; return 0. UserError if the game has no board to show."""
     if game not in BOARDS:
         raise UserError(f"{game} cannot be shown in a terminal; choose {' or '.join(BOARDS)}")
     console, rng, results = Console(highlight=False), np.random.default_rng(seed), []
     console.print(f"You play {game} against {player.name}. Type the number of a move, or q to leave.")
     while (result := one_game(player, BOARDS[game](1), 0 if begin else 1, console, rng)) is not None:
         results.append(result)
-        begin = not begin                                                 # the other seat next
+        begin = not begin                                                 # change sides
         console.print({1: "You win.", 0: "A draw.", -1: f"{player.name} wins."}[result])
         counts = [results.count(r) for r in (1, 0, -1)]
         console.print(f"{counts[0]} won, {counts[1]} drawn, {counts[2]} lost. Enter plays again, q leaves.")
@@ -28,7 +28,7 @@ def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
 
 
 def one_game(player: Player, board: Board, person: int, console: Console, rng: np.random.Generator) -> int | None:
-    """The result of the person in this seat, 1, 0 or -1; None where the person left."""
+    """Play one game and return the person's result, 1, 0 or -1; None if the person left."""
     while True:
         mover = int(board.mover[0])
         if mover == person:
@@ -45,7 +45,7 @@ def one_game(player: Player, board: Board, person: int, console: Console, rng: n
 
 
 def choose(board: Board, console: Console) -> int | None:
-    """A legal move, asked for until it is one; None: the person leaves."""
+    """Ask for a move until it is legal; None if the person leaves."""
     open_ = (1 + np.flatnonzero(board.legal()[0])).tolist()
     while True:
         console.print("Your move: ", end="")
@@ -58,7 +58,7 @@ def choose(board: Board, console: Console) -> int | None:
 
 
 def ask(console: Console) -> str | None:
-    """Read a line from the terminal; None, and a line that says so, where the input has ended."""
+    """Read a line from the terminal. At the end of the input, print a note and return None."""
     try:
         return console.input().strip().lower()
     except EOFError:
@@ -67,8 +67,8 @@ def ask(console: Console) -> str | None:
 
 
 def show(board: Board, console: Console) -> None:
-    """The board; open squares by the numbers of their moves where each has its own, columns by theirs above."""
-    own, other = np.moveaxis(board.observe()[0], -1, 0)                   # of who is to move
+    """Print the board. Free squares show the numbers of their moves; in games with columns, the numbers are above."""
+    own, other = np.moveaxis(board.observe()[0], -1, 0)                   # of the player to move
     first, second = (own, other) if board.mover[0] == 0 else (other, own)
     columns = board.num_actions == board.columns
     if columns:

@@ -1,4 +1,4 @@
-"""Players of a `Game`: scripted ones, trained policies, and people's own, each in a process of its own."""
+"""Players of a `Game`: scripted players, trained policies, and users' own players, each in a separate process."""
 import hashlib
 from collections import Counter
 from collections.abc import Callable
@@ -20,29 +20,29 @@ from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run
 
-FORFEIT = -1            # the move of a player that has none: it loses the game
+FORFEIT = -1            # the move of a player that returns no move: it loses the game
 ILLEGAL = "chose an illegal move"
 
 
 class Moves(Protocol):
-    """A player of n games at once, a function of observations `[n, *shape]`, the moves open to it `[n, A]` bool,
-    and random numbers, to moves `[n]`; FORFEIT where it has none."""
+    """Player of n games in parallel: a function from observations `[n, *shape]`, the legal-action mask `[n, A]` bool
+    and a random generator to moves `[n]`; FORFEIT where it has no move."""
 
     def __call__(self, observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
 
 
 @dataclass
 class Player:
-    """One who plays.
+    """A player in a tournament.
 
     Attributes:
-        name: in tables; no two are alike.
-        moves: what it does.
-        version: changes where what it plays changes, so that old results are not taken for its own.
-        steps: of training, where it was trained; its line in the picture.
-        family: whose versions belong to one line.
-        faults: why it has forfeited, and how often.
-        patience: faults after which it plays no more; 0 = never. An illegal move costs a game and nothing else.
+        name: its unique name in tables.
+        moves: the function that chooses its moves.
+        version: changes if the player changes, so that old results do not count for it.
+        steps: training steps, if it was trained; its x coordinate in the figure.
+        family: the name shared by all versions of one run.
+        faults: reasons for its forfeits, and their counts.
+        patience: number of faults after which it no longer plays; 0 = no limit. An illegal move only loses a game.
     """
 
     name: str
@@ -57,17 +57,17 @@ class Player:
 
     @property
     def out(self) -> bool:
-        """Whether it has failed too often to be asked again."""
+        """Return whether the player has failed too often to play on."""
         return 0 < self.patience <= sum(n for fault, n in self.faults.items() if fault != ILLEGAL)
 
 
 def random_moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Any legal move, `[n]`; `legal` is `[n, moves]`."""
+    """Random legal moves, `[n]`; `legal` is `[n, moves]`."""
     return (rng.random(legal.shape) * legal).argmax(1)
 
 
 def one_ply(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Connect Four: a move that wins; else one that keeps the other from winning at once; else any, `[n]`."""
+    """One-ply search in Connect Four, `[n]`: win at once; else prevent a win at once; else a random legal move."""
     board, (n, moves) = ConnectFour(len(legal)), legal.shape
     stones = np.moveaxis(observation, -1, 0).reshape(2, n, -1).astype(np.uint64)
     own, other = (stones << ConnectFour.bits).sum(-1, dtype=np.uint64)    # [n] each
@@ -83,7 +83,7 @@ def one_ply(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator
 
 @cache
 def outcome(own: int, other: int) -> int:
-    """Tic-tac-toe: what who is to move gets where both play their best, 1, 0 or -1. Stones as bits."""
+    """Result of optimal play in tic-tac-toe for the player to move, 1, 0 or -1. Positions are bit masks."""
     if any(other & line == line for line in LINES):
         return -1
     if own | other == 0b111111111:
@@ -95,7 +95,7 @@ LINES = [int(line) for line in TicTacToe.lines]
 
 
 def minimax(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Tic-tac-toe: one of the best moves, `[n]`, each as likely as the others."""
+    """Optimal moves in tic-tac-toe, `[n]`, sampled uniformly among the best."""
     worth = np.where(legal, rng.random(legal.shape), -np.inf)
     for i, stones in enumerate(observation.reshape(len(legal), 9, 2)):
         own, other = ((stones << np.arange(9)[:, None]).sum(0)).tolist()
@@ -109,21 +109,22 @@ SCRIPTED: dict[str, dict[str, Moves]] = {"tictactoe": {"random": random_moves, "
 
 
 def scripted(game: str) -> dict[str, Moves]:
-    """The scripted players of a game, by name."""
+    """Scripted players of a game, by name."""
     return SCRIPTED.get(game, {"random": random_moves})
 
 
 def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any]) -> list[Player]:
-    """The policy of a run, and before it, if it has learned against its past selves, so many of these.
+    """Return the policy of a run as a player. If it learned by self-play, `versions` of its past versions come before
+    it.
 
-    load: makes a policy of a folder. UserError: it was trained in another environment than `env`.
+    load: makes a policy from a folder. UserError if it was trained in another environment than `env`.
     """
     directory = find_run(directory)
     game = game_of(directory)
     if (learned_in := find_game(game)[1]) != env:
         raise UserError(f"{directory} was trained in {learned_in}, not in {env}; name its game with --game {game}")
     policy, checkpoint = load(directory), load_checkpoint(directory / "checkpoint.pt")
-    name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # what they play is known
+    name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # the game is known
     digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -139,7 +140,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
 
 def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
-    """Moves `[n]` drawn by a network like `net` with these weights."""
+    """Return a player whose moves `[n]` are sampled from a network like `net` with these weights."""
     net = deepcopy(net)
     net.load_state_dict(weights)
     outputs = NumpyMLP(net)
@@ -152,7 +153,7 @@ def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
 
 
 def short(steps: int) -> str:
-    """Steps in four letters: 950, 12k, 1.5M."""
+    """Format a number of steps with at most four characters: 950, 12k, 1.5M."""
     for unit, letter in ((1_000_000, "M"), (1000, "k")):
         if steps >= unit:
             return f"{steps / unit:.3g}{letter}"
@@ -160,15 +161,15 @@ def short(steps: int) -> str:
 
 
 def check_python(file: Path) -> None:
-    """UserError for something other than a Python file."""
+    """UserError unless the file is a Python file."""
     if file.exists() and not (file.is_file() and file.suffix == ".py"):
         raise UserError(f"{file} is no Python file; give one, such as mine.py, with a function act(observation, mask)")
 
 
 def own(file: Path, seconds: float, memory_mb: int) -> Player:
-    """A player of a file with `act(observation, mask)`, in a process with so little time for a move and memory.
+    """Make a player from a file with `act(observation, mask)`, in a process with limited time per move and memory.
 
-    UserError: no such file, or no Python file.
+    UserError if the file does not exist or is not a Python file.
     """
     check_python(file)
     try:

@@ -1,7 +1,7 @@
-"""A person's own player in a process of its own, with little time and memory, that cannot take the tournament along.
+"""A user's own player in a separate process with limited time and memory; its crash does not stop the tournament.
 
-It starts no process and sends no signal, so that its end is the end of all that it did; threads are allowed. It has the
-user's rights on files: no defence against an attacker.
+The process cannot start processes or send signals, so nothing continues after it ends. Threads are allowed. It has the
+user's file permissions, so it is no protection against an attacker.
 """
 import json
 import os
@@ -18,11 +18,11 @@ import numpy as np
 from spinup.errors import UserError
 from spinup.runs.seccomp import seccomp_filter
 
-LOADING = 30.0          # seconds that a file has to be imported, beyond those for a move
-OUTPUT = 1 << 20        # bytes; whoever prints more plays no more
-LONGEST = 1 << 12       # bytes of an answer, which has 300 at most
+LOADING = 30.0          # seconds for importing the file, in addition to those for a move
+OUTPUT = 1 << 20        # bytes; a player that prints more is excluded
+LONGEST = 1 << 12       # bytes of an answer; a valid one has at most 300
 
-# The program of the child: questions come by one pipe and answers go by another, so that prints disturb neither.
+# Program of the child process: questions and answers use two pipes of their own, so prints do not disturb them.
 CHILD = r"""
 import ctypes, importlib.util, json, os, struct, sys
 questions, answers, memory, path = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -73,11 +73,11 @@ for line in questions:
 
 
 class Process:
-    """A running player; one that fell is started again with the next question.
+    """A running player. After a crash, the next question restarts it.
 
     Args:
-        file: with `act(observation, mask)`.
-        seconds: for a move. memory_mb: of address space.
+        file: a file with `act(observation, mask)`.
+        seconds: time limit for a move. memory_mb: limit of the address space.
     """
 
     def __init__(self, file: Path, seconds: float, memory_mb: int):
@@ -89,9 +89,8 @@ class Process:
         self.buffer = b""
 
     def ask(self, observation: np.ndarray, mask: np.ndarray) -> tuple[int, str]:
-        """Its move in a position as PettingZoo shows it, with `mask`, `[moves]`; and "", or what it did instead of
-        giving one.
-        """
+        """Return a player's move in a position, given as in PettingZoo with `mask`, `[moves]`, and ""; or an error
+        message."""
         if self.child is None and (fault := self._start()):
             return 0, fault
         question = {"observation": observation.tolist(), "dtype": str(observation.dtype), "mask": mask.tolist()}
@@ -116,7 +115,8 @@ class Process:
         return self._answer("ready", LOADING + self.seconds)[1]
 
     def _question(self, text: bytes) -> str:
-        """Send it; "", or why it could not be sent: whoever does not read, or answers before it is asked, is ended."""
+        """Send a question. Return "", or the reason why it failed; a process that does not read, or answers too early,
+        is ended."""
         if self.buffer or select.select([self.answers], [], [], 0)[0]:
             return self._wrong() if self.buffer or os.read(self.answers, 1) else self._fallen()
         end = time.monotonic() + self.seconds
@@ -130,8 +130,8 @@ class Process:
         return ""
 
     def _answer(self, wanted: str, seconds: float) -> tuple[int, str]:
-        """The number that it gives under this name, and ""; or 0, and why it gave none. Whoever says anything else, or
-        nothing in time, is ended."""
+        """Return the number that the process sends under this name, and ""; or 0 and the reason. A process that sends
+        anything else, or nothing in time, is ended."""
         end = time.monotonic() + seconds
         while b"\n" not in self.buffer:
             ready, _, _ = select.select([self.answers], [], [], max(0, min(0.2, end - time.monotonic())))
@@ -161,17 +161,17 @@ class Process:
         return 0, self._wrong()
 
     def _late(self) -> str:
-        """End a process that gave no move in time, and what is said of it."""
+        """End a process that gave no move in time, and return the message."""
         self.close()
         return f"gave no move within {self.seconds:g} s"
 
     def _wrong(self) -> str:
-        """End a process that wrote to the arena's pipe itself, and what is said of it."""
+        """End a process that wrote to the arena's pipe itself, and return the message."""
         self.close()
         return "wrote to a descriptor of the arena"
 
     def _fallen(self) -> str:
-        """End a process whose pipe is closed, and what is said of it."""
+        """End a process whose pipe is closed, and return the message."""
         try:
             code = self.child.wait(1)
         except subprocess.TimeoutExpired:
@@ -182,18 +182,18 @@ class Process:
 
     @property
     def printed(self) -> int:
-        """Bytes so far."""
+        """Return the number of bytes printed so far."""
         return os.fstat(self.output.fileno()).st_size
 
     def note(self) -> str:
-        """The beginning of what it has printed, and how much it was; "" for nothing."""
+        """Return the beginning of its printed output and the total size; "" if there is none."""
         if not self.printed:
             return ""
         text = os.pread(self.output.fileno(), 200, 0).decode(errors="replace")
         return f"printed {self.printed:,} bytes: {' '.join(text.split())[:60]}"
 
     def close(self) -> None:
-        """End it, and whatever it has started."""
+        """End the process, and any process that it started."""
         if self.child is None:
             return
         with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""A tournament to look at: a table, a picture of ratings over training, a page."""
+"""Results of a tournament: a table, a figure of ratings over training, a web page."""
 import base64
 from html import escape
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
-    """A row for each player, the best first."""
+    """Row for each player, the best first."""
     found = record.strengths()
     rows = []
     for i in np.argsort(-found.rating):
@@ -36,7 +36,7 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
 
 
 def print_table(rows: list[dict[str, Any]], console: "Console") -> None:
-    """Prints the ratings, a row for each player."""
+    """Print the ratings, one row per player."""
     from rich.table import Table
     from rich.text import Text
     table = Table(box=None, padding=(0, 2, 0, 0))
@@ -53,7 +53,7 @@ def print_table(rows: list[dict[str, Any]], console: "Console") -> None:
 
 
 def draw(rows: list[dict[str, Any]], players: list[Player], title: str) -> bytes:
-    """Ratings over steps of training, a line for each run; who was not trained is a line across. PNG."""
+    """Plot ratings over training steps as PNG: one line per run, and a horizontal line for each untrained player."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     rated = {row["name"]: row for row in rows}
@@ -79,7 +79,7 @@ def draw(rows: list[dict[str, Any]], players: list[Player], title: str) -> bytes
 
 
 def write(record: Record, players: list[Player], game: str, folder: Path) -> list[dict[str, Any]]:
-    """`ratings.json`, `arena.png` and `arena.html` into `folder`, each whole; the standings."""
+    """Write `ratings.json`, `arena.png` and `arena.html` into `folder`, each atomically; return the standings."""
     rows, title = standings(record, players), f"{game}: {record.begun.sum():,} games"
     picture = draw(rows, players, title)
     write_json(folder / "ratings.json", {"game": game, "players": rows})
@@ -89,7 +89,7 @@ def write(record: Record, players: list[Player], game: str, folder: Path) -> lis
 
 
 def page(record: Record, rows: list[dict[str, Any]], picture: bytes, title: str) -> str:
-    """All of it in one file that needs no other."""
+    """Return all results as one self-contained HTML file."""
     low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
 
     def at(x: float) -> float:
@@ -147,12 +147,12 @@ mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 
 
 def share(score: float | None) -> str:
-    """A score in percent, or a dash where no game was played."""
+    """Format a score in percent; a dash if there is no game."""
     return "–" if score is None else f"{100 * score:.0f} %"
 
 
 def cell(record: Record, i: int, j: int) -> str:
-    """The score of i against j, on a ground from red to green."""
+    """Return the score of i against j as a table cell, coloured from red to green."""
     games = record.scores[i, j] + record.scores[j, i]
     if not games:
         return "<td></td>"

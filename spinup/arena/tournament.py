@@ -1,4 +1,4 @@
-"""A tournament: who plays whom next, what came of it, and what everyone is worth by it."""
+"""Tournament: pairing of players, their results, and ratings from the results."""
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -13,14 +13,14 @@ from spinup.envs.ratings import MEAN, Strengths, bradley_terry, elo, next_match
 from spinup.errors import UserError
 from spinup.runs.files import read_json, write_json
 
-# So many games that the first begins against the second: what the first got in each, 0, 0.5 or 1.
+# Plays a number of games in which the first player begins; returns its scores: 0, 0.5 or 1.
 Match = Callable[[int, int, int, np.random.Generator], list[float]]
 
 
 def play(game: Game, first: Player, second: Player, rng: np.random.Generator) -> list[float]:
-    """Play all games of `game` to their ends; what `first`, who begins, got in each: 1, 0.5 for a draw, or 0.
+    """Play all games of `game` to the end; return the scores of `first`, who begins: 1, 0.5 for a draw, or 0.
 
-    Who forfeits or chooses an illegal move loses the game.
+    A player that forfeits or chooses an illegal move loses the game.
     """
     game.reset()
     scores, running = np.zeros(game.num_games), np.ones(game.num_games, bool)
@@ -45,14 +45,14 @@ def play(game: Game, first: Player, second: Player, rng: np.random.Generator) ->
 
 @dataclass
 class Record:
-    """The games played so far.
+    """Record of all games so far.
 
     Attributes:
-        names, versions: of the players `[P]`.
-        scores: `[P, P]`, what i got in all its games against j, a draw being one half.
-        begun: `[P, P]`, games against j that i has begun.
-        elo: `[P]`, game by game.
-        faults: of each player, why it forfeited and how often.
+        names, versions: those of the players `[P]`.
+        scores: `[P, P]`, the total score of i against j; a draw counts one half.
+        begun: `[P, P]`, the number of games against j in which i began.
+        elo: `[P]`, updated after every game.
+        faults: reasons and counts of the forfeits of each player.
     """
 
     names: list[str]
@@ -64,7 +64,7 @@ class Record:
 
     @classmethod
     def empty(cls, names: list[str], versions: list[str]) -> "Record":
-        """A record of players who have not played yet."""
+        """Make a record of players without games."""
         n = len(names)
         return cls(names, versions, np.zeros((n, n)), np.zeros((n, n), np.int64), np.full(n, MEAN), [{}] * n)
 
@@ -74,7 +74,7 @@ class Record:
         return self.begun.sum(0) + self.begun.sum(1)
 
     def add(self, first: int, second: int, scores: list[float]) -> None:
-        """Games that `first` began."""
+        """Add games in which `first` began."""
         self.begun[first, second] += len(scores)
         self.scores[first, second] += sum(scores)
         self.scores[second, first] += len(scores) - sum(scores)
@@ -86,10 +86,11 @@ class Record:
         return bradley_terry(self.scores)
 
     def for_players(self, names: list[str], versions: list[str]) -> tuple["Record", list[str]]:
-        """The record of these players, in this order, then of all others that are in it, and the changed among these.
+        """Return the record of these players, in this order, followed by the other players in the record; and the names
+        of changed players.
 
-        Who has another name than then, and the same version, is the same. Who is new has played nothing, nor has who
-        has changed since then, whose name alone is known.
+        A player with a new name and a known version is the same player. A new player starts without games. So does a
+        player with a known name and a new version.
         """
         known = {key: i for i, key in enumerate(zip(self.names, self.versions, strict=True))}
         old = [known.get(key) for key in zip(names, versions, strict=True)]
@@ -106,21 +107,21 @@ class Record:
         new.scores[np.ix_(kept, kept)] = self.scores[np.ix_(at, at)]
         new.begun[np.ix_(kept, kept)] = self.begun[np.ix_(at, at)]
         new.elo[kept] = self.elo[at]
-        new.elo += MEAN - new.elo.mean()                                  # where one has changed
+        new.elo += MEAN - new.elo.mean()                                  # if a player has changed
         new.faults = [self.faults[i] if i is not None else {} for i in old]
         return new, changed
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """Return all values as plain data, for JSON."""
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
 
 
 def tournament(record: Record, match: Match, games_each: int, batch: int, rng: np.random.Generator, *,
                out: Callable[[int], bool] = lambda player: False, after: Callable[[Record], None] | None = None,
                ) -> Record:
-    """Play, in matches of `batch` games, until each player has played `games_each`.
+    """Play matches of `batch` games until each player has played `games_each`.
 
-    out: whether a player is asked no more. after: called after each match.
+    out: returns whether a player is excluded. after: called after each match.
     """
     while True:
         playing = np.flatnonzero([not out(i) for i in range(len(record.names))])
@@ -135,11 +136,12 @@ def tournament(record: Record, match: Match, games_each: int, batch: int, rng: n
 
 def hold(make_game: Callable[[int, int], Game], players: list[Player], games_each: int, batch: int, seed: int,
          file: Path, say: Callable[[str], None], after: Callable[[Record], None]) -> Record:
-    """A tournament of these players, whose results are in `file`, whole after every match, and are gone on with.
+    """Play a tournament whose results are in `file`. They are written atomically after every match, and a later call
+    resumes it.
 
-    Who is in `file` and not among them stays in the record, after them, and plays no more.
+    Players in `file` that are not in `players` stay in the record, after the others, and play no more.
 
-    say: shows a line. after: called after each match. UserError: `file` is of something else.
+    say: prints a line. after: called after each match. UserError if `file` is something else.
     """
     names, versions = [p.name for p in players], [p.version for p in players]
     record = Record.empty(names, versions)
@@ -151,7 +153,7 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
             say(f"{name} has changed since then, and begins anew")
     for player, faults in zip(players, record.faults, strict=False):
         player.faults = Counter(faults)
-    rng = np.random.default_rng([seed, int(record.begun.sum())])          # other games than those already played
+    rng = np.random.default_rng([seed, int(record.begun.sum())])          # new games, not a repetition
 
     def match(first: int, second: int, n: int, rng: np.random.Generator) -> list[float]:
         return play(make_game(n, int(rng.integers(2**31))), players[first], players[second], rng)
@@ -166,7 +168,7 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
 
 
 def read(file: Path) -> Record:
-    """The results in `file`; UserError where it holds none."""
+    """Read the results in `file`; UserError if it holds none."""
     advice = "remove it, or choose another --out"
     data = read_json(file, advice)
     try:

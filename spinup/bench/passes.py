@@ -1,4 +1,4 @@
-"""Lower bound of the time of a gradient step of TD3 or SAC: the passes of its networks, and nothing else."""
+"""Lower bound of the time of a gradient step of TD3 or SAC: only the forward and backward passes of its networks."""
 import importlib
 import time
 from typing import Any
@@ -9,16 +9,16 @@ from torch import nn
 from spinup.core.critics import frozen
 from spinup.envs import make
 
-SECONDS = 2.0           # to measure for
-WARM = 20               # gradient steps before that
+SECONDS = 2.0           # duration of the measurement
+WARM = 20               # gradient steps before the measurement
 
 
 def networks_alone(algo: str, env: str, settings: dict[str, Any], *, plain: bool) -> float | None:
-    """Gradient steps a second if only the passes are done, on one batch of noise; None for another method.
+    """Gradient steps per second of the passes alone, on one batch of noise; None for other algorithms.
 
     The passes: targets forward; critics forward and backward; actor forward, through the critics in its loss, and
-    backward to its own weights only. There are no losses, no optimiser, no replay and no environment.
-    plain: torch's own linear layers, as a peer has them, instead of `spinup.core.fast.linear`.
+    backward to its own weights only. There are no losses, no optimiser, no replay buffer and no environment. plain: use
+    torch's linear layers, as a peer does, instead of `spinup.core.fast.linear`.
     """
     if algo not in ("td3", "sac"):
         return None

@@ -1,6 +1,6 @@
-"""stable-baselines3 as its users run it, with our settings under its names.
+"""stable-baselines3 as its users run it, with our settings translated to its names.
 
-What they do not say is as it comes: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
+All other settings are its defaults: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
 """
 import time
 from typing import Any
@@ -25,11 +25,11 @@ from spinup.runs.training import Training
 
 Settings = dict[str, Any]
 EPISODES = 100          # of an evaluation
-UNSEEN = 1_000_000      # added to a run's seed for its evaluation: seeds that were not trained on
+UNSEEN = 1_000_000      # added to a run's seed for its evaluation: training does not use these seeds
 
 
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train for the same number of steps as spinup; returns what `spinup.bench.speed.report` states."""
+    """Train for the same number of steps as spinup; return the result of `spinup.bench.speed.report`."""
     torch.set_num_threads(job["threads"])
     s = job["settings"]
     started = time.perf_counter()
@@ -46,7 +46,7 @@ def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """R100 and E100 of the peer with its own default settings, in the same environment for as many steps."""
+    """R100 and E100 of the peer with its own default settings, in the same environment for the same number of steps."""
     quiet_mujoco()
     torch.set_num_threads(1)
     model = getattr(stable_baselines3, job["algo"].upper())("MlpPolicy", job["env"], seed=job["seed"], device="cpu")
@@ -62,7 +62,7 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 class Clock(BaseCallback):
-    """Records the time at which step number `step` and the gradient step after it were done."""
+    """Records the times at which step number `step` and the gradient step after it end."""
 
     def __init__(self, step: int):
         super().__init__()
@@ -77,8 +77,8 @@ class Clock(BaseCallback):
 
 
 def make_env(env: str, s: Settings, seed: int) -> VecEnv:
-    """The peer's vectorised environment with these settings."""
-    quiet_mujoco()                                                        # or its log is left in the user's folder
+    """Make the peer's vector environment with these settings."""
+    quiet_mujoco()                                                        # otherwise its log is in the user's folder
     if is_atari(env):
         return VecFrameStack(make_atari_env(find_id(env), n_envs=s["num_envs"], seed=seed), 4)
     made = make_vec_env(env, n_envs=s["num_envs"], seed=seed)
@@ -88,21 +88,21 @@ def make_env(env: str, s: Settings, seed: int) -> VecEnv:
 
 
 def make_model(algo: str, env: VecEnv, s: Settings, **own: Any) -> BaseAlgorithm:
-    """The peer's algorithm of that name on `env`. KeyError for a name without settings here.
+    """Make the peer's algorithm on `env`. KeyError for a name without settings here.
 
-    s: our settings. own: arguments of its own.
+    s: our settings. own: additional arguments.
     """
     images = len(env.observation_space.shape) == 3
-    net = {} if images else {"net_arch": list(s["hidden"])}               # images: the Nature CNN, in both
+    net = {} if images else {"net_arch": list(s["hidden"])}               # images: both use the Nature CNN
     if algo == "ppo" and not images:
-        net["activation_fn"] = torch.nn.Tanh                              # the others take ReLU, as ours do
+        net["activation_fn"] = torch.nn.Tanh                              # the others use ReLU, as ours do
     return getattr(stable_baselines3, algo.upper())(
         "CnnPolicy" if images else "MlpPolicy", env, gamma=s["gamma"], policy_kwargs=net, verbose=0, device="cpu",
         **{"ppo": ppo, "dqn": dqn, "td3": td3, "sac": sac}[algo](s, env.action_space), **own)
 
 
 def ppo(s: Settings, actions: Space) -> Settings:
-    """Our settings of PPO by the peer's names."""
+    """Translate our PPO settings to the peer's names."""
     return {"learning_rate": lambda left: s["lr"] * left, "n_steps": s["rollout_steps"],          # eps is 1e-5 in both
             "batch_size": s["num_envs"] * s["rollout_steps"] // s["minibatches"], "n_epochs": s["epochs"],
             "gae_lambda": s["lam"], "clip_range": s["clip_ratio"], "clip_range_vf": s["clip_value"],
@@ -110,21 +110,21 @@ def ppo(s: Settings, actions: Space) -> Settings:
 
 
 def replay(s: Settings) -> Settings:
-    """Our settings that all methods with a replay share, by the peer's names."""
+    """Translate our settings of all algorithms with a replay buffer to the peer's names."""
     return {"learning_rate": s["lr"], "buffer_size": s["replay_size"], "batch_size": s["batch_size"],
-            "learning_starts": s["learning_starts"] - 1,                  # it waits until there are more than that
+            "learning_starts": s["learning_starts"] - 1,                  # it starts one step later than ours
             "train_freq": s["update_every"], "gradient_steps": round(s["update_every"] * s["update_ratio"])}
 
 
 def dqn(s: Settings, actions: Space) -> Settings:
-    """Our settings of DQN by the peer's names."""
+    """Translate our DQN settings to the peer's names."""
     return {**replay(s), "target_update_interval": round(s["target_every"] / s["update_ratio"]),     # environment steps
             "exploration_fraction": s["explore"], "exploration_initial_eps": 1.0,
             "exploration_final_eps": s["epsilon"], "max_grad_norm": s["max_grad_norm"]}
 
 
 def td3(s: Settings, actions: Space) -> Settings:
-    """Our settings of TD3 by the peer's names."""
+    """Translate our TD3 settings to the peer's names."""
     zeros = np.zeros(actions.shape)
     return {**replay(s), "tau": s["tau"], "policy_delay": s["policy_delay"], "target_policy_noise": s["target_noise"],
             "target_noise_clip": s["noise_clip"],
@@ -132,13 +132,14 @@ def td3(s: Settings, actions: Space) -> Settings:
 
 
 def sac(s: Settings, actions: Space) -> Settings:
-    """Our settings of SAC by the peer's names."""
+    """Translate our SAC settings to the peer's names."""
     return {**replay(s), "tau": s["tau"], "ent_coef": f"auto_{s['alpha']}" if s["learn_alpha"] else s["alpha"],
             "target_entropy": s["target_entropy"] * actions.shape[0]}
 
 
 def rows(s: Settings) -> dict[str, int]:
-    """The peer's logging interval: as many rows as spinup's for on-policy methods, else its default, in episodes."""
+    """Logging interval of the peer: as many rows as spinup's for on-policy algorithms, else its default, in
+    episodes."""
     if "learning_starts" in s:
         return {}
     updates = s["total_steps"] // (s["num_envs"] * s["rollout_steps"])

@@ -1,4 +1,4 @@
-"""Runs the command line or a part of a benchmark in a process of its own; writes what a benchmark found."""
+"""Runs of the command line or parts of a benchmark in a separate process, and output of the results."""
 import json
 import os
 import shlex
@@ -16,7 +16,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THRE
 
 
 def spinup(*arguments: str) -> str:
-    """Run `spinup ARGUMENTS` and return what it prints; UserError with its last words where it fails."""
+    """Run `spinup ARGUMENTS` and return its output. UserError with the end of its error output if it fails."""
     done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
@@ -25,7 +25,7 @@ def spinup(*arguments: str) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """Raise a UserError where the result could not be written: before the runs, not after them."""
+    """UserError if the result cannot be written. The check comes before the runs, not after them."""
     if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
         raise UserError(f"--out {out} cannot be written; give a file in a folder that exists")
 
@@ -42,11 +42,11 @@ def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
 def child(module: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Run `python -m module FOLDER arguments` and return the JSON that it prints last.
 
-    FOLDER is its own and goes with it. UserError or RuntimeError with its words where it fails.
+    FOLDER is a temporary folder for this process. UserError or RuntimeError with its message if it fails.
     """
     words = [a if isinstance(a, str) else json.dumps(a) for a in arguments]
     with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
-        cold = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))}                  # else only one compiles
+        cold = {"TORCHINDUCTOR_CACHE_DIR": str(Path(folder, "inductor"))}                  # otherwise only one compiles
         done = subprocess.run([sys.executable, "-m", module, folder, *words], capture_output=True, encoding="utf-8",
                               env={**os.environ, "PYTHONIOENCODING": "utf-8", **cold, **(environment or {})})
     if done.returncode == 2 and done.stderr.strip():
@@ -57,9 +57,9 @@ def child(module: str, *arguments: Any, environment: dict[str, str] | None = Non
 
 
 def work(functions: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]]) -> None:
-    """Do `FOLDER NAME JOB` in a process that `child` started, on as many cores as threads where games are played.
+    """Run `FOLDER NAME JOB` in a process that `child` started. For Atari games it uses as many cores as threads.
 
-    ale-py's emulator has as many threads as there are cores, whatever torch was told.
+    The emulator of ale-py uses as many threads as there are cores, whatever torch's setting is.
     """
     folder, name, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     if is_atari(job["env"]) and hasattr(os, "sched_setaffinity"):
@@ -68,7 +68,7 @@ def work(functions: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]]) 
 
 
 def answer(function: Callable[[], dict[str, Any]]) -> None:
-    """Print what a function finds, for `child` to read; exit with 2 and its words where it raises a UserError."""
+    """Print the result of a function for `child`; after a UserError, exit with code 2 and its message."""
     try:
         print(json.dumps(function()))
     except UserError as error:

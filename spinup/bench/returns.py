@@ -1,4 +1,4 @@
-"""The returns that a preset reaches, seed by seed, trained and evaluated by the commands that users type."""
+"""Returns of a preset, seed by seed, trained and evaluated with the commands that users type."""
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +17,7 @@ from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
 from spinup.view.statistics import in_words, interval
 
-# (algorithm, environment) -> {measure: the mean over seeds that is promised}
+# (algorithm, environment) -> {measure: promised mean over seeds}
 GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100": 300},
          ("ppo", "Pendulum-v1"): {"E100": -200}, ("ppo", "Acrobot-v1"): {"E100": -90},
          ("ppo", "InvertedPendulum-v5"): {"E100": 950},
@@ -31,13 +31,14 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
             preset: str = "auto", total_steps: int | None = None, against: str | None = None,
             log_dir: Path = Path("runs"), out: Path | None = None) -> int:
-    """Train the preset of `env` with each seed, evaluate each policy, print a table and JSON; 1 where a goal is missed.
+    """Train the preset of `env` with each seed and evaluate each policy. Print a table and JSON. Return 1 if a goal is
+    missed.
 
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
-    fresh episodes. Runs that are there already, finished, are not repeated; unfinished ones go on.
+    new episodes. Finished runs are not repeated; unfinished ones resume.
 
-    preset, total_steps: as of `spinup ALGORITHM`. against: "sb3" trains stable-baselines3 too, with its own default
-    settings, for as many steps of the same environment; the goal is then to reach its mean E100.
+    preset, total_steps: as for `spinup ALGORITHM`. against: "sb3" also trains stable-baselines3 with its own default
+    settings, for the same number of steps in the same environment. The goal is then to reach its mean E100.
     """
     check_out(out)
     env, found = find_id(env), find(algorithm)
@@ -72,12 +73,12 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
 
 
 def in_flags(setting: str, value: Any) -> list[str]:
-    """A setting as words of the command line."""
+    """Convert a setting to words of the command line."""
     return [flag(setting)] if value is True else [flag(setting), str(value)]
 
 
 def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Print a line a seed and a line a measure; mean, interval and values of each measure."""
+    """Print a line per seed and a line per measure; return the mean, interval and values of each measure."""
     for r in runs:
         print(f"{whose}seed {r['seed']}: R100 {r['R100']:.1f}, E100 {r['E100']:.1f}, "
               f"{r['steps']:,} steps in {r['seconds']:.0f} s")
@@ -90,7 +91,7 @@ def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _peer(algorithm: str, env: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
-    """Returns of stable-baselines3 with one seed; kept in a file, so that it is trained once."""
+    """Returns of stable-baselines3 with one seed; kept in a file, so it trains only once."""
     path = folder / f"sb3_{steps}_s{seed}.json"
     if not path.exists():
         job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps}
@@ -108,7 +109,7 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
         spinup("resume", str(folder))
     done, progress = read_result(folder), read_progress(folder)
     evaluation = json.loads(spinup("eval", str(folder), "--json"))
-    curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON knows no NaN
+    curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON has no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}
     return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
             "seconds": done["seconds"], "training_returns": done["returns"],

@@ -1,17 +1,17 @@
-"""Environment steps per second beside a peer's, learning and logging included.
+"""Environment steps per second compared with a peer, including learning and logging.
 
-Both train with the same settings for the same number of steps, on as many threads, in turn (A B A B A B), every run in
-a process of its own, so that neither finds the other's warm caches or a fuller memory. Seconds are those of the
-training call, measured in that process: imports, making environments and building networks come before the clock
-starts, for both. The figure is the ratio of the two runs of a pair, which a slow minute of the machine hits together;
-seconds alone say little about anybody else's machine.
+Both train with the same settings, number of steps and number of threads, in turn (A B A B A B). Every run has its own
+process, so neither benefits from warm caches or suffers from full memory. Seconds are those of the training call,
+measured in that process. Imports, making environments and building networks are not counted, for both. The result is
+the ratio of the two runs of a pair, because a slow minute of the machine affects both. Seconds alone say little about
+other machines.
 
-A method that learns from a replay first acts at random, many times as fast as it learns. Of its runs only the steps
-after that count: from the end of the first row of our `progress.csv` that follows `learning_starts` to the last step,
-the same steps for both (`counted_from`). The ratio of whole runs is stated beside it.
+An algorithm with a replay buffer first acts at random, many times faster than it learns. Only the steps after that
+count: from the end of the first row of our `progress.csv` after `learning_starts` to the last step. They are the same
+for both (`counted_from`). The ratio of whole runs is reported too.
 
-Where a preset's run would take too long, its beginning is timed, and its checkpoints come as often as in the whole run,
-every twentieth of it (`checkpoint_steps`).
+If the run of a preset would take too long, only its beginning is timed. Its checkpoints come as often as in the whole
+run, every twentieth of it (`checkpoint_steps`).
 """
 import importlib
 import time
@@ -31,10 +31,10 @@ NETWORKS_ALONE = ("gradient steps a second if they were nothing but the passes o
 
 def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compile: bool = False,
           total_steps: int | None = None, rounds: int = 3, out: Path | None = None) -> int:
-    """Run both `rounds` times and print what came out; the last line is JSON, which `out` receives too.
+    """Run both `rounds` times and print the result; the last line is JSON, which is also written to `out`.
 
-    Returns the exit code: 1 where the median ratio misses the goal.
-    UserError, before any run: a task without settings here, a missing peer or compiler, a file that cannot be written.
+    Returns the exit code: 1 if the median ratio misses the goal. UserError, before any run: a task without settings
+    here, a missing peer or compiler, a file that cannot be written.
     """
     task = find_task(algo, env, against)
     settings = with_steps(task.settings, total_steps)
@@ -88,13 +88,13 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
 
 
 def rates_and_ratios(runs: dict[str, list[dict[str, Any]]], key: str) -> tuple[dict[str, list[float]], list[float]]:
-    """The numbers of each side, and for each pair the ratio of ours to the peer's."""
+    """Return the numbers of each side, and for each pair the ratio of ours to the peer's."""
     rates = {name: [run[key] for run in found] for name, found in runs.items()}
     return rates, [a / b for a, b in zip(rates["spinup"], rates["sb3"], strict=True)]
 
 
 def check_installed(env: str, compile: bool) -> None:
-    """Raise a UserError with the line to type where a package or the compiler is missing."""
+    """UserError with the command to type if a package or the compiler is missing."""
     if compile:
         from spinup.machine import find_compiler
         if find_compiler() is None:
@@ -108,7 +108,7 @@ def check_installed(env: str, compile: bool) -> None:
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train as a user would: other settings have their defaults, and files and plain progress lines are written."""
+    """Train as a user would: other settings have their defaults, and files and progress lines are written."""
     import torch
     import torch.utils.tensorboard
 
@@ -125,7 +125,7 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     result, progress = read_json(run.directory / "result.json"), read_progress(run.directory)
     first, before = progress["steps"].index(counted_from(s)) if counted_from(s) else 0, (0, 0.0)
     compile_seconds = above_pace(progress, result["seconds"], first) if job["compile"] else 0.0
-    if counted_from(s):                                                   # what was compiled, was before that
+    if counted_from(s):                                                   # compilation was before that
         before = counted_from(s), progress["wall_seconds"][first]
     return report(result["steps"], result["seconds"], whole_call, result["returns"],
                   read_json(run.directory / "config.json")["versions"], compile_seconds, before,
@@ -133,20 +133,20 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def above_pace(progress: dict[str, list[float]], seconds: float, row: int = 0) -> float:
-    """Seconds by which a row was slower than the rows after it: the time that compiling took."""
-    steps, clock = [0.0, *progress["steps"]], [0.0, *progress["wall_seconds"]]             # as it stood before each row
-    pace = (seconds - clock[row + 1]) / (steps[-1] - steps[row + 1])      # seconds a step
+    """Seconds by which a row was slower than the rows after it: the compilation time."""
+    steps, clock = [0.0, *progress["steps"]], [0.0, *progress["wall_seconds"]]             # before each row
+    pace = (seconds - clock[row + 1]) / (steps[-1] - steps[row + 1])      # seconds per step
     return max(0.0, clock[row + 1] - clock[row] - (steps[row + 1] - steps[row]) * pace)
 
 
 def report(steps: int, seconds: float, whole_call: float, returns: list[float], versions: dict[str, str],
            compile_seconds: float = 0.0, before: tuple[int, float] = (0, 0.0),
            networks_alone_per_second: float | None = None) -> dict[str, Any]:
-    """The measurements of one run.
+    """Return the measurements of one run.
 
-    steps, seconds: of the whole training, with compiling. before: those at its beginning that do not count.
-    In the result, `seconds` and `steps_per_second` are of the part that counts, without compiling;
-    `whole_run_steps_per_second` is of the whole; `whole_call_seconds` includes making environments and networks.
+    steps, seconds: of the whole training run, with compilation. before: those at its beginning that do not count. In
+    the result, `seconds` and `steps_per_second` are of the part that counts, without compilation.
+    `whole_run_steps_per_second` is of the whole run. `whole_call_seconds` includes making environments and networks.
     """
     counted = seconds - before[1] - (0 if before[0] else compile_seconds)
     alone = {} if networks_alone_per_second is None else {"networks_alone_per_second": networks_alone_per_second}
@@ -159,7 +159,7 @@ def report(steps: int, seconds: float, whole_call: float, returns: list[float], 
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Steps per second of our environments with random actions, for a second: an upper bound of training."""
+    """Steps per second of our environments with random actions, measured for a second: an upper bound for training."""
     import numpy as np
 
     from spinup.envs import make

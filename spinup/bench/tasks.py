@@ -1,6 +1,6 @@
-"""Tasks of the speed benchmark: the settings that both sides get, the ratios to be reached, and where the work differs.
+"""Tasks of the speed benchmark: settings for both sides, goals for the ratio, and notes on differences of the work.
 
-The peer's names of the settings are in `spinup.bench.peers`.
+`spinup.bench.peers` has the peer's names of the settings.
 """
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,13 +17,13 @@ CHEETAH = {"total_steps": 7000, "num_envs": 1, "learning_starts": 1000, "replay_
 
 @dataclass(frozen=True)
 class Task:
-    """One comparison: the settings of both sides, and the ratio to be reached."""
+    """One comparison: the settings of both sides, and the goal for the ratio."""
 
     settings: dict[str, Any]            # fields of the algorithm's Config
-    goals: dict[int, float]             # by threads, eager; where there is none, none is missed
-    notes: tuple[str, ...]              # where the two do not do the same work
-    compiled: dict[int, float] = field(default_factory=dict)              # the same with the update step compiled, the
-                                                                          # seconds of compiling left out
+    goals: dict[int, float]             # by number of threads, not compiled; without a goal none can be missed
+    notes: tuple[str, ...]              # differences between the work of the two sides
+    compiled: dict[int, float] = field(default_factory=dict)              # goals with a compiled update step,
+                                                                          # without compilation time
 
 
 EVALUATED_ONCE = ("spinup scores a rollout in one batch after collecting it; stable-baselines3 evaluates value and "
@@ -87,7 +87,7 @@ TASKS = {
 
 
 def find_task(algo: str, env: str, against: str = "sb3") -> Task:
-    """The task of an algorithm and an environment. UserError where there is none."""
+    """Return the task of an algorithm and an environment. UserError if there is none."""
     if against != "sb3":
         raise UserError(f"--against must be sb3, not {against!r}")
     if (algo, env) not in TASKS:
@@ -98,7 +98,8 @@ def find_task(algo: str, env: str, against: str = "sb3") -> Task:
 
 
 def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, Any]:
-    """The settings with `total_steps`, rounded down to whole batches or updates. UserError for too few."""
+    """Return the settings with `total_steps`, rounded down to whole batches or updates. UserError if they are too
+    few."""
     s, wanted = settings, total_steps or settings["total_steps"]
     if "learning_starts" in s:
         batch, least = s["update_every"], s["learning_starts"] * 11 // 10
@@ -112,7 +113,7 @@ def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, A
 
 
 def counted_from(settings: dict[str, Any]) -> int:
-    """The step at which timing starts: 0, or with a replay that of the first row after `learning_starts`."""
+    """Step at which timing starts: 0, or with a replay buffer that of the first row after `learning_starts`."""
     if "learning_starts" not in settings:
         return 0
     from spinup.runs.training import Training
@@ -122,5 +123,5 @@ def counted_from(settings: dict[str, Any]) -> int:
 
 
 def is_atari(env: str) -> bool:
-    """Whether an id names an Atari game."""
+    """Return whether an id names an Atari game."""
     return env.endswith("NoFrameskip-v4")

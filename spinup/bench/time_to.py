@@ -1,9 +1,8 @@
-"""Seconds of training until the mean return of the last twenty episodes reaches a target, with the preset.
+"""Training time in seconds until the mean return of the last twenty episodes reaches a target, with the preset.
 
-The run is what a user starts, `spinup.ALGO(ENV, seed=S)`, in a fresh process, with everything on. There, the episodes
-that end are looked at as the training takes them, once an update; when the mean of the last twenty first reaches the
-target, the run is stopped as Ctrl-C would stop it. Its seconds are those of its result.json, which counts to the end of
-that update and its checkpoint.
+The run is that of a user, `spinup.ALGO(ENV, seed=S)`, in a new process, with all outputs on. After each update the
+benchmark reads the finished episodes. When the mean of the last twenty first reaches the target, it stops the run with
+the signal of Ctrl-C. The time is that in result.json, which includes that update and its checkpoint.
 """
 import json
 import math
@@ -24,10 +23,10 @@ GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # medi
 
 
 def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path | None = None) -> int:
-    """Train once a seed until the mean of the last 20 training episodes reaches `target`, and print seconds and steps.
+    """Train once per seed until the mean of the last 20 training episodes reaches `target`. Print seconds and steps.
 
-    The last line is JSON, which `out` receives too.
-    Returns the exit code: 1 where the median misses the goal or, where none is stated, where a seed never gets there.
+    The last line is JSON, which is also written to `out`. Returns the exit code: 1 if the median misses the goal.
+    Without a goal, 1 if a seed never reaches the target.
     """
     check_out(out)
     find(algo)
@@ -51,7 +50,7 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
 
 
 def stop_at(target: float) -> list[bool]:
-    """Stop the next training in this process once WINDOW episodes in a row have the mean return `target`.
+    """Stop the next training run in this process once WINDOW episodes in a row have the mean return `target`.
 
     Returns a list that then has an entry.
     """
@@ -65,7 +64,7 @@ def stop_at(target: float) -> list[bool]:
             recent.append(episode_return)
             if not reached and len(recent) == WINDOW and sum(recent) / WINDOW >= target:
                 reached.append(True)
-                signal.raise_signal(signal.SIGINT)                        # once: a second would end the run unsaved
+                signal.raise_signal(signal.SIGINT)                        # once: a second one would end it unsaved
         return finished
 
     VectorEnv.take_finished = take_and_look
@@ -73,7 +72,7 @@ def stop_at(target: float) -> list[bool]:
 
 
 def run_until(folder: str, target: float, algo: str, env: str, seed: int) -> dict[str, Any]:
-    """Train in this process by the public function, with the preset of `env`, and stop at the target."""
+    """Train in this process with the public function and the preset of `env`, and stop at the target."""
     from spinup.runs.files import read_json
     from spinup.runs.public import trainer
     reached = stop_at(target)

@@ -1,6 +1,6 @@
-"""The `spinup` command. Nothing heavy is imported before it is needed: `spinup --help` does not wait for torch.
+"""The `spinup` command. Heavy modules are imported only when needed: `spinup --help` does not wait for torch.
 
-Each file of this folder has the commands of one group, `COMMANDS`, and what the help says of them, `HELP`.
+Each file of this folder has the commands of one group, `COMMANDS`, and their help, `HELP`.
 """
 import codecs
 import gc
@@ -21,16 +21,16 @@ registry.COMMANDS[""] |= {*COMMANDS, "llm", "help"}
 
 
 def main(argv: list[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 1 failed, 2 wrong input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
+    """Run a command and exit with a code: 0 success, 1 failure, 2 wrong input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP."""
     argv = sys.argv[1:] if argv is None else argv
-    gc.set_threshold(50_000)                  # with 700, a fifth of the time of importing torch is collecting
-    if "" not in sys.path:                                                # the user's folder: --env module:Id-v0
+    gc.set_threshold(50_000)                  # with 700, garbage collection takes a fifth of torch's import time
+    if "" not in sys.path:                                                # the working folder: --env module:Id-v0
         sys.path.append("")
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            if codecs.lookup(stream.encoding).name == "ascii":            # a locale without accents, such as C
-                stream.reconfigure(encoding="utf-8", errors="surrogateescape")        # names as they were typed
+            if codecs.lookup(stream.encoding).name == "ascii":            # a locale such as C
+                stream.reconfigure(encoding="utf-8", errors="surrogateescape")        # file names with accents
             else:
                 stream.reconfigure(errors="backslashreplace")
     try:
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except OSError as error:
         from spinup.runs.display import no_output
         from spinup.runs.files import disk_error
-        if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is no fault
+        if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is not an error
             if not disk_error(error):
                 raise
             print(f"spinup: {error.filename or 'the output'} cannot be written ({error.strerror.lower()}); make room, "
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def help_text() -> str:
-    """The text of `spinup --help`."""
+    """Return the text of `spinup --help`."""
     names = ", ".join(name for name, algorithm in registry.algorithms().items() if not algorithm.variant)
     groups = "\n".join(group.HELP.replace("{algorithms}", names) for group in GROUPS)
     return (f"usage: spinup COMMAND ...\n\n{groups}\n`spinup COMMAND --help` explains a command. A run's files go to "

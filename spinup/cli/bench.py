@@ -1,4 +1,5 @@
-"""`spinup bench`: speed, returns, time to a return, papers' own experiments; benches of language models are in llm."""
+"""`spinup bench`: speed, returns, time to a return, and experiments of papers. The benchmarks of language models are in
+`llm`."""
 from pathlib import Path
 
 from llm import cli as llm_cli
@@ -34,7 +35,7 @@ def bench(argv: list[str]) -> int:
 
 
 def algorithm(what: str, argv: list[str]) -> int:
-    """`spinup bench speed`, `time-to` and `returns`, of an algorithm."""
+    """Run `spinup bench speed`, `time-to` or `returns` for an algorithm."""
     from spinup.runs.flags import add_seeds, number, processes, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps a second of an algorithm, learning, beside a peer's.",

@@ -1,4 +1,4 @@
-"""Commands for games of two: a tournament, and a game against a policy."""
+"""Commands for two-player games: a tournament, and a game against a policy."""
 from functools import partial
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Commands that say what there is: algorithms, environments, metrics, and what works on this machine."""
+"""Commands that list algorithms, environments and metrics, and check this machine."""
 import sys
 
 from llm.tasks.names import task_names
@@ -34,7 +34,7 @@ def algos(argv: list[str]) -> int:
 
 
 def print_algorithm(algorithm: Algorithm, console: object) -> None:
-    """A few lines about an algorithm: names of its variants, what it serves, a table of its presets."""
+    """Print information on an algorithm: its variants, the spaces that it supports, and a table of its presets."""
     from rich.markup import escape
     from rich.table import Table
     title = " | ".join([algorithm.name, *algorithm.variants])

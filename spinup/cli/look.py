@@ -1,4 +1,4 @@
-"""Commands that look at what a run has learned."""
+"""Commands that inspect the results of runs."""
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Look:
 
 
 def check_folders(paths: list[Path]) -> None:
-    """UserError where one is no folder."""
+    """UserError if one of the paths is not a folder."""
     for folder in paths:
         if not folder.is_dir():
             raise UserError(f"there is no folder {folder}; give one that holds runs, such as runs")
@@ -57,14 +57,14 @@ def plot(argv: list[str]) -> int:
 
 
 def find_family(directory: Path) -> tuple[Any, Path]:
-    """The family of the run in a folder, and the folder of that run."""
+    """Return the family of the run in a folder, and the folder of that run."""
     from spinup.runs.folders import find_run, read_run
     folder = find_run(directory)
     return registry.family(registry.find(read_run(folder)["algorithm"], run=folder)), folder
 
 
 def episodes_parser(command: str, description: str, episodes: int) -> Parser:
-    """A parser with the flags that `watch` and `eval` share."""
+    """Make a parser with the flags that `watch` and `eval` share."""
     from spinup.runs.flags import whole
     parser = Parser(f"spinup {command}", description)
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")

@@ -1,4 +1,4 @@
-"""Commands that train: an algorithm, a grid of runs, a run that goes on."""
+"""Commands that train: an algorithm, a grid of runs, a resumed run."""
 from dataclasses import replace
 
 from spinup import registry
@@ -81,7 +81,7 @@ def grid(argv: list[str]) -> int:
 
 
 def flags_and_values(words: list[str]) -> dict[str, list[str]]:
-    """`--seed 0 1 --anneal` as {"seed": ["0", "1"], "anneal": []}. UserError for a value without a flag."""
+    """Parse `--seed 0 1 --anneal` to {"seed": ["0", "1"], "anneal": []}. UserError for a value without a flag."""
     values: dict[str, list[str]] = {}
     current = None
     for word in words:

@@ -204,7 +204,7 @@ def ring(first: int, n: int, size: int) -> slice | np.ndarray:
 
 
 def frame_room(size: int, num_envs: int, frames: int) -> int:
-    """Number of frames that a buffer of `size` rows keeps: one per row, and current observations."""
+    """Number of frames that a buffer of `size` rows keeps: one per row, plus current ones."""
     return size + num_envs * (frames + 1)
 
 

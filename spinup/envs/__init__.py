@@ -1,4 +1,4 @@
-"""Environments: made, vectorised, seeded, saved. `make` is all that an algorithm needs."""
+"""Environments: create, vectorise, seed and save them. An algorithm needs only `make`."""
 from spinup.envs.make import make
 from spinup.envs.vector import Step, VectorEnv
 

@@ -1,6 +1,6 @@
-"""EnvPool's environments (Weng et al. 2022, arXiv:2206.10558): N copies in threads of C++, by the id envpool:Id.
+"""EnvPool's environments (Weng et al. 2022, arXiv:2206.10558): N copies in C++ threads, with ids envpool:Id.
 
-Rules and settings are EnvPool's own: `envpool:Pong-v5` is another protocol than `ALE/Pong-v5`.
+Rules and settings are EnvPool's: the protocol of `envpool:Pong-v5` differs from that of `ALE/Pong-v5`.
 """
 from importlib.util import find_spec
 from typing import Any
@@ -15,12 +15,12 @@ PREFIX = "envpool:"
 
 
 def is_envpool(env: object) -> bool:
-    """Whether this is an id of the form envpool:Id."""
+    """True if this is an id of the form envpool:Id."""
     return isinstance(env, str) and env.startswith(PREFIX)
 
 
 def find_envpool_id(env: str) -> str:
-    """The same id, envpool:Id. UserError where the package is missing, or with the nearest name."""
+    """Return the same id, envpool:Id. UserError if the package is missing, or, with the nearest name, if the id is."""
     if find_spec("envpool") is None:
         raise UserError(f"{env} needs envpool; type: pip install 'spinup-rl[envpool]'")
     import envpool
@@ -31,12 +31,12 @@ def find_envpool_id(env: str) -> str:
 
 
 class EnvPoolVector(VectorAdapter):
-    """N copies of one of EnvPool's environments, as many threads as there are cores or copies, whichever is less.
+    """N copies of an EnvPool environment. The number of threads is that of cores or copies, whichever is smaller.
 
     Args:
         env: the id, envpool:Id.
-        seed: copy i is seeded from (seed, i).
-        settings: of the environment, as for `envpool.make_gymnasium`.
+        seed: copy i gets a seed made from (seed, i).
+        settings: settings of the environment, as for `envpool.make_gymnasium`.
     UserError: no such environment, or it does not take these settings.
     """
 
@@ -45,7 +45,7 @@ class EnvPoolVector(VectorAdapter):
     def __init__(self, env: str, num_envs: int, seed: int, **settings: Any):
         name = find_envpool_id(env).removeprefix(PREFIX)
         import envpool
-        seeds = [s >> 1 for s in copy_seeds(seed, num_envs)]              # it takes 31 bits
+        seeds = [s >> 1 for s in copy_seeds(seed, num_envs)]              # EnvPool seeds have 31 bits
         try:
             pool = envpool.make_gymnasium(name, num_envs=num_envs, seed=seeds, **settings)
         except TypeError as error:
@@ -53,11 +53,11 @@ class EnvPoolVector(VectorAdapter):
         super().__init__(pool, seed, close_it=True)
 
     def _restarts_by_mask(self) -> bool:
-        return True                                                       # at once, and the next step is ordinary
+        return True                                                       # at once, and the next step is normal
 
     def _reset(self) -> np.ndarray:
-        return self._seen(self.env.reset()[0], self.num_envs)             # it was seeded when it was made
+        return self._seen(self.env.reset()[0], self.num_envs)             # the constructor seeded it
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
-        raw, _ = self.env.reset(options={"reset_mask": ended})            # unlike Gymnasium's, of these copies alone
+        raw, _ = self.env.reset(options={"reset_mask": ended})            # only of these copies, unlike Gymnasium
         return self._seen(raw, np.count_nonzero(ended))

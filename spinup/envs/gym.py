@@ -1,6 +1,6 @@
-"""Any Gymnasium environment, N copies stepped in turn in this process, saved attribute by attribute.
+"""Any Gymnasium environment: N copies, stepped one after the other in this process, saved attribute by attribute.
 
-In turn, not in parallel: up to 32 copies of CartPole or HalfCheetah, processes were always slower than one process.
+They do not run in parallel: for up to 32 copies of CartPole or HalfCheetah, several processes were always slower.
 """
 import math
 import sys
@@ -18,9 +18,9 @@ from spinup.errors import UserError
 
 
 class GymVectorEnv(VectorEnv):
-    """N copies made by `make_one()`; copy i is seeded from (seed, i), so that no two runs share an episode.
+    """N copies made by `make_one()`. Copy i gets a seed made from (seed, i), so no two runs share an episode.
 
-    first: the first copy, where it was made already. seeds: of the copies, in place of those from `seed`. begin: the
+    first: the first copy, if it exists already. seeds: seeds of the copies, instead of those from `seed`. begin: the
     number of the first copy in messages.
     """
 
@@ -41,7 +41,7 @@ class GymVectorEnv(VectorEnv):
 
     @property
     def can_save(self) -> bool:
-        """Whether every copy can be saved as it stands; if not, `why_not_saved` names what is in the way."""
+        """True if the current state of every copy can be saved; if not, `why_not_saved` has the reason."""
         try:
             self._save()
         except Unsaveable as error:
@@ -113,11 +113,11 @@ class GymVectorEnv(VectorEnv):
                 final_obs[i] = obs[i]
         if not finite(obs, reward, final_obs):
             check_finite(self.name, obs if final_obs is None else final_obs, reward, action, taken, self.begin)
-            check_finite(self.name, obs, first=self.begin)                # of a reset
+            check_finite(self.name, obs, first=self.begin)                # from a reset
         return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def close(self) -> None:
-        faults = set()                                        # of all copies, each said once; nothing is lost by them
+        faults = set()                                        # of all copies; print each once, because none loses data
         for env in self.envs:
             try:
                 env.close()
@@ -136,19 +136,19 @@ class GymVectorEnv(VectorEnv):
 
 
 def true_or_false(end: Any, name: str) -> bool:
-    """`terminated` or `truncated` as a bool; 0, 1 and arrays with one such element will do. UserError otherwise."""
+    """Convert `terminated` or `truncated`, also 0, 1 or an array with one such element, to a bool. Else UserError."""
     if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
         return bool(end)
     raise UserError(f"the environment gave {end!r} for {name}; it must be True or False")
 
 
 def one_number(reward: Any) -> float:
-    """A reward as a float; an array with one element will do. UserError for anything else."""
+    """Convert a reward, also an array with one element, to a float. UserError for anything else."""
     try:
         if isinstance(reward, str | bytes):                               # float() would parse it
             raise ValueError
         number = float(reward)
-        if abs(number) > LARGEST and math.isfinite(number):               # the others are told with their step
+        if abs(number) > LARGEST and math.isfinite(number):               # others are reported with the step
             raise UserError(f"the environment gave a reward of {reward!r}, and float32 holds at most {LARGEST}; divide "
                             "the rewards")
         return number

@@ -1,4 +1,4 @@
-"""A few steps in an environment of its own before a run begins, so that what is wrong with it is said first."""
+"""Check a user's environment with a few steps in a separate copy, so that a run reports its faults before it starts."""
 import sys
 from typing import Any
 
@@ -10,16 +10,16 @@ from spinup.envs.make import EnvSource, make, steps_one_by_one
 from spinup.envs.spaces import observation_view
 
 STEPS = 3
-LONG = 10_000           # numbers of a vector observation; longer ones are often images in disguise
+LONG = 10_000           # numbers in a vector observation; longer ones are often flattened images
 
 
 def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> None:
-    """Make a user's environment, reset it twice, take a few steps with random actions, and close it.
+    """Create a user's environment, reset it twice, take a few steps with random actions, and close it.
 
-    The environments of this library, of PettingZoo, Atari and EnvPool are left alone, and a vector environment that was
-    made already, whose training would miss these steps.
-    Takes the arguments of `spinup.envs.make`, of which `episodes` changes nothing here. UserError for a wrong
-    observation, reward or end; EnvironmentFailure where the environment raises an exception.
+    It skips the environments of this library, PettingZoo, Atari and EnvPool. It also skips an existing vector
+    environment, because training would miss these steps.
+    It takes the arguments of `spinup.envs.make`, but `episodes` has no effect. UserError for a wrong observation,
+    reward or episode end; EnvironmentFailure if the environment raises an exception.
     """
     if isinstance(env, gymnasium.vector.VectorEnv) or not steps_one_by_one(env, **kwargs):
         return
@@ -43,12 +43,12 @@ def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> 
 
 
 def draws(space: Space) -> bool:
-    """Whether `draw` knows such actions."""
+    """True if `draw` supports such actions."""
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box)
 
 
 def draw(space: Space) -> np.ndarray:
-    """A random action, `[]` or `[k]`, as one row of what `VectorEnv.step` takes."""
+    """Sample a random action, `[]` or `[k]`, in the format of one row of `VectorEnv.step`."""
     action = space.sample()
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray(action - space.start)

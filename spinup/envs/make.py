@@ -1,4 +1,4 @@
-"""One function that makes a vectorised, seeded environment, by the fastest path that exists for it."""
+"""Create a vectorised, seeded environment with the fastest implementation that exists for it."""
 import importlib
 import inspect
 import os
@@ -25,35 +25,37 @@ from spinup.errors import UserError, nearest
 
 EnvSource = str | Callable[..., Env | gymnasium.vector.VectorEnv] | gymnasium.vector.VectorEnv | type[Game]
 
-# Packages that register environments when they are imported: prefix of the id -> (module, our extra that installs it).
+# Packages that register environments on import: prefix of the id -> (module, our extra that installs it).
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
-WORLDS = find_worlds()                                                    # id -> the module that offers it
+WORLDS = find_worlds()                                                    # id -> the module that defines it
 OURS = {world: module.WORLDS[world] for world, module in WORLDS.items()}  # id -> the function that makes our copies
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
 def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0, exact: bool = True,
          **kwargs: Any) -> VectorEnv:
-    """`num_envs` copies of an environment that restart within the step (`spinup.envs.vector.VectorEnv`).
+    """Create `num_envs` copies of an environment, with autoreset in the same step (`spinup.envs.vector.VectorEnv`).
 
     Args:
-        env: a Gymnasium id ("Hopper-v5"), "package:Id-v0" (the package is imported first, and registers the id), an id
-            of PettingZoo's ("classic/chess-v6"; see `spinup.envs.zoo`), "envpool:Id", a function that makes a
-            Gymnasium environment and is given `kwargs`, a vector environment of Gymnasium's interface or a function
-            that makes one (given `num_envs` where it has such a parameter), or a subclass of
-            `spinup.envs.games.Game`.
-        num_envs: number of copies; where several agents act at once, of agents.
-        seed: decides every random number in them.
-        workers: processes that step the copies of a Gymnasium environment, each a share of them; 0: this process.
-        episodes: of a trial, where the learner remembers (`spinup.envs.memory.Memory`); 0: as it is.
-        exact: refuse a vector environment with another number of copies than `num_envs`; else take its own number.
-        kwargs: settings of the environment itself, as for `gymnasium.make`; of an Atari game those of
+        env: one of these:
+            a Gymnasium id ("Hopper-v5"), or "package:Id-v0", which first imports the package that registers the id;
+            a PettingZoo id ("classic/chess-v6"; see `spinup.envs.zoo`), or "envpool:Id";
+            a function that takes `kwargs` and makes a Gymnasium environment;
+            a vector environment with Gymnasium's interface, or a function that makes one (it gets `num_envs` if it has
+            such a parameter);
+            a subclass of `spinup.envs.games.Game`.
+        num_envs: number of environment copies; number of agents, if several act simultaneously.
+        seed: random seed; it determines every random number in the copies.
+        workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
+        episodes: number of episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
+        exact: reject a vector environment whose number of copies is not `num_envs`; if False, use its number.
+        kwargs: settings of the environment, as for `gymnasium.make`; for an Atari game those of
             `spinup.envs.atari.AtariVector`.
 
-    Classic control and some of MiniGrid's grids run in our own numpy copies, Atari games in ale-py's emulator, all
-    else in Gymnasium's environments, one after the other.
-    UserError: no such environment (the nearest name is named), a package is missing (the pip line is given), a vector
-    environment with another number of copies, or `workers` for what steps its copies itself.
+    Classic control and some MiniGrid grids use this library's numpy versions. Atari games use ale-py's emulator. All
+    others use Gymnasium's environments, stepped one after the other.
+    UserError: there is no such environment (with the nearest name), a package is missing (with the pip command), a
+    vector environment has another number of copies, or `workers` does not support this environment.
     """
     if episodes:
         return Memory(make(env, num_envs, seed, workers, **kwargs), episodes)
@@ -82,17 +84,16 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
 
 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
-    """The copies of a Gymnasium environment in processes of their own; see `make`. UserError: `env` is something else.
-    """
+    """Create copies of a Gymnasium environment in other processes; see `make`. UserError for other environments."""
     if not steps_one_by_one(env, **kwargs):
         raise UserError(f"--env-workers does not serve {env_name(env)}, which steps its copies all at once; leave it "
                         "out")
-    # The workers are sent "package:Id" as it was typed: they must import the package too.
+    # Send the workers "package:Id" as the user typed it, because they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
 
 
 def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
-    """Whether copies of Gymnasium's environment itself are stepped, which is neither ours nor the emulator's."""
+    """True if `make` steps copies of a Gymnasium environment one by one: neither numpy versions nor an emulator."""
     if isinstance(env, str) and not is_zoo(env) and not is_envpool(env):
         found = find_id(env)
         return not protocol(found) and (found not in OURS or bool(kwargs))
@@ -100,11 +101,11 @@ def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
 
 
 def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.VectorEnv:
-    """Call a function given as env, with `num_envs` where it has such a parameter. UserError for a wrong result,
-    EnvironmentFailure where the function raises an exception."""
+    """Call a function that was given as env, with `num_envs` if it has such a parameter. UserError for a wrong result,
+    EnvironmentFailure if the function raises an exception."""
     try:
         takes_number = "num_envs" in inspect.signature(env).parameters
-    except (TypeError, ValueError):                                       # of some classes written in C
+    except (TypeError, ValueError):                                       # for some classes written in C
         takes_number = False
     with making(env_name(env)):
         made = env(**({"num_envs": num_envs} if takes_number else {}) | kwargs)
@@ -112,7 +113,7 @@ def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.
 
 
 def check_made(made: Any) -> Any:
-    """UserError where a function given as env has made something else."""
+    """Return the result of a function given as env. UserError if it is not an environment."""
     if not isinstance(made, Env | gymnasium.vector.VectorEnv):
         raise UserError(f"the function given as env returned an object of type {type(made).__name__}; it must return a "
                         "gymnasium.Env or a gymnasium.vector.VectorEnv")
@@ -120,7 +121,7 @@ def check_made(made: Any) -> Any:
 
 
 def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) -> gymnasium.vector.VectorEnv:
-    """The same; UserError where it has another number of copies than it should exactly have."""
+    """Return `env`; UserError if `exact` is set and its number of copies is not `num_envs`."""
     if exact and env.num_envs != num_envs:
         raise UserError(f"the vector environment has {env.num_envs} copies, and num_envs is {num_envs}; give "
                         f"num_envs={env.num_envs}, or a function with a parameter num_envs that makes as many")
@@ -128,8 +129,8 @@ def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) ->
 
 
 def make_one(env: EnvSource, **kwargs: Any) -> Env:
-    """One plain Gymnasium environment, with its own time limit. UserError where it cannot be made, with what to type;
-    EnvironmentFailure where its own code raises an exception."""
+    """Create one plain Gymnasium environment, with its own time limit. UserError, with a solution, if this fails;
+    EnvironmentFailure if the environment's code raises an exception."""
     if callable(env):
         made = call(env, 1, **kwargs)
         if isinstance(made, gymnasium.vector.VectorEnv):
@@ -155,7 +156,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
 
 
 def make_registered(env: str, **kwargs: Any) -> Env:
-    """An environment that Gymnasium knows. UserError where it cannot be made, with what to type."""
+    """Create a registered Gymnasium environment. UserError, with a solution, if this fails."""
     try:
         if "mujoco" in str(gymnasium.spec(env).entry_point):
             quiet_mujoco()
@@ -176,12 +177,13 @@ def make_registered(env: str, **kwargs: Any) -> Env:
 
 
 def find_id(env: str) -> str:
-    """The full id of an environment; imports the package that registers it. UserError with the nearest name."""
+    """Return the full id of an environment, after importing the package that registers it. UserError, with the nearest
+    name, if there is none."""
     if is_zoo(env):
         return find_zoo_id(env)
     if is_envpool(env):
         return find_envpool_id(env)
-    if own := [i for i in OURS if env in (i, i.rpartition("-v")[0])]:     # these need no other package
+    if own := [i for i in OURS if env in (i, i.rpartition("-v")[0])]:     # they need no other package
         return own[-1]
     package, _, name = env.rpartition(":")
     plug_in(name)
@@ -204,7 +206,7 @@ def find_id(env: str) -> str:
 
 
 def plug_in(env: str) -> None:
-    """Import the package that registers an environment of an extra. UserError where it is missing."""
+    """Import the package that registers an environment of an extra. UserError if it is missing."""
     for prefix, (module, extra) in PLUGINS.items():
         if env.startswith(prefix) or (module == "ale_py" and protocol(env)):
             if find_spec(module) is None:
@@ -213,14 +215,14 @@ def plug_in(env: str) -> None:
 
 
 def env_name(env: EnvSource) -> str:
-    """A name for folders and messages."""
+    """Return a name for folders and messages."""
     if isinstance(env, str):
         return env
     return getattr(env, "__qualname__", type(env).__name__).split(".")[-1].strip("<>")     # a lambda is <lambda>
 
 
 def newest_version(env: str) -> str:
-    """The id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
+    """Return the id of the newest registered version of an environment: Hopper-v5 for Hopper-v2."""
     stem = env.rpartition("-v")[0]
     versions = [i for i in [*gymnasium.registry, *OURS] if i.rpartition("-v")[0] == stem]
     return max(versions, key=lambda i: int(i.rpartition("-v")[2]))
@@ -228,12 +230,12 @@ def newest_version(env: str) -> str:
 
 @cache
 def quiet_mujoco() -> None:
-    """Keep MuJoCo's warnings off the screen and out of a MUJOCO_LOG.TXT in the user's folder. UserError where MUJOCO_GL
-    is set to what cannot draw.
+    """Turn off MuJoCo's warnings, on the screen and in a MUJOCO_LOG.TXT in the user's folder. UserError if MUJOCO_GL
+    names a library that cannot draw.
     """
     try:
         import mujoco
-    except AttributeError:                                                # MUJOCO_GL names a library that is missing
+    except AttributeError:                                                # MUJOCO_GL names a missing library
         raise UserError(f"MuJoCo cannot draw with MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}; unset MUJOCO_GL or set "
                         "it to egl or osmesa") from None
     log = mujoco.MjLogConfig.get()
@@ -242,7 +244,7 @@ def quiet_mujoco() -> None:
 
 
 def registered() -> list[str]:
-    """The ids that can be made here, those of installed extras included, sorted."""
+    """Return the ids that can be created here, with those of installed extras, sorted."""
     for module, _ in PLUGINS.values():
         if find_spec(module) is not None:
             importlib.import_module(module)
@@ -252,7 +254,7 @@ def registered() -> list[str]:
 
 
 def all_measures() -> dict[str, str]:
-    """The columns that environments add to `progress.csv`, with their meanings, of every class imported so far."""
+    """Return the columns that environments add to `progress.csv`, with their meanings, for all imported classes."""
     found: dict[str, str] = {}
     classes = [VectorEnv]
     while classes:
@@ -263,6 +265,6 @@ def all_measures() -> dict[str, str]:
 
 
 def outdated(env: str) -> bool:
-    """Whether Gymnasium registers this environment of MuJoCo, and MuJoCo's own package cannot make it."""
+    """True if this MuJoCo environment is registered in Gymnasium, but the mujoco package cannot create it."""
     return env in gymnasium.registry and "mujoco" in str(gymnasium.spec(env).entry_point) and (
         env.endswith(("-v2", "-v3")) or env == "Pusher-v4")

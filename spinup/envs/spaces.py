@@ -1,4 +1,4 @@
-"""From Gymnasium's spaces to what an algorithm sees: a vector or image, an action distribution; and spaces as JSON."""
+"""Convert Gymnasium spaces: observations to vectors or images, actions to a distribution, and spaces to JSON."""
 from collections.abc import Callable, Mapping
 from reprlib import Repr
 from typing import Any
@@ -10,16 +10,16 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.networks import SMALLEST_IMAGE
 from spinup.errors import ActionsError, UserError
 
-MOST = 100_000_000      # numbers of an observation
-MOST_ACTIONS = 100_000   # each action, or dimension of one, is an output of the network
-shorter = Repr().repr                    # of long arrays and texts, in messages
+MOST = 100_000_000      # numbers in an observation
+MOST_ACTIONS = 100_000   # the network has one output per action, or per dimension of an action
+shorter = Repr().repr    # long arrays and texts, shortened for messages
 ObsView = Callable[[Any], np.ndarray]
 
 
 def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
-    """Shape and type of what a network sees of one observation, and the function that makes it.
+    """Shape and dtype of a network's input for one observation, and the function that converts to it.
 
-    A Box of bytes with two to four axes becomes an image `[C, H, W]`; the images of a stack, `[K, H, W, C]` or
+    A Box of bytes with two to four axes becomes an image `[C, H, W]`. The images of a stack, `[K, H, W, C]` or
     `[K, C, H, W]`, are concatenated along the channel axis. Every other space becomes a flat float32 vector `[d]`:
     Discrete and MultiDiscrete values are one-hot, and bytes are divided by the largest upper bound of their Box.
     UserError if an observation has no fixed length or is empty.
@@ -50,7 +50,7 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
 
 
 def check_supported(space: Space) -> None:
-    """UserError for a space, or a part of one, whose elements are not numbers."""
+    """Raise a UserError for a space, or a part of one, whose elements are not numbers."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
             check_supported(part)
@@ -60,7 +60,7 @@ def check_supported(space: Space) -> None:
 
 
 def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
-    """The shape `[C, H, W]`, and a function that converts an image, or a stack of images, to that shape."""
+    """Return the shape `[C, H, W]`, and a function that converts an image, or a stack of images, to that shape."""
     if len(shape) == 2:
         return (1, *shape), lambda obs: obs[None]
     last = shape[-1] < min(shape[-3:-1])
@@ -71,7 +71,7 @@ def _channels_first(shape: tuple[int, ...]) -> tuple[tuple[int, ...], ObsView]:
 
 
 def _divisor(space: Space) -> np.ndarray:
-    """A divisor for each element of the flat vector, `[size]`: for bytes their Box's largest upper bound, else 1."""
+    """Divisor of each element of the flat vector, `[size]`: for bytes the largest upper bound of their Box, else 1."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
         return np.concatenate([_divisor(part) for part in parts])
@@ -84,8 +84,8 @@ def _brightest(space: spaces.Box) -> int:
 
 
 def fits(space: Space, obs: Any) -> bool:
-    """Whether an observation, and each part of a Dict or Tuple, has the shape of its space, and is one of the numbers
-    of a Discrete space. Without this check NumPy would broadcast a scalar to the whole array."""
+    """True if an observation, and each part of a Dict or Tuple, has the shape of its space, or is one of the numbers of
+    a Discrete space. Without this check NumPy would broadcast a scalar to the whole array."""
     if isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
         try:
             return np.shape(obs) == space.shape and whole(obs, space.dtype)
@@ -117,7 +117,7 @@ def describe(obs: Any, space: Space) -> str:
 
 
 def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGaussian:
-    """The distribution that acts in `space`; ActionsError, a UserError, where none does."""
+    """Create the action distribution for `space`; ActionsError, a UserError, if there is none."""
     if isinstance(space, spaces.Discrete):
         return Categorical((number_of_actions(space, algorithm),))
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) == 1:
@@ -133,14 +133,14 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
 
 
 def check_dimensions(space: spaces.Box, algorithm: str) -> None:
-    """UserError for actions of very many dimensions."""
+    """Raise a UserError for actions with very many dimensions."""
     if space.low.size > MOST_ACTIONS:
         raise UserError(f"{algorithm} has an output for each dimension of an action, and these have "
                         f"{space.low.size:,}; wrap the environment so that they have at most {MOST_ACTIONS:,}")
 
 
 def number_of_actions(space: Space, algorithm: str) -> int:
-    """n of Discrete actions; UserError for very many, ActionsError for all others."""
+    """Number of Discrete actions; UserError for very many actions, ActionsError for other spaces."""
     if isinstance(space, spaces.Discrete):
         if space.n > MOST_ACTIONS:
             raise UserError(f"{algorithm} has an output for each action, and {space} has more than {MOST_ACTIONS:,}; "
@@ -150,8 +150,7 @@ def number_of_actions(space: Space, algorithm: str) -> int:
 
 
 def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high, `[k]` each, of Box actions; UserError where they are not finite, ActionsError for all other spaces.
-    """
+    """Low and high, `[k]` each, of Box actions; UserError if they are not finite, ActionsError for other spaces."""
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         check_dimensions(space, algorithm)
         low, high = space.low.ravel(), space.high.ravel()
@@ -163,7 +162,7 @@ def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def vector_size(space: Space, algorithm: str) -> int:
-    """The length of an observation that is a vector; UserError for an image."""
+    """Length of a vector observation; UserError for an image."""
     shape = observation_view(space)[0]
     if len(shape) == 1:
         return shape[0]
@@ -172,8 +171,8 @@ def vector_size(space: Space, algorithm: str) -> int:
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:
-    """One action of ours, `[k]` or `[]`, as `env.step` wants it: the space's start is added, a flat vector gets its
-    shape back, and half precision is kept.
+    """Convert an action `[k]` or `[]` to the format of `env.step`: add the start of the space, restore the shape and
+    half precision.
     """
     if isinstance(space, spaces.Discrete):
         return int(action) + int(space.start)
@@ -185,11 +184,11 @@ def to_native(space: Space, action: np.ndarray) -> Any:
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    """A space as plain data, to be kept in `config.json`. UserError for a kind that is not supported."""
+    """Convert a space to plain data for `config.json`. UserError for an unsupported kind."""
     match space:
         case spaces.Box():
             bounds = {name: bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
-                      for name, bound in (("low", space.low), ("high", space.high))}         # one for all, of an image
+                      for name, bound in (("low", space.low), ("high", space.high))}         # one if all equal
             return {"kind": "Box", **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
         case spaces.Discrete():
             return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
@@ -206,7 +205,7 @@ def space_to_json(space: Space) -> dict[str, Any]:
 
 
 def space_from_json(data: dict[str, Any]) -> Space:
-    """The inverse of `space_to_json`. UserError for a kind that it does not know."""
+    """Inverse of `space_to_json`. UserError for an unknown kind."""
     match data["kind"]:
         case "Box":
             dtype = np.dtype(data["dtype"])

@@ -1,5 +1,4 @@
-"""The interface of every vectorised environment here: N copies that step together, restart within the step, and can be
-saved."""
+"""Interface of all vectorised environments: N copies that step together, reset within the step, and can be saved."""
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,37 +9,37 @@ from spinup.errors import UserError
 
 
 class Step(NamedTuple):
-    """One step of N copies. Read it by name, `step.reward`: more fields may come."""
+    """Result of one step of N copies. Read fields by name, `step.reward`, because later versions may add fields."""
 
-    obs: np.ndarray                 # [N, *shape]; the first of the next episode where one has ended
-    reward: np.ndarray              # [N] float32, as the environment gives it
-    terminated: np.ndarray          # [N] bool: the task ended; nothing follows, its value is 0
-    truncated: np.ndarray           # [N] bool: the clock ran out; unless terminated too, the future was worth something
-    final_obs: np.ndarray | None    # [N, *shape]; what the step led to, before any restart; None if no episode ended
-    cost: np.ndarray | None = None  # [N] float32, what constrained methods keep low; None where no cost is reported
-    info: Sequence[dict] = ()       # N dicts, one of each copy, as its environment gives them; () where it gives none
+    obs: np.ndarray                 # [N, *shape]; after an episode end, the first one of the next episode
+    reward: np.ndarray              # [N] float32, as returned by the environment
+    terminated: np.ndarray          # [N] bool: the task ended, so the next state has value 0
+    truncated: np.ndarray           # [N] bool: e.g. time limit; unless also terminated, bootstrap from final_obs
+    final_obs: np.ndarray | None    # [N, *shape]; next observations before any reset; None if no episode ended
+    cost: np.ndarray | None = None  # [N] float32, for constrained methods; None if no cost is reported
+    info: Sequence[dict] = ()       # N dicts, one per copy, as returned by the environment; () if there are none
 
 
 class VectorEnv:
     """N copies of one environment, with autoreset in the same step.
 
-    A subclass sets the spaces and implements `_reset`, `_restart`, `_step`, and to be saved `_save` and `_load`;
-    episode statistics are kept here, from raw rewards (`_truth`). UserError where an environment calls sys.exit.
+    A subclass sets the spaces and implements `_reset`, `_restart`, `_step`, and for saving `_save` and `_load`. This
+    class keeps the episode statistics, from raw rewards (`_truth`). UserError if an environment calls sys.exit.
 
     Attributes:
-        num_envs: N, the number of copies.
+        num_envs: N, the number of environment copies.
         observation_space, action_space: those of *one* copy.
-        obs: the current observations `[N, *shape]`, which the next action answers.
-        finished: (return, length) of each episode that ended since `take_finished` was last called.
+        obs: the current observations `[N, *shape]`.
+        finished: (return, length) of each episode that ended since the last call of `take_finished`.
         finished_costs: total cost of each episode that the last call of `take_finished` returned, in the same order; 0
-            where the environment reports no costs.
-        frames: successive frames that an image shows along its first axis, the newest last; 1: it shows one moment.
-        shown_by: the commands that show a policy in it.
-        can_save: whether `state_dict` holds all that the future depends on.
-        why_not_saved: where it does not, the reason.
-        trial_episodes, trial_steps: of a trial, after which the environment draws new tasks for all copies; None where
-            it has no trials.
-        MEASURES: the keys of `measures`, which become columns of `progress.csv`, and what each of them means.
+            if the environment reports no costs.
+        frames: number of successive frames along the first axis of an image, the newest last; 1: not stacked.
+        shown_by: the commands that show a policy in this environment.
+        can_save: whether `state_dict` contains the complete state.
+        why_not_saved: the reason if it does not.
+        trial_episodes, trial_steps: length of a trial. After a trial, the environment samples new tasks for all copies.
+            None if it has no trials.
+        MEASURES: the keys of `measures`, which become columns of `progress.csv`, with their meanings.
     """
 
     num_envs: int
@@ -61,11 +60,11 @@ class VectorEnv:
         self.episode_cost = np.zeros(num_envs)
         self.finished: list[tuple[float, int]] = []
         self.finished_costs: list[float] = []
-        self.costs: list[float] = []                                      # of the episodes in `finished`
-        self.reports_cost = False                                         # whether an info has had a "cost"
+        self.costs: list[float] = []                                      # costs of episodes in `finished`
+        self.reports_cost = False                                         # True after an info with a "cost"
 
     def reset(self) -> np.ndarray:
-        """Start N new episodes; returns and keeps `obs`."""
+        """Start N new episodes. Return `obs`, which also becomes the attribute."""
         self.episode_return[:] = 0
         self.episode_length[:] = 0
         self.episode_cost[:] = 0
@@ -78,7 +77,7 @@ class VectorEnv:
         return self.obs
 
     def restart(self, i: int, seed: int) -> None:
-        """Start a new episode in copy i that depends on `seed` alone; `obs[i]` becomes its first observation."""
+        """Start a new episode in copy i that depends only on `seed`; `obs[i]` becomes its first observation."""
         self.episode_return[i] = self.episode_length[i] = self.episode_cost[i] = 0
         try:
             self.obs[i] = self._restart(i, seed)
@@ -86,7 +85,7 @@ class VectorEnv:
             raise UserError(exited(end)) from end
 
     def check_restart(self) -> None:
-        """UserError where `restart` is not supported."""
+        """Raise a UserError if `restart` is not supported."""
         if type(self)._restart is VectorEnv._restart:
             raise UserError(f"{type(self).__name__} cannot reset one copy to a given seed, which this algorithm needs; "
                             "choose an environment of Gymnasium, such as CartPole-v1")
@@ -113,27 +112,27 @@ class VectorEnv:
         return result
 
     def take_finished(self) -> list[tuple[float, int]]:
-        """(return, length) of the episodes that ended since the last call, in the order in which they ended.
+        """Return (return, length) of the episodes that ended since the last call, in the order in which they ended.
 
-        Their total costs are then in `finished_costs`.
+        Their total costs are in `finished_costs` afterwards.
         """
         finished, self.finished = self.finished, []
         self.finished_costs, self.costs = self.costs, []
         return finished
 
     def measures(self) -> dict[str, float]:
-        """Figures beside returns since the last call, by name: always those of `MEASURES`."""
+        """Return further statistics since the last call, by name: always the keys of `MEASURES`."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the future depends on, as plain arrays and numbers."""
+        """Return the complete state as plain arrays and numbers."""
         return {"obs": self.obs.copy(), "episode_return": self.episode_return.copy(),
                 "episode_length": self.episode_length.copy(), "finished": [list(e) for e in self.finished],
                 "episode_cost": self.episode_cost.copy(), "costs": list(self.costs), "reports_cost": self.reports_cost,
                 "copies": self._save()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the output of `state_dict`."""
         self.obs = np.asarray(state["obs"]).copy()
         self.episode_return[:] = state["episode_return"]
         self.episode_length[:] = state["episode_length"]
@@ -144,7 +143,7 @@ class VectorEnv:
         self._load(state["copies"])
 
     def close(self) -> None:
-        """Release what the copies hold."""
+        """Release the resources of the copies."""
 
     def _reset(self) -> np.ndarray:
         raise NotImplementedError
@@ -156,11 +155,11 @@ class VectorEnv:
         raise NotImplementedError
 
     def _truth(self, result: Step) -> tuple[np.ndarray, np.ndarray]:
-        """Reward and end of episode, `[N]` each, that statistics count; overridden where the learner gets others."""
+        """Reward and episode end for the statistics, `[N]` each. Override it if the learner gets other values."""
         return result.reward, result.terminated | result.truncated
 
     def _cost(self, infos: Sequence[dict]) -> np.ndarray | None:
-        """The costs `[N]` that Gymnasium's infos report as "cost", 0 where one is missing; None before the first."""
+        """Costs `[N]` that Gymnasium's infos report as "cost", 0 where one is missing; None before the first cost."""
         if not self.reports_cost and not any("cost" in info for info in infos):
             return None
         self.reports_cost = True
@@ -174,16 +173,16 @@ class VectorEnv:
 
 
 def exited(end: SystemExit) -> str:
-    """The message for an environment that called sys.exit(): it must not end the program."""
+    """Return the message for an environment that called sys.exit(), because it must not end the program."""
     return (f"the environment called sys.exit({end.code!r}); let it return terminated = True to end an episode, or "
             "raise an exception where it failed")
 
 
 def generator(seed: int) -> np.random.Generator:
-    """The random numbers of an environment. They share none with those of the policy, which are `default_rng(seed)`."""
+    """Create the random number generator of an environment. It is independent of the policy's, `default_rng(seed)`."""
     return np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
 
 
 def copy_seeds(seed: int, num_envs: int) -> list[int]:
-    """A seed of 32 bits for each copy, from (seed, i): no two runs share an episode, as they would with seed + i."""
+    """Return a 32-bit seed for each copy, made from (seed, i). With seed + i, different runs would share episodes."""
     return [int(np.random.SeedSequence((seed, i)).generate_state(1)[0]) for i in range(num_envs)]

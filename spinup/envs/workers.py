@@ -1,7 +1,7 @@
-"""Copies of a Gymnasium environment that are stepped in other processes, for environments that take long to step.
+"""Copies of a Gymnasium environment that run in other processes, for environments with slow steps.
 
-Each process holds a share of the copies in a `GymVectorEnv`, with the seeds that they would have in this process: the
-numbers are the same, bit for bit. Messages take 0.1 ms a worker in each step, so that fast environments lose by it.
+Each process has a share of the copies in a `GymVectorEnv`, with the seeds that they would have in this process. So the
+results are equal, bit for bit. Messages take 0.1 ms per worker and step, so fast environments become slower.
 """
 import contextlib
 import multiprocessing
@@ -27,18 +27,18 @@ from spinup.envs.vector import Step, VectorEnv, copy_seeds, exited
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.signals import NAMES
 
-CLOSE_SECONDS = 5       # for a worker to close its environments, after which it is killed
+CLOSE_SECONDS = 5       # time for a worker to close its environments before it is killed
 GUARD = "in a script of yours, put the training under `if __name__ == \"__main__\":`, because workers import the script"
 
 
 class WorkerVectorEnv(VectorEnv):
-    """N copies made by `make_one()`, in `workers` processes that each step a share of them.
+    """N copies made by `make_one()`, in `workers` processes. Each process steps a share of the copies.
 
     Args:
-        make_one: sent to the processes: a function at the top of a module, or a `functools.partial` of one.
-        name: of the environment, for messages.
-    UserError: more workers than copies, `make_one` cannot be sent, or whatever is wrong with the environment.
-    WorkerError, here and in every step: a process ended, or the environment raised something in it.
+        make_one: a module-level function, or a `functools.partial` of one, because it is sent to the processes.
+        name: name of the environment, for messages.
+    UserError: more workers than copies, `make_one` cannot be sent, or a fault of the environment.
+    WorkerError, here and in every step: a process ended, or the environment raised an exception in it.
     """
 
     can_save = GymVectorEnv.can_save
@@ -66,7 +66,7 @@ class WorkerVectorEnv(VectorEnv):
 
     def _ask_each(self, messages: list[tuple]) -> list[Any]:
         """Send each worker its message, and wait for all answers."""
-        with contextlib.suppress(OSError):                                # a worker has ended: nor does it answer
+        with contextlib.suppress(OSError):                                # a worker ended; `_answer` reports it
             for pipe, message in zip(self.pipes, messages, strict=True):
                 pipe.send(message)
         answers = [self._answer(i) for i in range(len(self.pipes))]
@@ -76,7 +76,7 @@ class WorkerVectorEnv(VectorEnv):
         return [answer for _, answer in answers]
 
     def _answer(self, i: int) -> tuple[str, Any]:
-        """The answer of worker i. WorkerError or UserError where it cannot go on; all workers have ended then."""
+        """Return the answer of worker i. WorkerError or UserError if it failed; all workers have ended then."""
         try:
             kind, answer = self.pipes[i].recv()
         except (EOFError, OSError):
@@ -119,7 +119,7 @@ class WorkerVectorEnv(VectorEnv):
         return Step(obs, reward, terminated, truncated, final_obs, self._cost(infos), infos)
 
     def _save(self) -> list[list[dict[str, Any]]]:
-        """As `GymVectorEnv` saves its copies, so that a run may go on with another number of workers."""
+        """Save in the format of `GymVectorEnv`, so that a run can resume with another number of workers."""
         return [copy for copies in self._ask_all("_save") for copy in copies]
 
     def _load(self, state: list[list[dict[str, Any]]]) -> None:
@@ -130,16 +130,16 @@ class WorkerVectorEnv(VectorEnv):
 
 
 def _start(workers: int) -> tuple[list[BaseProcess], list[Connection]]:
-    """Start the processes; Ctrl-C reaches this one alone, which ends them."""
+    """Start the processes. Only this process receives Ctrl-C, and it then ends them."""
     context, processes, pipes = multiprocessing.get_context("spawn"), [], []
     in_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None        # inherited by what starts now
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None        # new processes inherit it
     try:
         for i in range(workers):
             pipe, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs,), daemon=True, name=f"environments {i}")
             process.start()
-            theirs.close()                                                # else its end would not be noticed here
+            theirs.close()                                                # else we would not notice its end
             processes.append(process)
             pipes.append(pipe)
     finally:
@@ -149,7 +149,7 @@ def _start(workers: int) -> tuple[list[BaseProcess], list[Connection]]:
 
 
 def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
-    """Close the pipes, which ends the processes; kill those that stay alive."""
+    """Close the pipes, which ends the processes. Kill those that do not end."""
     for pipe in pipes:
         pipe.close()
     for process in processes:
@@ -160,18 +160,18 @@ def _end(processes: list[BaseProcess], pipes: list[Connection]) -> None:
 
 
 def _work(pipe: Connection) -> None:
-    """The main function of a worker: makes its copies, then carries out commands until the pipe is closed."""
-    for kind in NAMES.keys() - {signal.SIGTERM}:                          # they are for the parent, which ends this one
+    """Main function of a worker: create its copies, then run commands until the pipe is closed."""
+    for kind in NAMES.keys() - {signal.SIGTERM}:                          # the parent handles them and ends this one
         signal.signal(kind, signal.SIG_IGN)
-    threadpool_limits(1, "blas")                                          # the workers have the cores
+    threadpool_limits(1, "blas")                                          # the workers share the cores
     copies = Copies()
-    with contextlib.suppress(OSError):                                    # the pipe was closed in the middle of a step
+    with contextlib.suppress(OSError):                                    # the pipe was closed during a step
         while True:
             try:
                 message = pipe.recv()
             except EOFError:
                 break
-            except Exception as error:                                    # what was sent is not to be had here
+            except Exception as error:                                    # the message cannot be loaded here
                 answer = "user error", (f"a worker process cannot load this env ({error}); give an id, or a function "
                                         "in a file that can be imported")
             else:
@@ -185,13 +185,13 @@ def _work(pipe: Connection) -> None:
 
 
 class Copies:
-    """The copies of a worker. The first message makes them: `make_one` and their seeds; all others are commands."""
+    """Copies of a worker. The first message, `make_one` and the seeds, creates them; all others are commands."""
 
     def __init__(self):
         self.env: GymVectorEnv | None = None
 
     def answer(self, message: tuple) -> tuple[str, Any]:
-        """The kind of the answer, "" where all went well, and the answer."""
+        """Return the kind of the answer, "" if there was no error, and the answer."""
         try:
             if self.env is not None:
                 command, *arguments = message
@@ -212,6 +212,6 @@ class Copies:
                              traceback.format_exc())
 
     def close(self) -> None:
-        """Close them, where they were made."""
+        """Close the copies, if they were created."""
         if self.env is not None:
             self.env.close()

@@ -1,6 +1,6 @@
-"""PettingZoo's environments: games of two by turns as a `Game`; where all act at once, a row for each of the agents.
+"""PettingZoo environments: turn-based games of two as a `Game`; games with simultaneous actions, one row per agent.
 
-An id is PettingZoo's own: classic/connect_four-v3, mpe/simple_spread-v3, atari/pong-v3, sisl/..., butterfly/...
+The ids are PettingZoo's: classic/connect_four-v3, mpe/simple_spread-v3, atari/pong-v3, sisl/..., butterfly/...
 """
 import importlib
 import os
@@ -18,7 +18,7 @@ from spinup.envs.spaces import observation_view, to_native
 from spinup.envs.vector import Step, VectorEnv, generator
 from spinup.errors import UserError, nearest
 
-# The first words of ids -> what they need beside PettingZoo.
+# Start of the id -> modules that it needs besides PettingZoo.
 NEEDS = {"atari/": ("supersuit", "multi_agent_ale_py"), "butterfly/": ("supersuit",), "sisl/": ("supersuit",),
          "mpe/": ("mpe2", "supersuit"), "classic/chess": ("chess",),
          **{f"classic/{cards}": ("rlcard",) for cards in ("gin_rummy", "leduc_holdem", "texas_holdem")}}
@@ -26,13 +26,13 @@ FAMILIES = ("atari/", "butterfly/", "classic/", "mpe/", "sisl/")
 
 
 def is_zoo(env: object) -> bool:
-    """Whether this is an id of PettingZoo's."""
+    """True if this is a PettingZoo id."""
     return isinstance(env, str) and env.startswith(FAMILIES)
 
 
 @cache
 def zoo_ids() -> list[str]:
-    """All ids, sorted; none where PettingZoo is not installed."""
+    """Return all ids, sorted; none if PettingZoo is not installed."""
     if find_spec("pettingzoo") is None:
         return []
     import pettingzoo
@@ -45,13 +45,13 @@ def zoo_ids() -> list[str]:
 
 
 def missing(env: str) -> str:
-    """The module that this id needs and that is not installed, if there is one."""
+    """Return a module that this id needs and that is not installed, or ""."""
     needed = [module for words, modules in NEEDS.items() if env.startswith(words) for module in modules]
     return next((module for module in ("pettingzoo", *needed) if find_spec(module) is None), "")
 
 
 def find_zoo_id(env: str) -> str:
-    """The full id; UserError where a package is missing, or with the nearest name."""
+    """Return the full id. UserError if a package is missing, or, with the nearest name, if there is no such id."""
     if module := missing(env):
         raise UserError(f"{env} needs {module}; type: pip install 'spinup-rl[multi]'")
     for known in zoo_ids():
@@ -61,14 +61,14 @@ def find_zoo_id(env: str) -> str:
 
 
 def make_zoo(env: str, num_envs: int, seed: int, **kwargs: Any) -> VectorEnv:
-    """Classic games as `Duels`, all else as `Agents`; `kwargs` are settings of PettingZoo's environment."""
+    """Create `Duels` for classic games, else `Agents`; `kwargs` are settings of the PettingZoo environment."""
     if env.startswith("classic/"):
         return Duels(partial(ZooGame, env, **kwargs), num_envs, seed)
     return Agents(env, num_envs, seed, **kwargs)
 
 
 def num_agents(env: object) -> int:
-    """Number of rows of a `VectorEnv` that one environment copy fills: 1, or the number of agents that act at once."""
+    """Number of `VectorEnv` rows per environment copy: 1, or the number of agents if they act simultaneously."""
     if not is_zoo(env) or env.startswith("classic/"):
         return 1
     one = make_one_zoo(find_zoo_id(env), "parallel")
@@ -78,7 +78,7 @@ def num_agents(env: object) -> int:
 
 
 def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
-    """One of PettingZoo's environments as it is, of the kind "aec" or "parallel". UserError: it cannot be made."""
+    """Create a PettingZoo environment of the kind "aec" or "parallel". UserError: it cannot be created."""
     import pettingzoo
     from pettingzoo.env_registry.exceptions import FailedToImport
     try:
@@ -100,11 +100,10 @@ def make_one_zoo(env: str, kind: str, **kwargs: Any) -> Any:
 
 
 class ZooGame(Game):
-    """N games of one of PettingZoo's for two, each in an environment of its own.
+    """N games of a PettingZoo game for two players, each in a separate environment.
 
-    What a game was worth is the sum of the rewards of its moves. Saved as its moves, which are made again when loaded.
-    UserError: not of two who choose among as many actions; on its way, a game in which one's gain is not the other's
-    loss.
+    The result of a game is the sum of the rewards of its moves. `save` keeps the moves, and `load` plays them again.
+    UserError: the game does not have two players with the same actions; later, the game is not zero-sum.
     """
 
     def __init__(self, env: str, num_games: int, seed: int = 0, **kwargs: Any):
@@ -117,8 +116,8 @@ class ZooGame(Game):
             raise UserError(f"{env} is not a game of two who choose among the same actions; choose another, such as "
                             "classic/connect_four-v3")
         self.num_actions = int(spaces[0].n)
-        self.seeds, self.moves = [0] * num_games, [[]] * num_games        # what each game follows from
-        self.openers, self.totals = [""] * num_games, [{}] * num_games    # who began, and the rewards of either
+        self.seeds, self.moves = [0] * num_games, [[]] * num_games        # they determine each game
+        self.openers, self.totals = [""] * num_games, [{}] * num_games    # first player, rewards of both
         self.reset()
         self.shape = self._see(0)[0].shape
 
@@ -139,7 +138,7 @@ class ZooGame(Game):
         return np.stack([self._see(i)[0] for i in self.numbers(games)])
 
     def _see(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        """The observation and the legal-action mask of the player to move in game i."""
+        """Observation and legal-action mask of the player to move in game i."""
         game = self.games[i]
         seen = game.observe(game.agent_selection)
         if isinstance(seen, dict):
@@ -175,7 +174,7 @@ class ZooGame(Game):
         return {"rng": self.rng.bit_generator.state, "seeds": list(self.seeds), "moves": [list(m) for m in self.moves]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `save` returned: all moves are made again."""
+        """Restore the output of `save`, by playing all moves again."""
         self.rng.bit_generator.state = state["rng"]
         for i, (seed, moves) in enumerate(zip(state["seeds"], state["moves"], strict=True)):
             self._begin(i, seed)
@@ -184,15 +183,15 @@ class ZooGame(Game):
 
 
 class Agents(VectorEnv):
-    """Copies of an environment in which all agents act at once: each agent of each copy is a row.
+    """Copies of an environment in which all agents act simultaneously: each agent of each copy is a row.
 
-    One policy plays them all, which is what is meant by shared parameters. Where they see vectors of different lengths,
-    these are filled up with zeros and followed by which agent it is, one-hot  (Terry et al. 2020, arXiv:2005.13625).
-    Atari games as everywhere here: 4 frames of 84 x 84 grey pixels, each the brighter of two, an action for 4 frames.
+    One policy controls all agents (parameter sharing). If the observations are vectors of different lengths, they are
+    padded with zeros, followed by a one-hot vector of the agent (Terry et al. 2020, arXiv:2005.13625). Atari games use
+    4 stacked frames of 84 x 84 grey pixels. Each frame is the maximum of two, and an action lasts 4 frames.
 
     Args:
-        num_envs: rows: a multiple of the number of agents.
-    UserError: it is not; agents that act differently; on its way, an agent that leaves before the others.
+        num_envs: number of rows, a multiple of the number of agents.
+    UserError: it is not a multiple; agents have different actions; later, an agent leaves before the others.
     """
 
     can_save = False

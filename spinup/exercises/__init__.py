@@ -1,1 +1,1 @@
-"""Exercises: the files that students get, and the checks that name a mistake."""
+"""Exercises: the students' files, and checks that name mistakes."""

@@ -1,14 +1,14 @@
-"""Derives from the source of an exercise the student's file, the solution, the notebooks of both, and its description.
+"""Makes the student's file, the solution, their notebooks and the description from the source of an exercise.
 
 The source is a Python file in cells (`# %%`). The lines between two marks are the solution. In the student's file,
-lines that begin with `# STUB:` take its place, or, where there are none, a reminder of what is left to do:
+lines that begin with `# STUB:` replace it. Without such lines, a reminder to write the code replaces it:
 
     # BEGIN SOLUTION
     # STUB: rewards = ...
     rewards = rew.flip(0).cumsum(0).flip(0)
     # END SOLUTION
 
-Nothing of this is kept in a file of the library: a command makes what it needs, from `exercises/src`, in milliseconds.
+The library stores none of these files: a command makes what it needs from `exercises/src`, in milliseconds.
 """
 import ast
 import json
@@ -16,11 +16,11 @@ from typing import Any
 
 BEGIN, END, STUB, TODO = "# BEGIN SOLUTION", "# END SOLUTION", "# STUB:", "TODO"
 CELL, TEXT = "# %%", "# %% [markdown]"
-LEVELS = ("probe", "learning")          # decorators of checks that train; their docstrings are shown to students
+LEVELS = ("probe", "learning")          # decorators of checks that train; students see their docstrings
 
 
 def student(text: str, id: str) -> str:
-    """The student's file of a source: the solution is replaced by its stub, or by a reminder that names the `id`."""
+    """Return the student's file of a source: a stub, or a reminder with the `id`, replaces the solution."""
     kept: list[str] = []
     indent, stubbed = None, False
     for line in text.splitlines():
@@ -39,13 +39,13 @@ def student(text: str, id: str) -> str:
 
 
 def solution(text: str) -> str:
-    """The solved file of a source: marks and stubs are left out."""
+    """Return the solved file of a source, without marks and stubs."""
     marks = (BEGIN, END, STUB)
     return "\n".join(line for line in text.splitlines() if not line.strip().startswith(marks)) + "\n"
 
 
 def notebook(text: str) -> str:
-    """The Jupyter notebook, without outputs, of a Python file in cells; the same bytes each time."""
+    """Return a Python file in cells as a Jupyter notebook without outputs; the same bytes each time."""
     cells: list[dict[str, Any]] = []
     for part in ("\n" + text).split("\n" + CELL)[1:]:
         head, _, body = part.partition("\n")
@@ -63,10 +63,11 @@ def notebook(text: str) -> str:
 
 
 def about(checks: str) -> dict[str, Any]:
-    """The description of an exercise, read from the source of its checks without running it, which would need torch.
+    """Read the description of an exercise from the source of its checks. This does not run the source, which would need
+    torch.
 
-    Returns `kind`, `minutes`, `difficulty` and `hints`, and of `probe` and `learning` the docstring of the first such
-    check, "" where there is none. StopIteration where no `exercise = Exercise(...)` stands at the top.
+    Returns `kind`, `minutes`, `difficulty` and `hints`. For `probe` and `learning` it returns the docstring of the
+    first such check, or "". StopIteration if there is no `exercise = Exercise(...)` at the top level.
     """
     body = ast.parse(checks).body
     made = next(node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)

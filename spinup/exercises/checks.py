@@ -1,17 +1,17 @@
-"""The parts of a file of checks: functions that a student writes, references for them, and known mistakes.
+"""Parts of a file of checks: functions that a student writes, references for them, and known mistakes.
 
     exercise = Exercise(minutes=(10, 20), difficulty=2, hints=["...", "...", "...", "..."])
     returns = exercise.function("discounted_returns", [case(rew=tensor([1.0, 0.0, 2.0]), gamma=0.5), ...])
 
-    @returns.reference                     # another way than the solution's, brute force where that is possible
+    @returns.reference                     # another method than the solution's, brute force if possible
     def _(rew, gamma): ...
 
     @returns.mistake("You sum from the front: ...")
-    def _(rew, gamma): ...                 # the code of somebody who makes this mistake
+    def _(rew, gamma): ...                 # code with this mistake
 
-A student's function runs on every case, in its own process; its results are compared here. Where they differ from the
-reference, they are compared with every mistake: the one with the same results is named. Otherwise the difference itself
-is explained.
+A student's function runs on every case, in a separate process; its results are compared here. If they differ from the
+reference, they are compared with every mistake. A message names the mistake with the same results. If there is none, a
+message explains the difference itself.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,14 +22,15 @@ from spinup.exercises.explain import explain
 from spinup.exercises.outcome import Case, Outcome, equal, failure, outcome
 
 Check = Callable[[SimpleNamespace], None]
-CLOSE = 1e-4            # relative and absolute; what is further off is another number
+CLOSE = 1e-4            # relative and absolute tolerance of numbers
 
 
 class Wrong(Exception):
     """Raised by a check. The message explains the mistake.
 
     Attributes:
-        function: the name of the student's function that has it. line: where in the student's file, 0 if unknown.
+        function: the name of the student's function with the mistake. line: its line in the student's file, 0 if
+            unknown.
     """
 
     def __init__(self, message: str, function: str = "", line: int = 0):
@@ -38,7 +39,7 @@ class Wrong(Exception):
 
 
 def case(**inputs: Any) -> Case:
-    """Inputs by name. The gradients of the tensors that require one are compared too."""
+    """Inputs by name. The check also compares the gradients of tensors that require them."""
     return inputs
 
 
@@ -47,13 +48,13 @@ class Function:
     """One function that the student writes.
 
     Attributes:
-        name: in the student's file.
-        cases: the first is small enough to be done by hand.
+        name: its name in the student's file.
+        cases: inputs; the first case is small enough to solve by hand.
         right: the reference.
-        mistakes: messages, each with the code of somebody who makes the mistake.
+        mistakes: messages, each with code that has the mistake.
         extremes: messages, each with a case that only this mistake gets wrong; tried when all other cases are right.
         close: the relative and absolute tolerance of a number.
-        view: turns a returned value that is no tensor or number into what is compared; a network comes as a `Net`.
+        view: converts a returned value that is not a tensor or number for the comparison; a network comes as a `Net`.
     """
 
     name: str
@@ -70,18 +71,18 @@ class Function:
         return function
 
     def mistake(self, message: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: a known wrong answer, and the message for whoever writes it."""
+        """Decorator: a known wrong solution and the message for it."""
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.mistakes.append((message, function))
             return function
         return register
 
     def extreme(self, message: str, **inputs: Any) -> None:
-        """Add a case far from all others, and the message for whoever is right everywhere else."""
+        """Add an extreme case and the message for a function that is correct in all other cases."""
         self.extremes.append((message, inputs))
 
     def check(self, function: Callable[..., Any]) -> None:
-        """Raise Wrong where the function differs from the reference."""
+        """Raise Wrong if the function differs from the reference."""
         expected, got = ([self.seen(outcome(f, inputs)) for inputs in self.cases] for f in (self.right, function))
         wrong = [g for e, g in zip(expected, got, strict=True) if not self.same(e, g)]
         if not wrong:
@@ -94,7 +95,7 @@ class Function:
         raise Wrong(message, self.name, got[at].line)
 
     def check_extremes(self, function: Callable[..., Any]) -> None:
-        """Raise Wrong where the function differs from the reference at an extreme."""
+        """Raise Wrong if the function differs from the reference in an extreme case."""
         for message, inputs in self.extremes:
             expected, got = (self.seen(outcome(f, inputs)) for f in (self.right, function))
             if not self.same(expected, got):
@@ -102,7 +103,7 @@ class Function:
                 raise Wrong(f"{message} Here {said}", self.name, got.line)
 
     def seen(self, found: Outcome) -> Outcome:
-        """An outcome whose value is the one to compare."""
+        """Return an outcome with the value to compare."""
         if self.view is not None and found.value is not None:
             try:
                 found.value = self.view(found.value)
@@ -111,7 +112,7 @@ class Function:
         return found
 
     def same(self, one: Outcome, other: Outcome) -> bool:
-        """Whether two outcomes are the same: errors by their kind, values and gradients within `close`."""
+        """Return whether two outcomes are equal: errors by kind, values and gradients within `close`."""
         if one.error or other.error:
             return bool(one.error and other.error) and one.error.kind == other.error.kind
         return equal(one.value, other.value, self.close) and equal(one.gradients, other.gradients, self.close) and (
@@ -120,15 +121,15 @@ class Function:
 
 @dataclass
 class Exercise:
-    """Everything about an exercise except its text.
+    """An exercise without its text.
 
     Attributes:
-        minutes: the time it takes, from and to. difficulty: 1 to 5.
-        hints: four: the idea, where to look, the steps of the program in words, all but the last step.
-        kind: "implement", or "bug hunt" where a student gets code that runs and is wrong.
+        minutes: the shortest and longest time it takes. difficulty: 1 to 5.
+        hints: four hints: the idea, where to look, the steps in words, all but the last step.
+        kind: "implement", or "bug hunt" if the student gets code that runs but is wrong.
         functions, properties, probes, learnings: the checks. A property gets the student's functions by name and raises
-            Wrong; a probe trains with them on the smallest environment that shows the mistake; learning trains for
-            minutes and does not decide whether the exercise is passed.
+            Wrong. A probe trains with them on the smallest environment that shows the mistake. Learning trains for
+            minutes; passing the exercise does not depend on it.
     """
 
     minutes: tuple[int, int]
@@ -142,7 +143,7 @@ class Exercise:
 
     def function(self, name: str, cases: list[Case], close: float = CLOSE,
                  view: Callable[[Any], Any] | None = None) -> Function:
-        """A function that the student writes, and the cases in which it is compared."""
+        """Add a function that the student writes, with the cases that compare it."""
         self.functions.append(Function(name, cases, close, view))
         return self.functions[-1]
 
@@ -152,17 +153,17 @@ class Exercise:
         return check
 
     def probe(self, check: Check) -> Check:
-        """Decorator: a tiny training, of seconds. It raises Wrong."""
+        """Decorator: a tiny training run of some seconds. It raises Wrong."""
         self.probes.append(check)
         return check
 
     def learning(self, check: Check) -> Check:
-        """Decorator: a real training, of minutes. It raises Wrong."""
+        """Decorator: a real training run of some minutes. It raises Wrong."""
         self.learnings.append(check)
         return check
 
     def check(self, student: SimpleNamespace, level: str) -> None:
-        """Check the functions at a level, "property", "probe" or "learning"; Wrong with the first mistake."""
+        """Check the functions at a level: "property", "probe" or "learning". Raise Wrong for the first mistake."""
         if level == "property":
             for function in self.functions:
                 function.check(getattr(student, function.name))

@@ -1,11 +1,12 @@
-"""Runs a student's file in a process of its own.
+"""Runs a student's file in a separate process.
 
     python -m spinup.exercises.child FILE NAME LEVEL SECONDS
 
-At the level "property" it answers questions: it reads {"function", "inputs"} from its stdin and writes what the
-function did to its stdout, both in the format of `spinup.exercises.wire`. It knows neither cases nor answers, and the
-verdict is made by who asks. At the other levels, which do not decide, it trains with the student's functions, and says
-itself what came of it. If it hangs, it says where and ends. What the file prints goes to stderr.
+At the level "property" it answers questions. It reads {"function", "inputs"} from its stdin and writes the function's
+result to its stdout, both in the format of `spinup.exercises.wire`. It knows neither cases nor answers; the parent
+process compares the results. At the other levels, which do not decide whether the exercise is passed, it trains with
+the student's functions and reports the result itself. If it hangs, it reports the line and ends. Anything that the file
+prints goes to stderr.
 """
 import faulthandler
 import importlib.util
@@ -26,13 +27,13 @@ EXIT = "it calls exit(); take that out: a check could not go on"
 
 
 def stopped(error: BaseException, file: Path, what: str) -> dict[str, Any]:
-    """The message that a file ended with an error, while `what` was done."""
+    """Return the message about a file that ended with an error while it did `what`."""
     said = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     return {"stopped": EXIT if isinstance(error, SystemExit) else f"{what} ({said})", "line": line_of(error, str(file))}
 
 
 def load(file: Path) -> ModuleType | dict[str, Any]:
-    """The module of a student's file, or the message that it cannot be loaded."""
+    """Load the module of a student's file; return the module or an error message."""
     try:
         spec = importlib.util.spec_from_file_location("student", file)
         module = sys.modules["student"] = importlib.util.module_from_spec(spec)
@@ -43,7 +44,7 @@ def load(file: Path) -> ModuleType | dict[str, Any]:
 
 
 def answer(module: ModuleType, file: Path, question: dict[str, Any]) -> dict[str, Any]:
-    """The result of a student's function for these inputs, in plain data."""
+    """Return the result of a student's function for these inputs, as plain data."""
     inputs = {n: built(x) if isinstance(x, Net) else x for n, x in question["inputs"].items()}
     try:
         found = run(getattr(module, question["function"]), inputs, str(file))
@@ -71,7 +72,7 @@ def serve(file: Path, receive: Callable[[], Any], send: Callable[[Any], None]) -
 
 
 def train(file: Path, name: str, level: str, send: Callable[[Any], None]) -> None:
-    """Check a student's file at a level that trains with it, and send whether that went well."""
+    """Check a student's file at a level that trains with it, and send the result."""
     from spinup.exercises.checks import Wrong
     from spinup.exercises.source import Entry, lines
     exercise, module = Entry(name).checks, load(file)
@@ -90,24 +91,24 @@ def train(file: Path, name: str, level: str, send: Callable[[Any], None]) -> Non
 
 
 def main() -> None:
-    """Do what the command line says, within the seconds that it gives."""
+    """Run the command line, within its time limit in seconds."""
     file, name, level, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
     sys.argv = [str(file)]
-    sys.path.append(os.getcwd())                              # last: a random.py of the student's is not Python's own
+    sys.path.append(os.getcwd())                              # last: the student's random.py must not replace Python's
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)                                             # prints disturb no answers
+    os.dup2(2, 1)                                             # prints do not disturb answers
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
 
     def send(what: Any) -> None:
         try:
             wire.send(answers, what)
-        except Exception as error:                                        # an object that cannot be read
+        except Exception as error:                                        # an unreadable object
             wire.send(answers, {"stopped": f"what it returns cannot be compared ({error})", "line": 0})
 
     def hang() -> None:
-        """Say which line of the student's file runs, and end the process."""
+        """Print the current line of the student's file, and end the process."""
         with tempfile.TemporaryFile("w+") as dump:
             faulthandler.dump_traceback(dump, all_threads=True)
             dump.seek(0)

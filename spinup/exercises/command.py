@@ -1,4 +1,4 @@
-"""The command `spinup exercise`: begin an exercise, check it, get hints, see the progress."""
+"""The command `spinup exercise`: start an exercise, check it, show hints and progress."""
 import json
 import shlex
 import sys
@@ -32,11 +32,11 @@ usage: spinup exercise COMMAND ...
 
 Without ID: the one that you began last. --json prints lines of JSON instead.
 """
-LOOKS = 0.5             # seconds between two looks at a file that is watched
+LOOKS = 0.5             # seconds between checks of a watched file
 
 
 class Say:
-    """Prints for people, or lines of JSON."""
+    """Printer of text for people, or of JSON lines."""
 
     def __init__(self, as_json: bool):
         self.console, self.as_json = Console(highlight=False), as_json
@@ -47,13 +47,13 @@ class Say:
                                soft_wrap=not self.console.is_terminal)
 
     def data(self, **what: Any) -> None:
-        """Prints a line of JSON, if that was asked for."""
+        """Print a line of JSON if the user asked for JSON."""
         if self.as_json:
             print(json.dumps(what), flush=True)
 
 
 def current(workspace: Workspace, word: str) -> Entry:
-    """The exercise that a command is about: the one named, or begun last, or passed last, or else the first."""
+    """Return the exercise for a command: the named one, else the last started, else the last passed, else the first."""
     if word:
         return find(word)
     begun = [e for e in entries() if "begun" in workspace.of(e) and "passed" not in workspace.of(e)]
@@ -64,7 +64,7 @@ def current(workspace: Workspace, word: str) -> Entry:
 
 
 def upcoming(workspace: Workspace) -> Entry | None:
-    """The first exercise that is not passed; None if all are."""
+    """Return the first exercise that is not passed; None if all are."""
     return next((e for e in entries() if "passed" not in workspace.of(e)), None)
 
 
@@ -147,7 +147,7 @@ def check_(argv: list[str]) -> int:
 def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     """Check a file, print and record the verdict. Training, with `full`, does not decide whether it is passed.
 
-    UserError where the file does not exist yet.
+    UserError if the file does not exist yet.
     """
     file = workspace.file(entry)
     if not file.exists():
@@ -194,7 +194,7 @@ def watch(argv: list[str]) -> int:
         try:
             changed = workspace.file(entry).stat().st_mtime
         except FileNotFoundError:
-            changed = seen                                                # an editor is about to put it back
+            changed = seen                                                # an editor is about to save it again
         if changed != seen:
             seen = changed
             if say.console.is_terminal and not args.json:
@@ -206,7 +206,7 @@ def watch(argv: list[str]) -> int:
 
 
 def pause() -> None:
-    """Wait before the next look at a file."""
+    """Wait before the next check of a file."""
     time.sleep(LOOKS)
 
 
@@ -239,7 +239,7 @@ def solution(argv: list[str]) -> int:
         from rich.syntax import Syntax
         say.console.print(Syntax(text, "python", background_color="default"))
     elif not args.json:
-        print(text, end="")                                               # into a file: no line is broken
+        print(text, end="")                                               # to a file: do not wrap lines
     say.data(exercise=entry.id, solution=text)
     return 0
 

@@ -1,4 +1,4 @@
-"""Explains in a sentence how the outcome of a student's function differs from the one expected."""
+"""Explanations, in one sentence, of the difference between the outcome of a student's function and the expected one."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from spinup.exercises.outcome import OVERWRITTEN, Case, Outcome, equal, numbers, numeric
 from spinup.exercises.wire import Unknown
 
-SHOWN = 60              # characters of an input that an explanation shows
+SHOWN = 60              # characters of an input in an explanation
 PAIRS = ": `[B, 1]` has met `[B]`, and broadcasting has made all pairs"
 Index = tuple[int, ...]
 
 
 def explain(name: str, cases: Sequence[Case], expected: Sequence[Outcome], got: Sequence[Outcome],
             close: float) -> tuple[str, int]:
-    """Describe the difference in a sentence, followed by the inputs; and the number of the case that it is of.
+    """Describe the first difference in a sentence, followed by the inputs. Return it with the number of its case.
 
-    That is the first case with another value; only where all values are right, one with another gradient.
+    Cases with a different value come first. If all values are right, the first case with a different gradient is used.
     """
     differ = [bool(g.error) or not equal(e.value, g.value, close) for e, g in zip(expected, got, strict=True)]
     for at, (inputs, e, g) in enumerate(zip(cases, expected, got, strict=True)):
@@ -44,9 +44,9 @@ def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close:
 
 def gradient(name: str, at: int, cases: Sequence[Case], expected: Sequence[Outcome], got: Sequence[Outcome],
              close: float) -> str:
-    """Describe the first difference of the gradients in case `at`; "" where there is none.
+    """Describe the first difference of the gradients in case `at`; "" if there is none.
 
-    That no gradient reaches an input, or that none should, is said only where it is so in all cases.
+    A message that no gradient reaches an input, or that none should, appears only if it is true in all cases.
     """
     inputs = cases[at]
     for k, n in enumerate(learned(inputs)):
@@ -65,14 +65,14 @@ def gradient(name: str, at: int, cases: Sequence[Case], expected: Sequence[Outco
 
 
 def learned(inputs: Case) -> list[str]:
-    """Names of the inputs by which the gradient is compared."""
+    """Names of the inputs whose gradients are compared."""
     return [n for n, x in inputs.items() if isinstance(x, Tensor) and x.requires_grad]
 
 
 def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, Index, Index]:
-    """Describe the first difference in kind, shape, dtype, finiteness or value; "" where there is none.
+    """Describe the first difference in kind, shape, dtype, finiteness or value; "" if there is none.
 
-    Returns the description, and of a number in an array its index and the array's shape, else () and ().
+    Returns the description. For a number in an array it also returns the index and the array's shape, else () and ().
     """
     if isinstance(expected, tuple | list):
         if not isinstance(got, tuple | list) or len(got) != len(expected):
@@ -106,24 +106,24 @@ def difference(what: str, expected: Any, got: Any, close: float) -> tuple[str, I
 
 
 def first(parts: Sequence[tuple[str, Any, Any]], close: float) -> tuple[str, Index, Index]:
-    """The first difference of several (name, expected value, value)."""
+    """First difference in several (name, expected value, value)."""
     return next((found for part in parts if (found := difference(*part, close))[0]), ("", (), ()))
 
 
 def where(at: Index) -> str:
-    """An index of a tensor, in the words of a message."""
+    """Describe an index of a tensor in words."""
     return f" at [{', '.join(map(str, at))}]" if at else ""
 
 
 def kind(x: Any) -> str:
-    """The type of a value, in the words of a message."""
+    """Describe the type of a value in words."""
     name = x.type if isinstance(x, Unknown) else type(x).__name__
     return {Tensor: "a tensor", np.ndarray: "a numpy array"}.get(type(x), "nothing" if x is None else
                                                                  f"of the type {name}")
 
 
 def shown(x: Any) -> str:
-    """A value in a message, rounded."""
+    """Format a value for a message, rounded."""
     if isinstance(x, Tensor | np.ndarray):
         x = numbers(x)
         x = (np.vectorize(rounded, otypes=[float])(x) if x.dtype.kind == "f" else x).tolist()
@@ -133,12 +133,12 @@ def shown(x: Any) -> str:
 
 
 def rounded(x: float) -> float:
-    """A number with five significant digits."""
+    """Round a number to five significant digits."""
     return float(f"{x:.5g}")
 
 
 def on(inputs: Case, at: Index = (), shape: Index = ()) -> str:
-    """List the inputs, one on a line. Of a long one the shape is given, and the row that belongs to `at`.
+    """List the inputs, one per line. For a long one, show its shape and the row at `at`.
 
     Args:
         at: the index of the wrong number, in an array of this shape.
@@ -149,7 +149,7 @@ def on(inputs: Case, at: Index = (), shape: Index = ()) -> str:
 
 
 def described(x: Any, at: Index, shape: Index) -> str:
-    """An input in the words of a message: " = value", or its shape and the part that matters."""
+    """Describe an input: " = value", or its shape and the relevant part."""
     text = shown(x)
     if len(text) <= SHOWN:
         return f"= {text}"

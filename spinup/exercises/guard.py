@@ -1,7 +1,7 @@
-"""Recognises simple attempts to pass a check without solving the exercise.
+"""Detects simple attempts to pass a check without solving the exercise.
 
-The verdict does not depend on this: it is made outside of the process that runs a student's file. What that process
-cannot be kept from is to read the library's files with the user's rights; here the usual ways to do so are refused.
+The verdict does not depend on this, because it is made outside the process that runs a student's file. That process can
+still read the library's files with the user's permissions. This module refuses the usual ways to do so.
 """
 import ast
 import os
@@ -17,8 +17,8 @@ LIBRARY = ("spinup", "llm")
 ANSWERS = tuple(os.path.realpath(folder) + os.sep for folder in (
     CONTENT / "src", CONTENT / "checks", *(HERE.parents[1] / name for name in LIBRARY)))
 INSIDE = {"sys": ("argv", "modules", "meta_path", "_getframe", "settrace", "setprofile", "orig_argv"),
-          "gc": ("get_objects", "get_referrers"), "inspect": ("stack", "currentframe")}           # by which one gets in
-OPENS = ("open", "os.link", "os.rename")                                  # a hard link is a file of another path
+          "gc": ("get_objects", "get_referrers"), "inspect": ("stack", "currentframe")}           # ways into the check
+OPENS = ("open", "os.link", "os.rename")                                  # a hard link has another path
 STARTS = ("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.exec")
 MAIN = '`if __name__ == "__main__":`'
 
@@ -28,9 +28,10 @@ class Refused(PermissionError):
 
 
 def tampering(text: str) -> tuple[str, int]:
-    """The first line of a file that tampers with its check, and what it does, as a sentence; "" and 0 if none does.
+    """Return the first line of a file that tampers with its check, described in a sentence, and its number; "" and 0 if
+    there is none.
 
-    What stands under `if __name__ == "__main__":` is not run by a check, and may do anything.
+    A check does not run code under `if __name__ == "__main__":`, so that code may do anything.
     """
     nodes = [node for top in ast.parse(text).body if not is_main(top) for node in ast.walk(top)]
     modules = {alias.asname or alias.name.partition(".")[0]: alias.name for node in nodes
@@ -40,7 +41,8 @@ def tampering(text: str) -> tuple[str, int]:
 
 
 def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """Line and description of what a piece of a program does to its check. modules: what was imported, by its name."""
+    """Line and description of each attempt of a piece of a program to tamper with its check. modules: imported modules
+    by name."""
     imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
     if isinstance(node, ast.ImportFrom):
         imported = [node.module or ""]
@@ -61,29 +63,30 @@ def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]
 
 
 def inside(name: str) -> str:
-    """The sentence about a name of the interpreter's by which one gets at the check."""
+    """Describe a name of the interpreter that gives access to the check."""
     return (f"this uses {name}, by which one gets at the check itself. That is tampering, and in vain: the verdict is "
             f"made in another process. Take it out, or put it under {MAIN}")
 
 
 def is_main(node: ast.stmt) -> bool:
-    """Whether this is `if __name__ == "__main__":`."""
+    """Return whether this is `if __name__ == "__main__":`."""
     return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and (
         getattr(node.test.left, "id", "") == "__name__")
 
 
 class Finder:
-    """Finds no module of the library."""
+    """Import finder that finds no module of the library."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Refused for a module of the library that is not there yet; None, "look elsewhere", for all others."""
+        """Refused for a module of the library that is not imported yet; None, which means «look elsewhere», for all
+        others."""
         if name.partition(".")[0] in LIBRARY:
             raise Refused(f"{name} may hold the answer, so a check does not let it in; write the function yourself")
 
 
 def protect() -> None:
-    """From now on, importing the library, opening its files or starting a process is Refused in this process."""
+    """Refuse, from now on, to import the library, open its files or start a process in this process; raises Refused."""
     def closed(path: Any) -> bool:
         return isinstance(path, str | bytes | os.PathLike) and (
             os.path.realpath(os.fsdecode(path)).startswith(ANSWERS))

@@ -1,4 +1,4 @@
-"""Describes a network in plain data, and builds one from such a description."""
+"""Descriptions of networks as plain data, and networks built from them."""
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +9,9 @@ SIZES = ("in_features", "out_features")
 
 @dataclass
 class Layer:
-    """One layer: the name of its class; sizes, of a linear one; its parameters, and which of them learn.
+    """One layer: the name of its class; the sizes of a linear layer; its parameters, and which of them are trained.
 
-    same_as: the position of an earlier layer that has the same parameters; -1 where there is none.
+    same_as: the position of an earlier layer that has the same parameters; -1 if there is none.
     """
 
     type: str
@@ -23,18 +23,18 @@ class Layer:
 
 @dataclass
 class Net:
-    """A network: the name of its class, "Sequential" only where it runs as torch's does, and its layers in order."""
+    """A network: the name of its class, "Sequential" only if it runs as torch's does, and its layers in order."""
 
     type: str
     layers: list[Layer] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """The description as dictionaries and lists."""
+        """Return the description as dictionaries and lists."""
         return {"type": self.type, "layers": [vars(layer) for layer in self.layers]}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> "Net":
-        """The description of such dictionaries; TypeError, KeyError or ValueError where they are none."""
+        """Make a description from dictionaries; TypeError, KeyError or ValueError if they are invalid."""
         net = cls(found["type"], [Layer(**layer) for layer in found["layers"]])
         for layer in net.layers:
             plain = (layer.type, str), (layer.sizes, tuple), (layer.parameters, dict), (layer.trainable, bool)
@@ -46,8 +46,7 @@ class Net:
 
 
 def described(net: nn.Module) -> Net:
-    """The description of a network. Layers inside of others are listed where they stand; those that do nothing are not.
-    """
+    """Describe a network. Nested layers are listed in place; layers that do nothing are left out."""
     leaves = [m for _, m in net.named_modules(remove_duplicate=False)
               if not any(m.children()) and not isinstance(m, nn.Identity)]
     layers: list[Layer] = []
@@ -61,7 +60,8 @@ def described(net: nn.Module) -> Net:
 
 
 def class_of(module: nn.Module) -> str:
-    """The name of torch's class whose `forward` a module runs; with its own module in front where that is another."""
+    """Return the name of torch's class whose `forward` a module runs, with the module's own class in front if it
+    differs."""
     for kind in type(module).__mro__:
         if kind.__module__.startswith("torch.nn.") and kind.forward is type(module).forward:
             return kind.__name__
@@ -71,7 +71,7 @@ def class_of(module: nn.Module) -> str:
 
 
 def built(net: Net) -> nn.Module:
-    """The network of a description that was made from one of `nn.Linear` and of layers without parameters."""
+    """Build a network from a description that contains only `nn.Linear` and layers without parameters."""
     modules = []
     for layer in net.layers:
         module = getattr(nn, layer.type)(*layer.sizes)

@@ -1,4 +1,4 @@
-"""Runs a function on one case, records what it did, and compares two such outcomes."""
+"""Runs of a function on one case: records of the outcome, and comparisons of two outcomes."""
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from spinup.exercises.layers import Net, described
 
 Case = dict[str, Any]
-OVERWRITTEN = "Overwritten"          # the kind of failure of a tensor changed in place whose gradient needs the old one
+OVERWRITTEN = "Overwritten"          # failure if a tensor whose old value a gradient needs was changed in place
 
 
 @dataclass
 class Failure:
-    """An exception in plain data: the name of its class and its text."""
+    """An exception as plain data: the name of its class and its text."""
 
     kind: str
     message: str
@@ -29,10 +29,10 @@ class Outcome:
     """The result of a call.
 
     Attributes:
-        value: what came back, networks described by their layers. error: of a call that failed.
-        gradients: of the sum of the value, by each input that requires one.
-        inputs: tensors, arrays, lists and dictionaries after the call. changed: names of those that differ.
-        line: of the student's file, at which the function returned or failed; 0 where it is not known.
+        value: the returned value; networks are described by their layers. error: of a call that failed.
+        gradients: gradients of the sum of the value with respect to each input that requires one.
+        inputs: tensors, arrays, lists and dictionaries after the call. changed: the names of changed inputs.
+        line: the line of the student's file at which the function returned or failed; 0 if unknown.
     """
 
     value: Any = None
@@ -44,21 +44,21 @@ class Outcome:
 
 
 def outcome(function: Callable[..., Any], inputs: Case) -> Outcome:
-    """Call a function with copies of these inputs, in its own process where it has one."""
+    """Call a function with copies of these inputs, in its own process if it has one."""
     found = function.run(inputs) if hasattr(function, "run") else run(function, inputs)
     found.changed = tuple(n for n, x in inputs.items() if n in found.inputs and not equal(x, found.inputs[n], 0.0))
     return found
 
 
 def run(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
-    """Call a function with copies of these inputs. The line is that of this file."""
+    """Call a function with copies of these inputs. The recorded line is one of this file."""
     given = {name: copied(x) for name, x in inputs.items()}
     leaves = [x for x in given.values() if isinstance(x, Tensor) and x.requires_grad]
     found = Outcome(gradients=tuple(torch.zeros_like(x) for x in leaves))
 
     def returns(frame: FrameType, event: str, _: object) -> None:
         if event == "return" and frame.f_code.co_filename == file:
-            found.line = frame.f_lineno                                   # the last one is that of the function itself
+            found.line = frame.f_lineno                                   # the last one is the function's own
 
     torch.manual_seed(0)
     np.random.seed(0)
@@ -86,7 +86,7 @@ def run(function: Callable[..., Any], inputs: Case, file: str = "") -> Outcome:
 
 
 def line_of(error: BaseException | None, file: str) -> int:
-    """The last line of the student's file that an error, or the one it came from, went through; 0 if none."""
+    """Return the last line of the student's file in the traceback of an error or its cause; 0 if none."""
     while error is not None:
         for frame in reversed(traceback.extract_tb(error.__traceback__)):
             if frame.filename == file:
@@ -96,19 +96,19 @@ def line_of(error: BaseException | None, file: str) -> int:
 
 
 def failure(error: BaseException) -> Failure:
-    """An exception in plain data, its text on one line."""
+    """Return an exception as plain data, with its text on one line."""
     return Failure(type(error).__name__, " ".join(str(error).split())[:500])
 
 
 def copied(x: Any) -> Any:
-    """A copy of an argument that the student's function cannot reach."""
+    """Copy an argument, so that the student's function cannot change the original."""
     if isinstance(x, Tensor):
         return x.detach().clone().requires_grad_(x.requires_grad)
     return x.copy() if isinstance(x, np.ndarray | list | dict) else x
 
 
 def tensors(x: Any) -> list[Tensor]:
-    """Every tensor in nested lists, tuples and dicts, of any shape `[...]`."""
+    """Return every tensor in nested lists, tuples and dicts, of any shape `[...]`."""
     if isinstance(x, Tensor):
         return [x]
     if isinstance(x, Mapping):
@@ -117,7 +117,7 @@ def tensors(x: Any) -> list[Tensor]:
 
 
 def equal(one: Any, other: Any, close: float) -> bool:
-    """Whether two values are of the same kind and shape, and their numbers close; NaN is like NaN."""
+    """Return whether two values have the same kind and shape, and close numbers; NaN equals NaN."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(equal(one[k], other[k], close) for k in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -138,12 +138,12 @@ def equal(one: Any, other: Any, close: float) -> bool:
 
 
 def numbers(x: Tensor | np.ndarray) -> np.ndarray:
-    """The array of a tensor `[...]`; of one in bfloat16, which NumPy does not have, in float32."""
+    """Convert a tensor `[...]` to an array; bfloat16, which NumPy does not support, becomes float32."""
     if isinstance(x, Tensor):
         x = x.detach().float() if x.dtype == torch.bfloat16 else x.detach()
     return np.asarray(x)
 
 
 def numeric(x: Any) -> bool:
-    """Whether `x` is a number."""
+    """Return whether `x` is a number."""
     return isinstance(x, int | float | np.number | bool) and not isinstance(x, str)

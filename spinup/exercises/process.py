@@ -1,4 +1,4 @@
-"""A student's file in a process of its own, seen from the one that checks it."""
+"""A student's file in a separate process, as the checking process sees it."""
 import os
 import signal
 import subprocess
@@ -12,12 +12,12 @@ from typing import Any, Self
 
 from spinup.exercises.source import Entry
 
-GRACE = 30.0             # seconds for Python to start, after which a process that does not end itself is ended
-PRINTED = 4000           # characters of what a file printed that are shown
-OUTPUT = 1 << 20         # bytes that are read of it; the rest is dropped
+GRACE = 30.0             # seconds beyond the limit, for Python's start; then the process is killed
+PRINTED = 4000           # last characters of the file's output that are shown
+OUTPUT = 1 << 20         # bytes of its output that are read; the rest is dropped
 
 class Stopped(Exception):
-    """The student's process ended, or its file cannot be run. line: of the file, 0 if none is to blame."""
+    """The student's process ended, or its file cannot be run. line: of the file, 0 if no line is to blame."""
 
     def __init__(self, message: str, line: int = 0):
         super().__init__(message)
@@ -25,11 +25,11 @@ class Stopped(Exception):
 
 
 class Process:
-    """A process that runs a student's file and cannot take the caller along.
+    """A process that runs a student's file and cannot crash the caller.
 
     Args:
-        file: the student's, in whose folder it runs. text: the Python code. level: of the check.
-        seconds: after which it is given up.
+        file: the student's file, in whose folder it runs. text: the Python code. level: of the check.
+        seconds: time limit.
     """
 
     def __init__(self, entry: Entry, file: Path, text: str, level: str, seconds: float):
@@ -52,25 +52,25 @@ class Process:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        """End the process. What it printed is in `printed` after that."""
+        """End the process. Then `printed` holds its output."""
         self.clock.cancel()
         self._kill()
         self.child.wait()
-        self.reader.join(2)                                               # a process that it started may hold the pipe
+        self.reader.join(2)                                               # its children may keep the pipe open
         for pipe in (self.child.stdin, self.child.stdout):
             with suppress(OSError):
                 pipe.close()
         self.folder.cleanup()
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """The answer to a question; see `next`."""
+        """Return the answer to a question; see `next`."""
         from spinup.exercises.wire import send  # imports torch, while the process starts
-        with suppress(OSError):                                           # it has ended, and may have said why
+        with suppress(OSError):                                           # it has ended; its output may say why
             send(self.child.stdin, question)
         return self.next()
 
     def next(self) -> Any:
-        """The next message of the process. Stopped where it ended, Malformed where something else came from it."""
+        """Return the next message of the process. Stopped if the process ended, Malformed if it sent something else."""
         from spinup.exercises.wire import receive
         try:
             return receive(self.child.stdout)
@@ -82,7 +82,7 @@ class Process:
         raise Stopped(f"it ended its process (exit code {self.child.returncode}) before the check was done")
 
     def output(self) -> str:
-        """The end of what the file printed."""
+        """Return the end of the file's output."""
         text = self.printed.decode(errors="replace").strip()
         return text + f"\n... it printed more than {OUTPUT >> 20} MB; the rest was dropped" * (self.count > OUTPUT)
 
@@ -91,7 +91,7 @@ class Process:
         self._kill()
 
     def _kill(self) -> None:
-        if hasattr(os, "killpg"):                                         # with processes that it started
+        if hasattr(os, "killpg"):                                         # also ends processes that it started
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.child.pid, signal.SIGKILL)
         self.child.kill()

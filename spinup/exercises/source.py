@@ -1,4 +1,4 @@
-"""Finds the exercises; derives the files that students get."""
+"""Exercises: their list, and the files that students get."""
 import ast
 import importlib.util
 import re
@@ -28,57 +28,57 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Its number, such as 3.1."""
+        """Number of the exercise, such as 3.1."""
         return ".".join(NAME.fullmatch(self.name).groups()[:2])
 
     @cached_property
     def source(self) -> str:
-        """The author's file, which holds solution and stubs."""
+        """Author's file, with solution and stubs."""
         return read(f"src/{self.name}.py")
 
     @cached_property
     def text(self) -> str:
-        """The student's file as it is given."""
+        """Student's file as given."""
         return build.student(self.source, self.id)
 
     @cached_property
     def solution(self) -> str:
-        """The student's file, solved."""
+        """Student's file, solved."""
         return build.solution(self.source)
 
     def given(self, suffix: str = ".py") -> str:
-        """The student's file as it is given, or with `.ipynb` the notebook of it."""
+        """Return the student's file as given, or its notebook for `.ipynb`."""
         return build.notebook(self.text) if suffix == ".ipynb" else self.text
 
     @cached_property
     def title(self) -> str:
-        """The first heading, without the id."""
+        """First heading, without the id."""
         return re.search(r"^# # \S+ (.+)$", self.source, re.MULTILINE)[1].strip()
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """`kind`, `minutes`, `difficulty`, `hints`, and what `probe` and `learning` do, "" where there is none."""
+        """`kind`, `minutes`, `difficulty`, `hints`, and descriptions of `probe` and `learning`, "" if there is none."""
         return build.about(read(f"checks/{self.name}.py"))
 
     @cached_property
     def checks(self) -> "Exercise":
-        """Its checks. Imports torch."""
+        """Return the checks of the exercise. Imports torch."""
         return load(CONTENT / "checks" / f"{self.name}.py").exercise
 
 
 def read(path: str) -> str:
-    """The text of a file of the exercises."""
+    """Read a file of the exercises."""
     return (CONTENT / path).read_text(encoding="utf-8")
 
 
 def entries() -> list[Entry]:
-    """All exercises, in order."""
+    """Return all exercises, in order."""
     names = [p.stem for p in (CONTENT / "src").glob("*.py") if NAME.fullmatch(p.stem)]
     return [Entry(n) for n in sorted(names, key=lambda n: tuple(map(int, NAME.fullmatch(n).groups()[:2])))]
 
 
 def find(word: str) -> Entry:
-    """The exercise of an id or a file's name; UserError where there is none."""
+    """Find an exercise by its id or file name; UserError if there is none."""
     known = entries()
     word = Path(word).stem if word.endswith((".py", ".ipynb")) else word
     for entry in known:
@@ -97,18 +97,19 @@ def load(path: Path) -> ModuleType:
 
 
 def signatures(text: str) -> dict[str, list[str]]:
-    """Names of the arguments of each function at the top of a file, by the function's name. SyntaxError."""
+    """Names of the arguments of each top-level function of a file, by the function's name. SyntaxError if it is not
+    Python."""
     return {node.name: [a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
             for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
 def lines(text: str) -> dict[str, int]:
-    """The line on which each function at the top of a file begins."""
+    """First line of each top-level function of a file."""
     return {node.name: node.lineno for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
 def todo(text: str) -> int:
-    """The first line that still raises the reminder; 0 where none does."""
+    """Return the first line that still raises the reminder; 0 if there is none."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and (
                 getattr(node.exc.func, "id", "") == "NotImplementedError"):

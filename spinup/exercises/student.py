@@ -17,20 +17,20 @@ TAMPERING = ("something else than the answers of its functions came from its pro
 
 
 class Function:
-    """A function of the student's, which runs in another process."""
+    """A function of the student, which runs in another process."""
 
     def __init__(self, name: str, arguments: list[str], ask: Callable[[dict[str, Any]], Any]):
         self.name, self.arguments, self.ask = name, arguments, ask
-        self.line = 0                                                     # at which the last call returned
+        self.line = 0                                                     # the last line of the last call
 
     def run(self, inputs: Case) -> Outcome:
-        """The result for these inputs. Stopped where its process ended."""
+        """Run the function on these inputs. Stopped if its process ended."""
         found = read(self.ask({"function": self.name, "inputs": inputs}), inputs)
         self.line = found.line
         return found
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The value that it returns, without a gradient. Stopped where it fails."""
+        """Return the value of the function, without a gradient. Stopped if it fails."""
         given = {**dict(zip(self.arguments, args, strict=False)), **named}
         found = self.run({n: x.detach() if isinstance(x, Tensor) else x for n, x in given.items()})
         if found.error:
@@ -39,12 +39,13 @@ class Function:
 
 
 def functions(entry: Entry, ask: Callable[[dict[str, Any]], Any]) -> SimpleNamespace:
-    """The functions of an exercise, by name, which `ask` runs."""
+    """Return the functions of an exercise by name; `ask` runs them."""
     return SimpleNamespace(**{n: Function(n, arguments, ask) for n, arguments in signatures(entry.text).items()})
 
 
 def read(found: Any, inputs: Case) -> Outcome:
-    """The outcome in an answer. Stopped where it says so; Malformed where it is no answer to these inputs."""
+    """Read the outcome in an answer. Stopped if the answer reports it; Malformed if it is not an answer to these
+    inputs."""
     refuse(found)
     leaves = [x for x in inputs.values() if isinstance(x, Tensor) and x.requires_grad]
     try:
@@ -59,14 +60,14 @@ def read(found: Any, inputs: Case) -> Outcome:
 
 
 def refuse(found: Any) -> None:
-    """Raise Stopped where an answer says that the file cannot be run, or stopped."""
+    """Raise Stopped if an answer reports that the file cannot be run, or stopped."""
     if isinstance(found, dict) and "stopped" in found:
         line = found.get("line")
         raise Stopped(str(found["stopped"]), line if type(line) is int else 0)
 
 
 def judge(entry: Entry, process: Process, text: str, level: str) -> float:
-    """Check the functions of a process at a level; return the seconds that it took. Stopped with what is wrong.
+    """Check the functions of a process at a level; return the time in seconds. Stopped with a description of the fault.
 
     text: the Python code of the file.
     """

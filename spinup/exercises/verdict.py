@@ -1,4 +1,4 @@
-"""Checks of a student's file: first without running it, then in a process of its own."""
+"""Checks of a student's file: first without running it, then in a separate process."""
 import ast
 import json
 import re
@@ -11,14 +11,18 @@ from spinup.exercises.guard import tampering
 from spinup.exercises.process import Process, Stopped
 from spinup.exercises.source import Entry, lines, signatures, todo
 
-SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # after which a level is given up
+SECONDS = {"property": 20.0, "probe": 120.0, "learning": 600.0}           # time limits
 MAGIC = re.compile(r"\s*([%!?].*|[\w.*]+\?+\s*)")          # %magic, !command, ?name, name?
 
 
 @dataclass
 class Verdict:
-    """passed: all levels that were asked for. level: the last one looked at. line: of the file, 0 if none is to blame.
-    seconds: that each level took. took: seconds in all, with the start of a process. printed: by the file, its end."""
+    """Result of a check.
+
+    passed: whether all requested levels passed. level: the last level checked. line: of the file, 0 if no line is to
+    blame. seconds: per level. took: seconds in total, including the start of a process. printed: the end of the file's
+    output.
+    """
 
     passed: bool
     level: str
@@ -29,12 +33,12 @@ class Verdict:
     took: float = 0.0
 
     def as_dict(self) -> dict:
-        """The verdict as plain data, for JSON."""
+        """Return the verdict as plain data, for JSON."""
         return asdict(self)
 
 
 def python_of(file: Path) -> tuple[str, list[str]]:
-    """The Python code of a file or notebook, and a name for each line. UserError where it cannot be read."""
+    """Return the Python code of a file or notebook, and a name for each line. UserError if it cannot be read."""
     try:
         text = file.read_text(encoding="utf-8")
         if file.suffix != ".ipynb":
@@ -56,7 +60,7 @@ def python_of(file: Path) -> tuple[str, list[str]]:
 
 
 def plain(cell: list[str]) -> list[str]:
-    """The lines of a cell, with magics and shell commands, which are no Python, made comments."""
+    """Return the lines of a cell; magics and shell commands, which are not Python, become comments."""
     while True:
         try:
             ast.parse("\n".join(cell))
@@ -69,7 +73,8 @@ def plain(cell: list[str]) -> list[str]:
 
 
 def static(entry: Entry, text: str) -> Verdict:
-    """Check without running: it is valid Python, has each function with its arguments, and no reminder is left."""
+    """Check a file without running it: it must be valid Python, have each function with its arguments, and no
+    reminder."""
     try:
         found, where = signatures(text), lines(text)
         left = todo(text)
@@ -107,7 +112,7 @@ def check(entry: Entry, file: Path, level: str = "property") -> Verdict:
 
 
 def run(entry: Entry, file: Path, text: str, level: str, verdict: Verdict) -> None:
-    """Check it at a level, with its functions in a process of their own, and add what was found to the verdict."""
+    """Check a file at a level, with its functions in a separate process, and add the result to the verdict."""
     verdict.level, verdict.passed = level, False
     process = Process(entry, file, text, level, SECONDS[level])
     try:

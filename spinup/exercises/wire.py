@@ -1,8 +1,8 @@
-"""The format in which a student's process and the one that checks exchange plain data; never a pickle.
+"""Format for plain data between a student's process and the checking process; pickle is never used.
 
 A frame is 12 bytes (a mark and two lengths), then JSON, then the bytes of all arrays. In the JSON, `{"$": KIND, ...}`
-stands for whatever JSON does not have: tuples, dictionaries, tensors, arrays, networks. What is read is checked: kinds,
-types, shapes, sizes. `Malformed` says that these bytes were not written by `encode`.
+represents types that JSON does not have: tuples, dictionaries, tensors, arrays, networks. The reader checks kinds,
+types, shapes and sizes. It raises `Malformed` if `encode` did not write these bytes.
 """
 import json
 import math
@@ -19,31 +19,31 @@ from torch import Tensor, nn
 from spinup.exercises.layers import Net, described
 
 HEAD, MARK = struct.Struct("<4sII"), b"wire"
-LONGEST = 64 << 20       # bytes of a part of a frame
+LONGEST = 64 << 20       # bytes of each part of a frame
 WORDS = 20_000           # characters of a text
-DEPTH = 12               # of lists in lists
+DEPTH = 12               # depth of nested lists
 TENSORS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128", "uint8", "int8", "int16", "int32",
            "int64", "bool")
 ARRAYS = "biufc"         # kinds of NumPy's dtypes
 
 
 class Malformed(Exception):
-    """The bytes that were read are not a frame."""
+    """Raised if the bytes are not a frame."""
 
 
 class TooLong(Exception):
-    """The data do not fit into a frame."""
+    """Raised if the data do not fit into a frame."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A value that the format does not have, by the name of its type."""
+    """A value that the format does not support, given by the name of its type."""
 
     type: str
 
 
 def encode(value: Any) -> bytes:
-    """The frame of a value. TooLong where its arrays or its text are larger than a frame."""
+    """Encode a value as a frame. TooLong if its arrays or its text are larger than a frame."""
     blob = bytearray()
     text = json.dumps(packed(value, blob, 0)).encode()
     if max(len(text), len(blob)) > LONGEST:
@@ -52,7 +52,7 @@ def encode(value: Any) -> bytes:
 
 
 def packed(x: Any, blob: bytearray, depth: int) -> Any:
-    """A value as JSON has it; the numbers of arrays are appended to `blob`. TooLong where there are too many."""
+    """Convert a value to JSON data, and append the numbers of arrays to `blob`. TooLong if there are too many."""
     if depth > DEPTH or len(blob) > LONGEST:
         raise TooLong("lists in lists without an end" if depth > DEPTH else f"more than {LONGEST >> 20} MB")
     if isinstance(x, np.generic) and x.dtype.kind in ARRAYS:
@@ -80,13 +80,13 @@ def packed(x: Any, blob: bytearray, depth: int) -> Any:
 
 
 def array(kind: str, dtype: str, shape: tuple[int, ...], content: bytes, blob: bytearray) -> dict[str, Any]:
-    """The description of an array whose content is appended to `blob`."""
+    """Describe an array and append its content to `blob`."""
     blob += content
     return {"$": kind, "dtype": dtype, "shape": list(shape), "at": len(blob) - len(content)}
 
 
 def decode(frame: bytes) -> Any:
-    """The value of a frame, built anew from its bytes. Malformed where they are not a frame."""
+    """Decode a frame to a new value. Malformed if the bytes are not a frame."""
     if len(frame) < HEAD.size:
         raise Malformed("a frame is cut off")
     mark, words, size = HEAD.unpack_from(frame)
@@ -99,7 +99,7 @@ def decode(frame: bytes) -> Any:
 
 
 def unpacked(x: Any, blob: bytes, depth: int) -> Any:
-    """The value of a piece of JSON. Malformed, or an error of Python's, where it is none."""
+    """Convert JSON data back to a value. Malformed, or a Python error, if it is invalid."""
     if depth > 2 * DEPTH:
         raise Malformed("lists in lists without an end")
     if x is None or isinstance(x, bool | float) or (isinstance(x, int) and abs(x) < 2**63):
@@ -130,7 +130,7 @@ def unpacked(x: Any, blob: bytes, depth: int) -> Any:
 
 
 def numbers(x: dict[str, Any], blob: bytes, size: int, read: Callable[[bytearray], Any], empty: Any) -> Any:
-    """The array of a description, whose elements have `size` bytes; a copy, which may be written."""
+    """Read the array of a description, with elements of `size` bytes; the result is a writable copy."""
     shape, at = listed(x["shape"]), x["at"]
     if len(shape) > DEPTH or not all(type(n) is int and 0 <= n <= LONGEST for n in [*shape, at]):
         raise Malformed("no array has this shape")
@@ -142,27 +142,27 @@ def numbers(x: dict[str, Any], blob: bytes, size: int, read: Callable[[bytearray
 
 
 def listed(x: Any) -> list[Any]:
-    """`x`, which is a list. Malformed where it is none."""
+    """Return `x`, which must be a list. Malformed if it is not."""
     if not isinstance(x, list):
         raise Malformed("a list was expected")
     return x
 
 
 def name(x: Any) -> str | int:
-    """`x`, which is a key of a dictionary. Malformed where it is none."""
+    """Return `x`, which must be a dictionary key. Malformed if it is not."""
     if not isinstance(x, str | int):
         raise Malformed("a name was expected")
     return x
 
 
 def send(stream: BinaryIO, value: Any) -> None:
-    """Write a value to a stream. TooLong where it does not fit; OSError where nobody reads."""
+    """Write a value to a stream. TooLong if it does not fit; OSError if the reader is gone."""
     stream.write(encode(value))
     stream.flush()
 
 
 def receive(stream: BinaryIO) -> Any:
-    """The next value of a stream. EOFError at its end; Malformed where something else was written."""
+    """Read the next value of a stream. EOFError at its end; Malformed for other data."""
     head = stream.read(HEAD.size)
     if not head:
         raise EOFError

@@ -1,4 +1,4 @@
-"""A student's folder: the files that were begun, and the progress in `.spinup/state.json`, written atomically."""
+"""A student's folder: the files of started exercises, and the progress in `.spinup/state.json`, written atomically."""
 import json
 import shutil
 import time
@@ -10,13 +10,13 @@ from spinup.exercises.source import CONTENT, Entry
 from spinup.runs.files import write_json, write_whole
 
 STATE = Path(".spinup") / "state.json"
-KINDS = {"hints": int, "tries": int, "begun": str, "passed": str, "revealed": str}       # of what a state holds
+KINDS = {"hints": int, "tries": int, "begun": str, "passed": str, "revealed": str}       # types of the values
 
 
 class Workspace:
-    """A folder, and the state of each exercise: hints seen, checks tried, times of its begin, pass and reveal.
+    """A folder and the state of each exercise: hints shown, number of checks, times of start, pass and reveal.
 
-    UserError where its state cannot be read.
+    UserError if the state cannot be read.
     """
 
     def __init__(self, folder: Path):
@@ -24,7 +24,7 @@ class Workspace:
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
-        """Open the workspace of a folder, made if it is not there. UserError where it cannot be made."""
+        """Open the workspace in a folder, and create the folder if necessary. UserError if that fails."""
         if not (folder / STATE).exists():
             try:
                 (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
@@ -35,39 +35,39 @@ class Workspace:
 
     @classmethod
     def around(cls) -> "Workspace | None":
-        """The one in which the command is typed, or a folder above it; None where there is none."""
+        """Return the workspace in the current folder or a parent folder; None if there is none."""
         here = next((folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / STATE).exists()), None)
         return cls(here) if here else None
 
     @classmethod
     def here(cls) -> "Workspace":
-        """The one in which the command is typed; UserError where there is none."""
+        """Return the workspace of the current folder; UserError if there is none."""
         if found := cls.around():
             return found
         raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
 
     def of(self, entry: Entry) -> dict[str, Any]:
-        """The state of an exercise: hints seen, times at which it was begun and passed; empty at first."""
+        """Return the state of an exercise: hints shown, times of its start and pass; empty at first."""
         return self.state.get(entry.id, {})
 
     def note(self, entry: Entry, **what: Any) -> None:
         """Add to the state of an exercise, and write it."""
-        self.state = read(self.folder / STATE)                            # another command may have written
+        self.state = read(self.folder / STATE)                            # another command may have changed it
         self.state.setdefault(entry.id, {}).update(what)
         write_json(self.folder / STATE, {"exercises": self.state})
 
     def file(self, entry: Entry) -> Path:
-        """The student's file or notebook, whichever was saved last; if neither exists, the path of the file."""
+        """Return the student's file or notebook, whichever was saved last; if neither exists, the path of the file."""
         there = [p for p in (self.folder / f"{entry.name}.py", self.folder / f"{entry.name}.ipynb") if p.exists()]
         return max(there, key=lambda p: p.stat().st_mtime, default=self.folder / f"{entry.name}.py")
 
     def begin(self, entry: Entry, notebook: bool = False) -> Path:
-        """The file to work on, written if it does not exist."""
+        """Return the file to work on; write it if it does not exist."""
         path = self.folder / f"{entry.name}.{'ipynb' if notebook else 'py'}"
         if not path.exists():
             write_whole(path, entry.given(path.suffix).encode())
             self.note(entry, begun=stamp())
-        symptom = Path("symptoms") / f"{entry.name}.png"                  # of a bug hunt: what was seen
+        symptom = Path("symptoms") / f"{entry.name}.png"                  # the figure of a bug hunt
         if (CONTENT / symptom).exists():
             (self.folder / symptom).parent.mkdir(exist_ok=True)
             write_whole(self.folder / symptom, (CONTENT / symptom).read_bytes())
@@ -86,7 +86,7 @@ class Workspace:
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
-    """The contents of the state file. UserError where it is damaged."""
+    """Read the state file. UserError if it is damaged."""
     try:
         found = json.loads(path.read_text())["exercises"]
         if all(type(known[what]) is KINDS.get(what, type(known[what])) for known in found.values() for what in known):
@@ -98,5 +98,5 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def stamp() -> str:
-    """The local time."""
+    """Return the local time as text."""
     return time.strftime("%Y-%m-%d %H:%M:%S")

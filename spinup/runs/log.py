@@ -108,20 +108,22 @@ def checksum(path: Path, size: int) -> int:
 
 def read_progress(directory: Path) -> dict[str, list[float]]:
     """Read the columns of a run's `progress.csv`. UserError if the file is missing or damaged."""
-    path = Path(directory) / "progress.csv"
+    path, fault = Path(directory) / "progress.csv", ""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             names, *rows = list(csv.reader(file)) or [[]]
         if rows and len(rows[-1]) < len(names):                           # cut by a power failure
             rows.pop()
         if len({*names}) < len(names) or any(len(row) != len(names) for row in rows):
-            raise ValueError("rows of different lengths, or a column twice")
+            names, rows, fault = [], [], "rows of different lengths, or a column twice"
         columns = {name: [float(row[i]) for row in rows] for i, name in enumerate(names)} if rows else {}
-        if any(not after > before for before, after in pairwise(columns.get("steps", []))):
-            raise ValueError("steps that do not rise")
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
                         "runs/NAME/NAME_s1") from None
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({error}); {ADVICE}") from None
+    if any(not after > before for before, after in pairwise(columns.get("steps", []))):
+        fault = "steps that do not rise"
+    if fault:
+        raise UserError(f"{path} is damaged ({fault}); {ADVICE}")
     return columns

@@ -19,12 +19,12 @@ from spinup.machine import find_compiler
 if TYPE_CHECKING:
     import torch
 
-Line = tuple[str, str, str]                             # what, state, particulars
-# missing: something optional; problem: training will not work.
+Line = tuple[str, str, str]                             # subject, state, details
+# missing: an optional package is not installed; problem: training will not work.
 COLOURS = {"ok": "green", "missing": "yellow", "problem": "bold red"}
 CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "tensorboard", "rich", "scipy", "psutil",
         "filelock", "threadpoolctl")
-# The extras of pyproject.toml, by the modules that their packages install.
+# The extras of pyproject.toml, each with a module that its packages install.
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
           "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
@@ -47,9 +47,9 @@ os._exit(0)
 
 
 def doctor(log_dir: str = "runs") -> int:
-    """Print what is here, a line each: ok, missing (optional) or problem. Returns the exit code, 1 for a problem."""
+    """Print one line per check: ok, missing (optional) or problem. Return the exit code, 1 if there is a problem."""
     console = Console()
-    probes = {way: start(way) for way in graphics()[:2]}                  # slow; they work while the rest is looked at
+    probes = {way: start(way) for way in graphics()[:2]}                  # slow; they run during the other checks
     lines = [*machine(), core := packages()]
     if core[1] == "ok":
         lines += [source(), *devices(), *mujoco(probes), compiler(), folder(log_dir), *extras()]
@@ -71,7 +71,7 @@ def machine() -> list[Line]:
         from spinup.machine import cores, free_memory
         room = [("CPU cores", "ok", f"{cores()} for this process"),
                 ("memory", "ok", f"{free_memory() / 2**30:.1f} GiB free")]
-    except ImportError:                                                   # psutil is missing, as `packages` will say
+    except ImportError:                                                   # psutil is missing; `packages` reports it
         room = []
     return [("python", "ok" if new else "problem",
              f"{platform.python_version()} at {sys.executable}{'' if new else '; 3.11 or later is needed'}"),
@@ -79,7 +79,7 @@ def machine() -> list[Line]:
 
 
 def packages() -> Line:
-    """The packages without which nothing here works. The heaviest are imported: what is there may still be broken."""
+    """Check the required packages. The heaviest ones are imported, because an installed package may be broken."""
     absent = [name for name in CORE if find_spec(name) is None]
     if absent:
         return "packages", "problem", f"{', '.join(absent)} not installed; type: pip install spinup-rl"
@@ -92,7 +92,7 @@ def packages() -> Line:
 
 
 def installed(name: str) -> str:
-    """The version of a distribution; "" where it is not there."""
+    """Version of a distribution; "" if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -100,7 +100,7 @@ def installed(name: str) -> str:
 
 
 def source() -> Line:
-    """A row about where this library comes from."""
+    """Row about the location of this library."""
     from spinup import __version__
     from spinup.runs.folders import git_revision
     revision = git_revision()
@@ -109,14 +109,14 @@ def source() -> Line:
 
 
 def accelerators() -> "dict[str, list[torch.device]]":
-    """The devices beside the CPU, by kind."""
+    """Devices other than the CPU, by kind."""
     import torch
     cuda = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     return {"CUDA": cuda, "MPS": [torch.device("mps")] if torch.backends.mps.is_available() else []}
 
 
 def train_shortly(device: "torch.device") -> str:
-    """Multiply two matrices on a device, then train on it for a few updates. Returns what went wrong, or ""."""
+    """Multiply two matrices on a device, then train on it for a few updates. Return the error, or ""."""
     import torch
 
     from spinup.runs.public import trainer
@@ -134,7 +134,7 @@ def train_shortly(device: "torch.device") -> str:
 
 
 def devices() -> list[Line]:
-    """torch, its threads, and each accelerator, on which a short training has to work."""
+    """Rows about torch, its threads, and each accelerator; a short training run tests each accelerator."""
     import torch
     threads = f"{torch.get_num_threads()} threads; a training of 64-wide networks takes one"
     lines = [("torch", "ok", f"{torch.__version__}, {threads}")]
@@ -150,19 +150,19 @@ def devices() -> list[Line]:
 
 
 def graphics() -> list[str]:
-    """Values of MUJOCO_GL to draw with: the user's own (""), then, on Linux, those that need no screen."""
+    """Values of MUJOCO_GL for rendering: the user's own (""), then, on Linux, those that need no screen."""
     return [""] if os.environ.get("MUJOCO_GL") or not sys.platform.startswith("linux") else ["", "egl", "osmesa"]
 
 
 def start(way: str) -> subprocess.Popen:
-    """Step and draw in a process of its own: a graphics library that is not there can end the process."""
+    """Step and render in a separate process, because a missing graphics library can end the process."""
     env = {**os.environ, **({"MUJOCO_GL": way} if way else {})}
     return subprocess.Popen([sys.executable, "-W", "ignore", "-c", PROBE], env=env, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True)
 
 
 def outcome(process: subprocess.Popen, seconds: float = 20) -> tuple[list[str], str]:
-    """Its output, and the last line of its errors."""
+    """Return the output of a process and the last line of its errors, after at most `seconds` seconds."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -172,7 +172,8 @@ def outcome(process: subprocess.Popen, seconds: float = 20) -> tuple[list[str], 
 
 
 def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
-    """Whether it steps as the user has it (a bad MUJOCO_GL breaks its import), and draws, in the first way that can."""
+    """Check whether MuJoCo steps with the user's settings, and whether any renderer works. A bad MUJOCO_GL breaks the
+    import of MuJoCo."""
     lines, failures = [], []
     for way in graphics():
         done, words = outcome(probes[way] if way in probes else start(way))
@@ -188,7 +189,7 @@ def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
 
 
 def compiler() -> Line:
-    """A row about what `--compile` needs."""
+    """Row about the compiler for `--compile`."""
     path, what = find_compiler(), "C++ compiler"
     if path is None:
         how = {"win32": "install the Visual Studio Build Tools and start from their prompt",
@@ -200,7 +201,7 @@ def compiler() -> Line:
 
 
 def folder(log_dir: str) -> Line:
-    """A row about whether runs can be written there."""
+    """Row about whether runs can be written to the folder."""
     from spinup.runs.folders import check_writable
     try:
         check_writable(Path(log_dir))
@@ -210,7 +211,7 @@ def folder(log_dir: str) -> Line:
 
 
 def extras() -> list[Line]:
-    """A row for each extra."""
+    """Row for each extra."""
     lines = []
     for name, modules in EXTRAS.items():
         absent = [module for module in modules if find_spec(module) is None]

@@ -1,4 +1,4 @@
-"""Evaluation of a policy: its return in new episodes, each counted once, with the uncertainty of the mean."""
+"""Evaluation of a policy: its return in new episodes and the uncertainty of the mean."""
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from spinup.view import statistics
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Undiscounted return and length of each episode; the order is by copy of the environment, not by time."""
+    """Undiscounted return and length of each episode, ordered by environment copy, not by time."""
 
     returns: list[float]
     lengths: list[int]
@@ -25,24 +25,24 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval (Student's t) of the mean over episodes of this one policy, None for fewer than three.
+        """95 % confidence interval (Student's t) of the mean over episodes of this policy; None for fewer than three.
 
-        Other training seeds vary more.
+        Training with other seeds varies more.
         """
         return statistics.interval(self.returns)
 
     @property
     def min(self) -> float:
-        """The smallest return."""
+        """Smallest return."""
         return min(self.returns)
 
     @property
     def max(self) -> float:
-        """The largest return."""
+        """Largest return."""
         return max(self.returns)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain data, for JSON."""
+        """Return all values as plain data, for JSON."""
         return {"episodes": len(self.returns), "mean": self.mean, "interval": self.interval,
                 "min": self.min, "max": self.max, "length_mean": float(np.mean(self.lengths)),
                 "returns": self.returns, "lengths": self.lengths}
@@ -50,16 +50,17 @@ class Evaluation:
 
 def evaluate(policy: Policy, env: EnvSource, *, episodes: int = 100, deterministic: bool = True,
              seed: int = 0) -> Evaluation:
-    """Play `episodes` episodes with a policy, which is left as it was, its normaliser and random generator included.
+    """Evaluate a policy in `episodes` episodes. The policy stays unchanged, including its normaliser and random
+    generator.
 
     Args:
-        env: a Gymnasium id, or a function that makes an environment. Up to 100 copies of classic control play
-            together, up to 10 of all else. An Atari game is played by the protocol that the policy learned under, and
-            its true score counts.
-        deterministic: the likeliest actions; otherwise drawn as in training.
-        seed: decides the episodes and the drawn actions; the copies are seeded with 1,000,000 + seed, far from any
-            training.
-    UserError: the policy does not fit the environment, or an episode has no end.
+        env: a Gymnasium id, or a function that makes an environment. Up to 100 copies of classic control run in
+            parallel, up to 10 of other environments. An Atari game uses the protocol of the training run, and reports
+            its true score.
+        deterministic: take the most likely actions; otherwise sample as in training.
+        seed: random seed of the episodes and the sampled actions; the copies get seeds from 1,000,000 + seed on, which
+            training does not use.
+    UserError: the policy does not fit the environment, or an episode does not end.
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")

@@ -1,6 +1,6 @@
-"""Every combination of several settings, one process a run, as many at a time as are wanted.
+"""Grid of runs: every combination of several settings, one process per run, some of them in parallel.
 
-What is done is read from the folders of the runs, so the same command again does what is missing, whatever stopped it.
+The run folders show which runs are finished. So the same command runs only what is missing, after any interruption.
 """
 import csv
 import itertools
@@ -30,13 +30,13 @@ from spinup.runs.display import duration, number, pace, short
 from spinup.runs.folders import check_exp_name, check_same, check_writable, describe, read_result, writable
 from spinup.view.statistics import interval, range_of
 
-POLL = 0.2                                              # seconds between looks at the processes
-OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid gives itself
+POLL = 0.2                                              # seconds between checks of the processes
+OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid sets itself
 
 
 @dataclass
 class Job:
-    """One run of the grid. `status` is one of waiting, running, finished, failed, interrupted."""
+    """One run of the grid. `status` is waiting, running, finished, failed or interrupted."""
 
     variant: str                                        # the experiment's name
     seed: int
@@ -45,36 +45,37 @@ class Job:
     total_steps: int = 0
     status: str = "waiting"
     process: subprocess.Popen | None = None
-    words: IO[str] | None = None                        # its stderr: a file, for a pipe that nobody reads fills up
-    told: int = 0                                       # interruptions passed on to it
+    words: IO[str] | None = None                        # its stderr: a file, because a pipe that nobody reads fills up
+    told: int = 0                                       # interruptions passed on to the run
 
     def steps(self) -> int:
-        """Environment steps done, as its last row says."""
+        """Return the number of environment steps in its last row."""
         if self.status == "finished":
             return self.total_steps
         try:
             with open(self.directory / "progress.csv", newline="") as file:
                 return int(list(csv.DictReader(file))[-1]["steps"])
-        except (OSError, IndexError, ValueError, TypeError):              # not begun, or no whole row yet
+        except (OSError, IndexError, ValueError, TypeError):              # no start or no complete row yet
             return 0
 
     def result(self) -> dict[str, Any]:
-        """The contents of result.json."""
+        """Read its result.json."""
         return read_result(self.directory)
 
 
 def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
          check: Callable[[dict[str, str]], RunConfig]) -> int:
-    """Run every combination of `settings` that is not finished, at most `workers` at a time, then print a table.
+    """Run every combination of `settings` that is not finished, at most `workers` at a time. Then print a table.
 
     Args:
-        algo: the algorithm's name, as the command line takes it.
-        settings: flag without its dashes -> the values given, as text; no value for a bare flag. `seed`, `exp-name` and
-            `log-dir` are flags too; a name is made where none is given.
-        check: the Config of a run with these flags ("" for a bare one), asked once a variant; UserError if not fit.
+        algo: the algorithm's name on the command line.
+        settings: flag without dashes -> its values as text; no value for a flag without one. `seed`, `exp-name` and
+            `log-dir` are flags too; without a name, the grid makes one.
+        check: returns the Config for these flags ("" for a flag without a value); called once per variant; UserError if
+            a flag is wrong.
 
-    Returns the exit code: 0, 1 where a run failed, 130 after Ctrl-C.
-    UserError, before anything is started: settings that do not fit, or folders that hold runs of other settings.
+    Returns the exit code: 0, 1 if a run failed, 130 after Ctrl-C.
+    UserError, before any run starts: the settings are wrong, or folders hold runs with other settings.
     """
     jobs = plan(algo, settings)
     configs = {job.variant: check(job.flags) for job in reversed(jobs)}
@@ -84,13 +85,14 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
 
 
 def expand(settings: dict[str, list[str]]) -> list[dict[str, str]]:
-    """Every combination of one value of each setting, the last varying fastest; a bare flag has the value ""."""
-    values = [list(dict.fromkeys(v)) or [""] for v in settings.values()]                   # given twice, run once
+    """Return every combination of one value per setting; the last setting varies fastest. A bare flag has the value
+    ""."""
+    values = [list(dict.fromkeys(v)) or [""] for v in settings.values()]                   # run each value once
     return [dict(zip(settings, combination, strict=True)) for combination in itertools.product(*values)]
 
 
 def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
-    """The runs of a grid, variant by variant. UserError for names that cannot be, or would clash."""
+    """Return the runs of a grid, variant by variant. UserError for names that are invalid or clash."""
     for flag in ("exp-name", "log-dir"):
         if len(settings.get(flag, [""])) != 1:
             raise UserError(f"--{flag} takes one value in a grid: all variants go below it")
@@ -114,12 +116,12 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
 
 
 def safe(name: str) -> str:
-    """`name` as every file system takes it."""
+    """Return `name` with characters that every file system accepts."""
     return re.sub(r"[^\w.,+=-]+", "-", name).strip(".-")
 
 
 def check_job(algo: str, job: Job, config: RunConfig) -> None:
-    """Note the run's steps, and whether it is finished. UserError where its folder holds a run of other settings."""
+    """Set the run's steps, and whether it is finished. UserError if its folder holds a run with other settings."""
     job.total_steps = config.total_steps
     if (job.directory / "config.json").exists():
         check_same(job.directory, algo, config, {"log_dir", "quiet"}, "choose another --exp-name")
@@ -132,7 +134,7 @@ def check_job(algo: str, job: Job, config: RunConfig) -> None:
 
 
 class Grid:
-    """The runs under way, and what is shown of them: a bar on a terminal, a line for each run that ends in a pipe."""
+    """The runs in progress and their display: a progress bar in a terminal, else a line per finished run."""
 
     def __init__(self, algo: str, jobs: list[Job], workers: int):
         self.algo, self.jobs, self.workers, self.console, self.signals = algo, jobs, workers, Console(), 0
@@ -140,7 +142,7 @@ class Grid:
         self.started = time.monotonic()
 
     def run(self) -> int:
-        """Work until all have ended; returns the exit code."""
+        """Run until all runs have ended; return the exit code."""
         done = self.count("finished")
         self.say(f"{len(self.jobs)} runs in {len({j.variant for j in self.jobs})} variants"
                  f"{f', {done} of them finished earlier' if done else ''}; {self.workers} at a time")
@@ -165,22 +167,22 @@ class Grid:
         return sum(j.status == status for j in self.jobs)
 
     def start(self, job: Job) -> None:
-        """Begin the run, or resume it where its folder holds one."""
+        """Start the run, or resume it if its folder holds one."""
         if (job.directory / "config.json").exists():
             words = ["resume", str(job.directory)]
         else:
             flags = (f"--{flag}={value}" if value else f"--{flag}" for flag, value in job.flags.items())
             words = [*self.algo.split(), *flags]                          # "llm grpo" is two words
         job.words = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        # In a group of its own: a terminal's Ctrl-C would reach it beside ours, and a second one stops a run unsaved.
-        # Windows cannot pass Ctrl-C on to another group; there the console tells both, once.
+        # In its own process group: otherwise Ctrl-C in a terminal would reach the run twice, and the second one stops a
+        # run unsaved. Windows cannot send Ctrl-C to another group; there the console signals both processes, once.
         own_group = {} if sys.platform == "win32" else {"process_group": 0}
         job.process = subprocess.Popen([sys.executable, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=job.words, **own_group)
         job.status = "running"
 
     def look_at(self, job: Job) -> None:
-        """Pass an interruption on, once; note how the run ended, if it has."""
+        """Pass an interruption on, once. Record the result of the run if it has ended."""
         if job.told < self.signals and sys.platform != "win32":
             job.told = self.signals
             job.process.send_signal(signal.SIGINT)
@@ -200,7 +202,7 @@ class Grid:
         self.say(f"{self.progress()}   {job.directory.name}   {said}")
 
     def progress(self) -> str:
-        """Such as `2/6 runs   12 s left`."""
+        """Describe the progress, such as `2/6 runs   12 s left`."""
         ended = self.count("finished") + self.count("failed")
         done = sum(j.steps() for j in self.jobs) - self.steps_before
         coming = sum(j.total_steps - j.steps() for j in self.jobs if j.status != "failed")
@@ -217,13 +219,13 @@ class Grid:
         return line
 
     def say(self, text: str, style: str = "") -> None:
-        """Prints a line at once."""
+        """Print a line and flush."""
         self.console.print(Text(text, style), soft_wrap=True)
         sys.stdout.flush()
 
     @contextmanager
     def shown(self) -> Iterator[Live | None]:
-        """A bar that stays below what is printed, in a terminal; None elsewhere."""
+        """In a terminal, show a progress bar below the printed lines; otherwise None."""
         if not self.console.is_terminal:
             yield None
             return
@@ -232,7 +234,7 @@ class Grid:
 
     @contextmanager
     def signals_caught(self) -> Iterator[None]:
-        """Count interruptions. A closed terminal is one: the runs, in their own groups, would train on unseen."""
+        """Count interruptions. A closed terminal counts too: runs in their own process groups would continue unseen."""
         kinds = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
         before = {kind: signal.signal(kind, self.note) for kind in kinds}
         try:
@@ -242,11 +244,11 @@ class Grid:
                 signal.signal(kind, handler)
 
     def note(self, *_: Any) -> None:
-        """Counts a Ctrl-C."""
+        """Count an interruption."""
         self.signals += 1
 
     def table(self) -> None:
-        """A line for each variant; numbers are of its finished runs."""
+        """Print a line for each variant, computed over its finished runs."""
         measures = dict.fromkeys(j.result()["measure"] for j in self.jobs if j.status == "finished")
         name = " or ".join(map(short, measures)) or "result"
         rows = [("variant", "seeds", name, "95 % interval", "steps/s", "status")]
@@ -261,7 +263,7 @@ class Grid:
 
 
 def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
-    """The cells of one variant."""
+    """Return the cells of one variant."""
     results = [j.result() for j in jobs if j.status == "finished"]
     returns = [r[r["measure"]] for r in results if r[r["measure"]] is not None]
     within = range_of(results[0]["measure"] if results else "")
@@ -273,5 +275,5 @@ def summary(variant: str, jobs: list[Job]) -> tuple[str, ...]:
 
 
 def show(value: float | None) -> str:
-    """A number as the table has it; a dash where there is none."""
+    """Format a number for the table; a dash if there is none."""
     return number(math.nan if value is None else value)

@@ -1,4 +1,4 @@
-"""Figures of notebooks: curves of several runs, and pictures with words for those who cannot see them."""
+"""Figures for notebooks: curves of several runs, and figures with alt text for screen readers."""
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +17,10 @@ Sizes = TypeVar("Sizes")
 
 
 def sizes(budget: str, **known: Sizes) -> Sizes:
-    """Settings of a notebook for a budget: `sizes("cpu", ci=..., cpu=..., gpu=...)`. The environment variable
-    SPINUP_BUDGET, where there is one, goes before the notebook's own choice.
+    """Return the settings of a notebook for a budget: `sizes("cpu", ci=..., cpu=..., gpu=...)`. The environment
+    variable SPINUP_BUDGET overrides `budget`.
 
-    UserError where there is no such budget.
+    UserError if there is no such budget.
     """
     budget = os.environ.get("SPINUP_BUDGET", budget)
     if budget not in known:
@@ -29,7 +29,7 @@ def sizes(budget: str, **known: Sizes) -> Sizes:
 
 
 def panels(number: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> tuple["Figure", list["Axes"]]:
-    """A figure with axes side by side, each of `size` in inches, in the style of all our pictures."""
+    """Make a figure with axes side by side, each of `size` in inches, in the style of all our figures."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     with rc_context(STYLE):
@@ -38,15 +38,15 @@ def panels(number: int = 1, size: tuple[float, float] = (4.6, 3.4)) -> tuple["Fi
 
 
 def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mean_100", x: str = "steps") -> None:
-    """Draw for each label its runs, thin, and their mean, thick, as far as all of them reach. A run with nothing to
-    draw, because no episode has ended yet, is left out.
+    """Plot the runs of each label as thin lines and their mean as a thick line, up to the end of the shortest run. Runs
+    without data, because no episode has ended yet, are skipped.
 
     Args:
-        runs: what a training returned, or the same as a dict of columns.
-        x, y: columns of `progress.csv`. UserError where a run has no such column.
+        runs: results of training runs, or dicts of columns, by label.
+        x, y: columns of `progress.csv`. UserError if a run has no such column.
     """
     for i, (label, results) in enumerate(runs.items()):
-        line = (i + i // len(COLOURS)) % len(LINES)                       # another one where colours come again
+        line = (i + i // len(COLOURS)) % len(LINES)                       # another style when colours repeat
         look, lines = {"color": COLOURS[i % len(COLOURS)], "linestyle": LINES[line]}, []
         for result in results:
             columns = getattr(result, "progress", result)
@@ -54,7 +54,7 @@ def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mea
                 if name not in columns:
                     raise UserError(f"the run has no column {name!r}.{nearest(name, columns)}")
             xs, ys = np.array(columns[x], float), np.array(columns[y], float)
-            told = np.isfinite(xs) & np.isfinite(ys)                      # not before the first episode has ended
+            told = np.isfinite(xs) & np.isfinite(ys)                      # skip rows before the first episode end
             if told.any():
                 lines.append((xs[told], ys[told]))
                 axes.plot(*lines[-1], **look, linewidth=1, alpha=0.35)
@@ -68,6 +68,6 @@ def curves(axes: "Axes", runs: Mapping[str, Sequence[Any]], y: str = "return_mea
 
 
 def show(figure: "Figure", words: str) -> None:
-    """Shows a figure in a notebook. `words` say what is in it, for a screen reader, and where it cannot be shown."""
+    """Show a figure in a notebook. `words` is its alt text, for screen readers and where it cannot be shown."""
     from IPython.display import Image, display
     display(Image(render(figure, "png"), alt=words, width=int(figure.get_figwidth() * 100)))

@@ -12,16 +12,16 @@ from spinup.runs.curve import COLOURS, LINES, STYLE, Curves, figure, finish, lin
 from spinup.runs.files import write_whole
 from spinup.view.statistics import ENOUGH, interval, mean_interval, range_of
 
-if TYPE_CHECKING:                                            # it takes 0.3 s: imported where a picture is drawn
+if TYPE_CHECKING:                                            # imported only for drawing, because it takes 0.3 s
     from matplotlib.axes import Axes
 
-POINTS = 200            # of a mean curve; as many as a run has rows
-LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # where `short` would be too short
+POINTS = 200            # points of a mean curve; as many as a run has rows
+LABELS = {"return_mean_100": "mean return of the last 100 episodes",          # if `short` is too short
           "return_mean": "mean return of an epoch's episodes"}
 
 
 def find_curves(directories: Sequence[Path]) -> list[Curves]:
-    """Every run in or below `directories`, each once, run 2 before run 10. UserError for a folder without any row."""
+    """Return every run in or below `directories` once, run 2 before run 10. UserError for a folder without any row."""
     found: dict[Path, Curves] = {}
     for directory in directories:
         folders = {f.parent.resolve() for f in Path(directory).rglob("progress.csv")}
@@ -38,8 +38,8 @@ def _natural(text: str) -> list[str | int]:
 
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
-    """Panels of a figure: (environment, measure) -> label -> runs of one curve. A label is an algorithm, or
-    the name of a folder, with that of the folder around it where two are alike. UserError for another group."""
+    """Return the panels of a figure: (environment, measure) -> label -> runs of one curve. A label is an algorithm or a
+    folder name; equal folder names get their parent folder in front. UserError for an unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
@@ -55,8 +55,8 @@ def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, 
 
 
 def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]:
-    """Curves of others, from a CSV file with the columns env, algorithm, source, steps and value: steps and values
-    `[points]` by environment, algorithm and source. UserError for a file that is not such a one."""
+    """Read published curves from a CSV file with the columns env, algorithm, source, steps and value. Return steps and
+    values `[points]` by environment, algorithm and source. UserError if the file has another format."""
     found: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     try:
         with open(path, newline="") as file:
@@ -76,22 +76,22 @@ def read_published(path: Path) -> dict[tuple[str, str, str], tuple[np.ndarray, n
 def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", smooth: int = 1,
          group: Literal["experiment", "run", "algorithm"] = "experiment", value: str = "",
          beside: Path | None = None, out: Path | None = None) -> list[Path]:
-    """Draw every run in or below `directories`, one axis per environment and measure; returns the paths of the PNG and
-    the SVG.
+    """Plot every run in or below `directories`, one axis per environment and measure. Return the paths of the PNG and
+    SVG.
 
-    A curve is the mean over the runs of a group, with its 95 % interval (Student's t), as far as all of them reach.
-    What goes on after the first has stopped, and each of fewer than three runs, is drawn by itself, thin.
+    A curve is the mean over the runs of a group with its 95 % confidence interval (Student's t), up to the end of the
+    shortest run. Thin lines show the rest of longer runs, and each run of a group with fewer than three.
 
     Args:
-        x: environment steps or wall time.
+        x: environment steps or wall-clock time.
         smooth: rows to average over, half of them before and half after.
-        group: what one curve averages: the seeds in an experiment's folder, nothing, or all runs of an algorithm.
-        value: a column of `progress.csv`; without one, what tells how good the policies are.
-        beside: a file of published curves (`read_published`), drawn dashed where runs of the same environment and
-            algorithm are, in their colour, as far as these reach.
-        out: the picture; both endings are written. By default `plot.png` in the first directory.
+        group: the runs in one curve: the seeds in an experiment folder, a single run, or all runs of an algorithm.
+        value: a column of `progress.csv`; by default the measure of policy quality.
+        beside: a file of published curves (`read_published`). They are dashed and have the colour of our runs of the
+            same environment and algorithm, up to the end of these.
+        out: the plot file; it is written as PNG and SVG. By default `plot.png` in the first directory.
 
-    UserError: no runs, no such column (the nearest is named), a file that cannot be written.
+    UserError: no runs, an unknown column (the nearest is named), a file that cannot be written.
     """
     from matplotlib import rc_context
     if x not in ("step", "time"):
@@ -116,7 +116,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
         for axes, ((env, words), groups) in zip(all_axes, panels.items(), strict=True):
             banded = False
             for i, (label, members) in enumerate(groups.items()):
-                place = labels.index(label) if group == "algorithm" else i        # an algorithm looks alike everywhere
+                place = labels.index(label) if group == "algorithm" else i        # same style in all panels
                 dash, colour = divmod(place, len(COLOURS))
                 look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
                 found = (m.xy(column, value or m.measure) for m in members)
@@ -141,11 +141,11 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
 
 
 def summary(directories: Sequence[Path], group: str = "experiment", value: str = "") -> list[dict[str, Any]]:
-    """A plot as a table: a row for each group, with the mean over its runs of a column, their measure unless
-    `value` names another, in their last rows up to the step where the shortest of them ends.
+    """Return a plot as a table. Each group has a row with the mean of a column over its runs: the measure, or `value`.
+    The mean uses the last rows up to the end of the shortest run.
 
-    `n` counts the runs that have a number there; `steps` are those of the shortest run; `low` and `high` bound the 95 %
-    interval of the mean over runs, and are NaN for fewer than three.
+    `n` counts the runs with a number there. `steps` are those of the shortest run. `low` and `high` bound the 95 %
+    confidence interval of the mean over runs; they are NaN for fewer than three runs.
     """
     rows = []
     for (env, measure), groups in grouped(find_curves(directories), group, value).items():
@@ -161,7 +161,7 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
 
 def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],
                 within: tuple[float, float]) -> bool:
-    """One entry of the legend: a mean with its interval (True), or each run where they are few (False)."""
+    """Plot one legend entry: a mean with its interval (return True), or each run if there are few (return False)."""
     if not curves:
         return False
     label = f"{label} (n={len(curves)})"
@@ -182,13 +182,13 @@ def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label
 
 
 def _smoothed(ys: np.ndarray, rows: int) -> np.ndarray:
-    """Mean over `rows` rows around each; over fewer at the ends, where a window of full width would count zeros."""
+    """Moving average over `rows` rows; fewer at the ends, where a full window would include zeros."""
     window = np.ones(min(rows, len(ys)))
     return np.convolve(ys, window, "same") / np.convolve(np.ones(len(ys)), window, "same")
 
 
 def _time_unit(runs: list[Curves]) -> tuple[int, str]:
-    """Seconds in the unit that suits the longest run, and the label of the axis."""
+    """Seconds in a suitable time unit for the longest run, and the axis label."""
     longest = max(run.progress["wall_seconds"][-1] for run in runs)
     seconds, unit = (3600, "h") if longest >= 7200 else (60, "min") if longest >= 120 else (1, "s")
     return seconds, f"wall time ({unit})"

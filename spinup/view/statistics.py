@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-ENOUGH = 3              # values from which on an interval is told; that of two is 13 times as wide as they are apart
-ANYWHERE, SHARE = (-np.inf, np.inf), (0.0, 1.0)                           # where numbers can lie
+ENOUGH = 3              # fewest values for an interval; with two it is 13 times as wide as their distance
+ANYWHERE, SHARE = (-np.inf, np.inf), (0.0, 1.0)                           # range of possible values
 SHARES = {"held_out_accuracy", "held_out_greedy", "pair_accuracy", "train_accuracy"}       # columns of `progress.csv`
 
 
@@ -15,14 +15,14 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95,
     deviation and t the quantile of Student's distribution with n - 1 degrees of freedom.
 
     Args:
-        values: `[n]`, one number per run or episode, or `[n, *shape]`, such as curves; the interval holds at each place
-            by itself.
-        within: where the numbers can lie. The interval is cut to it.
+        values: `[n]`, one number per run or episode, or `[n, *shape]`, such as curves; each position gets its own
+            interval.
+        within: the range of possible values; the interval is clipped to it.
 
-    It assumes independent values whose mean is roughly normal. Few values say little about s: t is 2.0 for many values
-    and 4.3 for three. ValueError for fewer than two values, or a confidence outside (0, 1).
+    The interval assumes independent values with an approximately normal mean. Few values estimate s poorly: t is 2.0
+    for many values and 4.3 for three. ValueError for fewer than two values, or a confidence outside (0, 1).
     """
-    from scipy.special import stdtrit  # 0.2 s, which the start of every command would wait for
+    from scipy.special import stdtrit  # takes 0.2 s; at the top, every command would wait for it
     values = np.asarray(values, np.float64)
     n = len(values)
     if n < 2 or not 0 < confidence < 1:
@@ -33,12 +33,12 @@ def mean_interval(values: ArrayLike, confidence: float = 0.95,
 
 
 def interval(values: Sequence[float], within: tuple[float, float] = ANYWHERE) -> tuple[float, float] | None:
-    """The 95 % interval of their mean that users are told: none where they are fewer than ENOUGH."""
+    """Return the 95 % confidence interval of the mean for display; None for fewer than ENOUGH values."""
     return mean_interval(values, within=within) if len(values) >= ENOUGH else None
 
 
 def in_words(values: Sequence[float], digits: int, within: tuple[float, float] = ANYWHERE) -> str:
-    """The same as it is printed."""
+    """Format the 95 % confidence interval."""
     between = interval(values, within)
     return (f"95 % interval {between[0]:.{digits}f} to {between[1]:.{digits}f}" if between
             else f"no interval, which needs {ENOUGH} values")

@@ -1,4 +1,4 @@
-"""See a policy act: in a window, or in a GIF where there is no screen."""
+"""Rendering of a policy in a window, or in a GIF if there is no screen."""
 import contextlib
 import importlib
 import inspect
@@ -24,21 +24,21 @@ from spinup.runs.files import write_whole
 from spinup.runs.policy import Policy
 
 GIF_WIDTH = 400         # pixels; wider frames are scaled down
-GIF_FRAMES = 350        # the film stops here, the episodes go on: 14 s or more, and some 5 MB of MuJoCo
-GIF_COLOURS = 128       # of the 256 that a GIF may have; all of them take a third more space and look the same
-GIF_FPS = 25            # at most about this many: a frame that asks for less than 0.02 s is shown for 0.1 s by viewers
+GIF_FRAMES = 350        # frames of the GIF; episodes continue without it: at least 14 s, about 5 MB for MuJoCo
+GIF_COLOURS = 128       # a GIF can have 256; those look the same and take a third more space
+GIF_FPS = 25            # maximum: viewers show a frame with a delay below 0.02 s for 0.1 s
 
 
 def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: bool = True, gif: Path | None = None,
           seed: int = 0) -> list[float]:
-    """Play episodes, print a line for each, and return their returns. The policy is left as it was.
+    """Play episodes, print a line for each, and return their returns. The policy stays unchanged.
 
     Args:
-        env: a Gymnasium id, or a function that makes an environment; it must take `render_mode`.
-        deterministic: the likeliest actions; otherwise drawn as in training.
-        gif: a file to write, at the environment's own speed, at most 400 pixels wide and 350 frames long. None opens
-            a window.
-        seed: decides the episodes and the drawn actions; the first episode is seeded with 1,000,000 + seed.
+        env: a Gymnasium id, or a function that makes an environment; it must accept `render_mode`.
+        deterministic: take the most likely actions; otherwise sample as in training.
+        gif: a file to write, at the environment's own speed, at most 400 pixels wide and 350 frames long. None opens a
+            window.
+        seed: random seed of the episodes and sampled actions; the first episode has the seed 1,000,000 + seed.
 
     UserError: no screen for a window, an environment that cannot be drawn here, a file that cannot be written.
     """
@@ -52,10 +52,10 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
         if gif.suffix.lower() != ".gif" or not os.access(gif.parent, os.W_OK):
             raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a folder of yours")
     if not screen:
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # else SDL complains, although it draws in memory
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory
     name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
     if not screen:
-        os.environ.setdefault("MUJOCO_GL", "egl")            # not sooner: without EGL, `import mujoco` would fail
+        os.environ.setdefault("MUJOCO_GL", "egl")            # not earlier: without EGL, `import mujoco` would fail
     try:
         check_fits(policy, game.observation_space, game.action_space, env)
         with drawing(game, name):
@@ -68,7 +68,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
             print(f"episode {episode + 1}: return {number(total)}, {steps:,} steps", flush=True)
             returns.append(total)
     finally:
-        with contextlib.suppress(Exception):                 # a renderer that was never made cannot be closed either
+        with contextlib.suppress(Exception):                 # a renderer that failed to start cannot be closed
             game.close()
     if film is not None:
         film.write(gif)
@@ -78,8 +78,8 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
 
 
 def make_game(env: EnvSource, mode: str, episodes: int = 0, **protocol_given: Any) -> Env:
-    """An environment that draws itself; UserError where it does not. An Atari game is given its protocol; a policy that
-    remembers sees trials of so many `episodes`."""
+    """Make an environment with rendering; UserError if it has none. An Atari game gets its protocol. A policy with
+    memory gets trials of `episodes` episodes."""
     if episodes:
         game = make_game(env, mode)
         return Single(Memory(GymVectorEnv(lambda: game, 1, 0), episodes), game)
@@ -98,15 +98,16 @@ def make_game(env: EnvSource, mode: str, episodes: int = 0, **protocol_given: An
 
 
 def ready_mujoco(game: Env) -> None:
-    """Let MuJoCo's camera follow the body, and find out whether it can draw.
+    """Make MuJoCo's camera follow the body, and test whether MuJoCo can draw.
 
-    A renderer that fails while it is made prints a traceback when it is thrown away; its context alone does not.
+    A renderer that fails in its constructor prints a traceback when it is deleted. The test uses only a context, which
+    does not.
     """
     renderer = getattr(game.unwrapped, "mujoco_renderer", None)
     if renderer is None or game.render_mode != "rgb_array":
         return
     import mujoco
-    if renderer.camera_id == -1:                             # from Gymnasium 1.4 on, a camera that stays where it is
+    if renderer.camera_id == -1:                             # from Gymnasium 1.4 on, a fixed camera
         renderer.camera_id = mujoco.mj_name2id(renderer.model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
     if (backend := os.environ.get("MUJOCO_GL")) in ("egl", "osmesa"):
         importlib.import_module(f"mujoco.{backend}").GLContext(64, 64).free()
@@ -114,8 +115,8 @@ def ready_mujoco(game: Env) -> None:
 
 def play(player: Policy, game: Env, name: str, deterministic: bool, film: "Film | None",
          seed: int | None) -> tuple[float, int]:
-    """One episode, filmed or in a window; returns its undiscounted return and its length."""
-    with drawing(game, name) if film is None else contextlib.nullcontext():      # a window opens at the first reset
+    """Play one episode, in a GIF or a window; return its undiscounted return and its length."""
+    with drawing(game, name) if film is None else contextlib.nullcontext():      # the first reset opens a window
         obs, _ = game.reset(seed=seed)
     total, steps, over = 0.0, 0, False
     while True:
@@ -131,7 +132,7 @@ def play(player: Policy, game: Env, name: str, deterministic: bool, film: "Film 
 
 @contextlib.contextmanager
 def drawing(game: Env, name: str) -> Iterator[None]:
-    """Whatever goes wrong in a renderer becomes a UserError: its causes lie outside of Python."""
+    """Convert any error of a renderer to a UserError, because its causes are outside Python."""
     try:
         yield
     except Exception as error:
@@ -149,31 +150,32 @@ class Film:
     """Frames of a GIF.
 
     Args:
-        fps: frames a second as the environment draws them; where they are too many, only every `stride`-th is taken.
+        fps: frames per second of the environment; if there are too many, only every `stride`-th is used.
     """
 
     def __init__(self, fps: float):
         self.stride = max(1, round(fps / GIF_FPS))
-        self.delay = max(20, round(100 * self.stride / fps) * 10)          # ms; a GIF counts in hundredths of a second
+        self.delay = max(20, round(100 * self.stride / fps) * 10)          # ms; a GIF uses hundredths of a second
         self.frames, self.delays, self.full = [], [], False
 
     def wants(self, step: int, last: bool) -> bool:
-        """Whether to take the frame after `step` steps; the last of an episode always, unless the film is full."""
+        """Return whether to take the frame after `step` steps; the last of an episode is always taken unless the GIF is
+        full."""
         self.full = self.full or len(self.frames) == GIF_FRAMES
         return not self.full and (last or step % self.stride == 0)
 
     def add(self, frame: np.ndarray, last: bool) -> None:
-        """Take an image `[H, W, 3]` of bytes; that of an episode's end stands for a moment."""
+        """Add an image `[H, W, 3]` of bytes; the last one of an episode is shown longer."""
         from PIL import Image
         image = Image.fromarray(np.ascontiguousarray(frame))
         if image.width > GIF_WIDTH:
             size = GIF_WIDTH, round(image.height * GIF_WIDTH / image.width)
             image = image.resize(size, Image.Resampling.BOX)
-        self.frames.append(image.quantize(GIF_COLOURS, dither=Image.Dither.NONE))       # dots would flicker, and swell
+        self.frames.append(image.quantize(GIF_COLOURS, dither=Image.Dither.NONE))       # dithering would flicker
         self.delays.append(800 if last else self.delay)
 
     def write(self, path: Path) -> None:
-        """Writes the GIF, whole or not at all. UserError where it cannot be written."""
+        """Write the GIF atomically. UserError if it cannot be written."""
         buffer, (first, *others) = io.BytesIO(), self.frames
         first.save(buffer, "GIF", save_all=True, append_images=others, duration=self.delays, loop=0)
         try:

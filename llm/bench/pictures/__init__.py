@@ -1,1 +1,1 @@
-"""Pictures that are lessons: each trains what it shows, and writes PNG, SVG and its numbers as JSON."""
+"""Pictures for the documentation: each runs its own training, then writes PNG, SVG and the numbers as JSON."""

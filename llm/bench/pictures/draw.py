@@ -1,4 +1,4 @@
-"""Shared by all pictures: trainings side by side, files, colours."""
+"""Functions that all pictures share: training runs in parallel, files, and figures."""
 import importlib
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from spinup.errors import UserError
 from spinup.runs.files import write_json, write_whole
 from spinup.runs.folders import finished, git_revision, versions
 
-WORKERS = 2                 # trainings at once, a thread each
+WORKERS = 2                 # training runs in parallel, one thread each
 
 
 def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int:
-    """Make a picture; 0, or 1 where it does not show what it is for. UserError for a file that cannot be written."""
+    """Create a picture. Return 0, or 1 if it misses its goal. Raise UserError if the file cannot be written."""
     out = out or Path(f"{name}.png")
     if out.suffix not in (".png", ".svg") or not out.absolute().parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .png, in a folder that exists")
@@ -27,7 +27,7 @@ def draw(name: str, *, seeds: list[int], log_dir: Path, out: Path | None) -> int
 
 @dataclass
 class Job:
-    """A training: `llm.METHOD(task, seed=seed, **settings)` under a name of its own."""
+    """A training run: `llm.METHOD(task, seed=seed, **settings)` with its own name."""
 
     method: str
     task: str
@@ -38,12 +38,12 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """The folder of its run."""
+        """Folder of the run."""
         return self.log_dir / self.name / f"{self.name}_s{self.seed}"
 
 
 def train(jobs: Sequence[Job], workers: int = WORKERS) -> list[Path]:
-    """Train what is not there yet, some at a time, and go on with what was stopped; the folders, in the order given."""
+    """Train the missing runs, `workers` at a time, and resume stopped ones. Return the folders in the order of jobs."""
     missing = [job for job in jobs if not finished(job.folder)]
     if missing:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
@@ -53,7 +53,7 @@ def train(jobs: Sequence[Job], workers: int = WORKERS) -> list[Path]:
 
 
 def one(job: Job) -> None:
-    """Train one job, or go on with it where it stopped."""
+    """Train one job, or resume it."""
     import llm
     settings = {"log_dir": str(job.log_dir), "exp_name": job.name, "seed": job.seed, "quiet": True, "threads": 1,
                 "tensorboard": False, **job.settings}
@@ -63,7 +63,7 @@ def one(job: Job) -> None:
 
 @contextmanager
 def figure(out: Path, width: float, height: float) -> Iterator[Any]:
-    """A matplotlib figure in the library's style, written as PNG and SVG."""
+    """Yield a matplotlib figure in the library's style; write it as PNG and SVG at the end."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -76,7 +76,7 @@ def figure(out: Path, width: float, height: float) -> Iterator[Any]:
 
 
 def conclude(out: Path, name: str, seeds: list[int], met: bool, **numbers: Any) -> int:
-    """Write the numbers beside the picture; 0 where what it is for was met, else 1."""
+    """Write the numbers beside the picture. Return 0 if the goal was met, else 1."""
     write_json(out.with_suffix(".json"), {
         "command": f"spinup llm picture {name} --seeds {' '.join(map(str, seeds))}", "versions": versions(),
         "git": git_revision(), "met": met, **numbers})

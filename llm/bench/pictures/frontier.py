@@ -16,11 +16,11 @@ PAIRS = 2000
 REWARDED = ("ppo", "rloo", "grpo", "best_of_n", "online_dpo")              # learn from the reward model of these pairs
 PREFERRING = ("dpo", "ipo", "dpop", "tdpo", "kto", "simpo", "step_dpo")    # learn from the pairs
 PROMISED = ("ppo", "rloo", "best_of_n")
-GOAL, NATS = 1.0, 10.0      # deviations of the true reward that these must gain, and at which divergence at most
+GOAL, NATS = 1.0, 10.0      # least gain in true reward, in standard deviations, and largest KL divergence, in nats
 
 
 def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
-    """Met where the promised methods end at least a deviation above the start, within the divergence allowed."""
+    """Draw the frontier. The goal: the promised methods gain at least one standard deviation, within the allowed KL."""
     starts = train([Job("sft", "taste", seed, "taste_sft", log_dir) for seed in seeds])
     begun = {seed: {"model": str(folder)} for seed, folder in zip(seeds, starts, strict=True)}
     judges = train([Job("reward_model", "taste", s, f"taste_reward_{PAIRS}", log_dir, {"pairs": PAIRS, **begun[s]})

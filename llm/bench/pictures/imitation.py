@@ -1,4 +1,4 @@
-"""A student of a teacher that forgets to carry: imitation ends at the teacher, rewards lead past it."""
+"""Beyond imitation, with a teacher that forgets to carry: SFT ends at its accuracy, training on rewards exceeds it."""
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +13,10 @@ COLUMNS = ("wall_seconds", "held_out_accuracy")
 
 
 def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
-    """Imitation, then GRPO, on addition; met where every seed ends .3 above the teacher."""
+    """Run SFT, then GRPO, on addition. The goal: every seed ends .3 above the teacher's accuracy."""
     teacher = Addition().teacher_accuracy
     jobs = [Job("grpo", "addition", seed, "beyond_imitation", log_dir) for seed in seeds]
-    folders = train(jobs, workers=len(jobs))                  # all at once: three on two cores leave neither idle
+    folders = train(jobs, workers=len(jobs))                  # all in parallel: three runs keep two cores busy
     runs = []
     for seed, folder in zip(seeds, folders, strict=True):
         parts = {"imitation": Path(read_json(folder / "config.json")["start"]), "rewards": folder}

@@ -1,6 +1,6 @@
-"""Names of the pictures, found in the sources of this folder: a new picture is a new file, and no list is edited.
+"""Names of the pictures, found in the source files of this folder. To add a picture, add a file; there is no list.
 
-Nothing is imported, so that the command line can list them at once.
+Nothing is imported, so the command line can list the names at once.
 """
 import re
 from functools import cache
@@ -11,9 +11,9 @@ PICTURE = re.compile(r"^def (\w+)\(seeds: list\[int\], log_dir: Path, out: Path\
 
 @cache
 def picture_names() -> dict[str, str]:
-    """Name of each picture, and its function as "llm.bench.pictures.module.function".
+    """Map the name of each picture to its function, as "llm.bench.pictures.module.function".
 
-    A picture is a function (seeds: list[int], log_dir: Path, out: Path) -> int; it is typed with - for each _ of the
+    A picture is a function (seeds: list[int], log_dir: Path, out: Path) -> int. Its name has a - for each _ of the
     function's name.
     """
     found = {}

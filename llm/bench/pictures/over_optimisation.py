@@ -1,5 +1,7 @@
-"""Over-optimisation: the true reward while a learned reward rises: best-of-n and PPO against proxies from few and from
-many comparisons (after Gao et al. 2022, arXiv:2210.10760)."""
+"""Over-optimisation: the true reward while a learned reward rises (after Gao et al. 2022, arXiv:2210.10760).
+
+Best-of-n and PPO optimise learned rewards (proxies) from few and from many comparisons.
+"""
 import math
 from itertools import product
 from pathlib import Path
@@ -18,15 +20,15 @@ from spinup.runs.log import read_progress
 from spinup.view.plots import COLOURS
 
 PAIRS = (50, 200, 1000, 5000)
-PROMPTS, ANSWERS = 32, 1024     # of the start, from which the best of up to so many is taken
+PROMPTS, ANSWERS = 32, 1024     # prompts, and responses of the initial policy to each: the largest n of best-of-n
 LADDER = [2**k for k in range(int(math.log2(ANSWERS)) + 1)]
 
 
 def best_of_n(proxy: np.ndarray, gold: np.ndarray) -> tuple[list[float], list[float]]:
-    """Expected proxy and gold reward of the best by proxy of n answers, for each n of the ladder; `[P, N]` both.
+    """Expected proxy and true reward (gold) of best-of-n by the proxy, for each n of the ladder; both `[P, N]`.
 
-    Without chance in the choice: of N answers in the order of the proxy the i-th, from 0, is the best of n that are
-    drawn without replacement with probability C(i, n - 1) / C(N, n).
+    The expectation over subsets is exact. Sort N responses by the proxy. Sample n of them without replacement. Then the
+    i-th response, counted from 0, is the best of the n with probability C(i, n - 1) / C(N, n).
     """
     N, order = proxy.shape[1], proxy.argsort(1)
     ranked = [np.take_along_axis(x, order, 1).mean(0) for x in (proxy, gold)]
@@ -42,7 +44,7 @@ def best_of_n(proxy: np.ndarray, gold: np.ndarray) -> tuple[list[float], list[fl
 
 
 def answers(task: Taste, start: Path, seed: int) -> tuple[list[str], list[str], np.ndarray]:
-    """Prompts, answers of the start, and their gold rewards `[PROMPTS, ANSWERS]`."""
+    """Return prompts, responses of the initial policy, and their true rewards `[PROMPTS, ANSWERS]`."""
     model = load_model(start)
     policy = LanguagePolicy(model.model, model.tokenizer, task.max_tokens)
     problems = task.problems(PROMPTS, np.random.default_rng(seed), True)
@@ -55,8 +57,11 @@ def answers(task: Taste, start: Path, seed: int) -> tuple[list[str], list[str], 
 
 
 def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
-    """Met where PPO against the reward models from the fewest pairs ends with less of the true reward than it had, by
-    .3 of a deviation, and with more of the learned one."""
+    """Train PPO against reward models from few and from many pairs, and compare with best-of-n.
+
+    The goal, for the fewest pairs: PPO's true reward ends .3 standard deviations below its maximum, while the learned
+    reward is higher than at that maximum.
+    """
     torch.set_num_threads(1)
     jobs = list(product(PAIRS, seeds))
     starts = [Job("sft", "taste", seed, "taste_sft", log_dir) for seed in seeds]
@@ -80,7 +85,7 @@ def over_optimisation(seeds: list[int], log_dir: Path, out: Path) -> int:
 
 def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any], accuracy: dict[int, list[float]],
            task: Taste) -> int:
-    """Draw, print, judge."""
+    """Draw the picture, print the results and check the goal."""
     mean = {n: {"best_of_n": {"kl": [kl_of_best(k) for k in LADDER],
                               "proxy": np.mean([best[n, s][0] for s in seeds], 0).tolist(),
                               "gold": np.mean([best[n, s][1] for s in seeds], 0).tolist()},

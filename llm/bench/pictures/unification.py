@@ -1,4 +1,4 @@
-"""Three ways to the same policy: where every response can be listed, it is known, and all of them arrive at it."""
+"""Three methods, one policy: if all responses can be listed, the optimal policy is known, and all methods reach it."""
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
@@ -22,16 +22,16 @@ from spinup.core.optim import step_size
 from spinup.core.returns import gae
 from spinup.view.plots import COLOURS
 
-BETA = 0.3              # the price of divergence
+BETA = 0.3              # KL coefficient
 UPDATES, BATCH, LR = 3000, 512, 0.05
-GOAL = 0.05             # total variation from the best policy that all must reach
-EVERY = 25              # updates between looks at it
+GOAL = 0.05             # largest total variation from the optimal policy at the end
+EVERY = 25              # updates between two measurements of it
 
 Loss = Callable[[TabularPolicy], Tensor]
 
 
 def ppo(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.Generator) -> Loss:
-    """PPO: responses of the policy's own, the price of divergence within the reward of each token."""
+    """PPO: samples of the policy itself, with the KL penalty in the reward of each token."""
     ids = draw(bed, policy, g)
     with torch.no_grad():
         logp, logp_ref = bed.logp(policy, ids), bed.logp(ref, ids)
@@ -42,7 +42,7 @@ def ppo(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.Genera
 
 
 def dpo(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.Generator) -> Loss:
-    """DPO: pairs of the reference's responses, one preferred with probability sigmoid(difference of rewards)."""
+    """DPO: pairs of samples of the reference policy; one is chosen with probability sigmoid(difference of rewards)."""
     pairs = torch.stack([draw(bed, ref, g), draw(bed, ref, g)], 1)                           # [n, 2, T]
     first = torch.sigmoid(reward_of(bed, pairs[:, 0]) - reward_of(bed, pairs[:, 1]))
     pairs = torch.where((torch.rand(BATCH, generator=g) < first)[:, None, None], pairs, pairs.flip(1))
@@ -54,7 +54,7 @@ def dpo(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.Genera
 
 
 def weighted(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.Generator) -> Loss:
-    """Weighted imitation: the reference's responses, each as often as exp(R / beta) says."""
+    """Weighted imitation: samples of the reference policy, weighted by exp(R / beta)."""
     ids = draw(bed, ref, g)
     weight = (reward_of(bed, ids) / BETA).softmax(0) * BATCH
     return lambda policy: policy_gradient(bed.logp(policy, ids), weight[:, None])[0].sum(1).mean()
@@ -65,24 +65,24 @@ METHODS = {"PPO, price of divergence in the reward": ppo, "DPO, pairs with noisy
 
 
 def draw(bed: Testbed, policy: TabularPolicy, g: torch.Generator) -> Tensor:
-    """Responses `[BATCH, T]`."""
+    """Sample responses `[BATCH, T]` of a policy."""
     with torch.no_grad():
         chosen = torch.multinomial(bed.log_probs(policy).exp(), BATCH, replacement=True, generator=g)
     return bed.sequences[chosen]
 
 
 def reward_of(bed: Testbed, ids: Tensor) -> Tensor:
-    """The reward of each response, `[n]`."""
+    """Reward of each response, `[n]`."""
     places = bed.vocab ** torch.arange(bed.length - 1, -1, -1)
     return bed.rewards[ids @ places]
 
 
 def distances(job: tuple[str, int]) -> list[float]:
-    """Total variation from the best policy before and during a training with one method and seed."""
+    """Total variation from the optimal policy before, during and after training with one method and seed."""
     name, seed = job
     torch.set_num_threads(1)
     bed, ref, g = Testbed(seed=seed), TabularPolicy(seed=seed), torch.Generator().manual_seed(seed)
-    policy = TabularPolicy(seed=seed)                         # begins as the reference
+    policy = TabularPolicy(seed=seed)                         # starts equal to the reference policy
     best = bed.optimal(bed.log_probs(ref), BETA).detach()
     optimizer, found = FlatAdam(policy.parameters(), lr=LR, eps=1e-8), []
     for update in range(UPDATES):
@@ -96,7 +96,8 @@ def distances(job: tuple[str, int]) -> list[float]:
 
 
 def unification(seeds: list[int], log_dir: Path, out: Path) -> int:
-    """Each method and seed on a testbed of its own; met where all end nearer than `GOAL` to the best policy."""
+    """Train each method and seed; each seed has its own testbed. The goal: all end within `GOAL` of the optimal policy.
+    """
     jobs = list(product(METHODS, seeds))
     with ProcessPoolExecutor(WORKERS, get_context("spawn")) as pool:
         curves = dict(zip(jobs, pool.map(distances, jobs), strict=True))

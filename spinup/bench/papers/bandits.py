@@ -1,4 +1,4 @@
-"""RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned algorithm beside designed ones."""
+"""RL² on bandits and small MDPs (Duan et al. 2016, tables 1 and 2): a learned algorithm and hand-designed ones."""
 import json
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from spinup.runs.policy import Policy
 
 SEEDS = (1, 2, 3)
 TRIALS = 4000
-# Environment -> the paper's mean returns, and what is promised of ours.
+# Environment -> the paper's mean returns, and our goals.
 TABLE = {
     "Bandits-5x10-v0": ({"random": 5.0, "Thompson": 5.7, "optimistic Thompson": 6.5, "UCB1": 6.7,
                          "epsilon-greedy": 6.6, "greedy": 6.6, "RL²": 6.7}, 6.5),
@@ -24,11 +24,11 @@ TABLE = {
     "TabularMDPs-10-v0": ({"random": 100.1, "PSRL": 138.1, "BEB": 150.2, "epsilon-greedy": 132.8, "greedy": 134.8,
                            "RL²": 156.2}, None)}
 SECONDS = {"Bandits-5x10-v0": 60}
-WIPED = 5.5                             # below: of ten pulls, who remembers nothing gets five
+WIPED = 5.5                             # upper limit: a policy without memory gets five in ten pulls
 
 
 def tasks_of(env: str, seed: int) -> Trials:
-    """Make `TRIALS` trials of that environment."""
+    """Make `TRIALS` trials of an environment."""
     generator = torch.Generator().manual_seed(seed)
     numbers = [int(n) for n in env.split("-")[1].split("x")]
     kind = Bandits if env.startswith("Bandits") else TabularMDPs
@@ -36,7 +36,7 @@ def tasks_of(env: str, seed: int) -> Trials:
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train the preset of each environment and evaluate it beside the baselines, with and without its memory."""
+    """Train the preset of each environment, and evaluate it and the baselines, with and without its memory."""
     jobs = [(env, seed) for env in TABLE for seed in seeds]
     folders = in_turn(lambda job: run("rl2", *job, log_dir, "--threads", "1"), jobs, workers)
     lines, raw = [], {}
@@ -72,7 +72,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def by_pull(folder: Path, env: str) -> dict[str, list[float]]:
-    """Mean reward of each pull: as learned, with the memory reset in the middle of the trial, and at every pull."""
+    """Mean reward of each pull: with memory, with memory reset in the middle of the trial, and with memory reset at
+    every pull."""
     from spinup import load
     policy = load(folder)
     return {name: rewards(policy, env, wiped) for name, wiped in (
@@ -80,7 +81,8 @@ def by_pull(folder: Path, env: str) -> dict[str, list[float]]:
 
 
 def rewards(policy: Policy, env: str, wiped: Any) -> list[float]:
-    """Wiped, a policy sees what it sees where a trial begins, and remembers nothing."""
+    """Mean reward of each pull. At the pulls in `wiped` the policy gets the first observation of the trial, so it has
+    no memory."""
     envs = make(env, TRIALS, 0, **policy.env_settings)
     obs, found = envs.reset(), []
     first = obs.copy()

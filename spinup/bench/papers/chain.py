@@ -1,5 +1,6 @@
-"""Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): who comes to its far end, and after how long. And on
-a hill whose top pays while every push costs, of which noise on actions learns not to push."""
+"""Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): which runs reach its far end, and after how many
+episodes. Also on MountainCarContinuous, where the top gives a reward and every push costs: action noise learns not to
+push."""
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -10,16 +11,16 @@ from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
 from spinup.runs.log import read_progress
 
 LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
-SOLVED, NEVER = 12.0, 400               # the best return; the episodes in which noise on actions never gets there
-GOAL, OF = 150, 9                       # episodes, and how many seeds of ten
-CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # the E100 of noise on parameters at least, on actions at most
+SOLVED, NEVER = 12.0, 400               # best return; episodes in which action noise never reaches the end
+GOAL, OF = 150, 9                       # episodes, and number of seeds out of ten
+CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # lowest E100 of parameter noise, highest of action noise
 CARS = 5                                # seeds of it
-WINDOW = 10                             # rows that a point of the picture averages
+WINDOW = 10                             # rows averaged in each point of the figure
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train with noise on parameters, on actions, and on parameters with permuted labels, each length and seed; and the
-    car with noise on parameters and on actions."""
+    """Train with parameter noise, action noise, and parameter noise with permuted labels, for each length and seed.
+    Train the car with parameter noise and with action noise."""
     jobs = [(n, kind, seed) for n in LENGTHS for kind in ("parameters", "actions", "permuted") for seed in seeds]
     folders = in_turn(lambda job: one(*job, log_dir), jobs, workers)
     cars = [(kind, seed) for kind in ("parameters", "actions") for seed in seeds[:CARS]]
@@ -67,7 +68,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
-    """Train the preset of a chain of this length."""
+    """Train the preset of a chain with `n` states."""
     env = f"Chain{'Permuted' if kind == 'permuted' else ''}-{n}-v0"
     flags = ["--preset", f"Chain-{n}-v0", "--threads", "1"]
     if kind == "actions":
@@ -76,8 +77,9 @@ def one(n: int, kind: str, seed: int, log_dir: Path) -> Path:
 
 
 def solved(folder: Path, n: int) -> tuple[float, int]:
-    """The episode from which on every test of the greedy policy was perfect, to the end and for a hundred episodes;
-    infinity if there is none. And the rows of training in which the far end was reached."""
+    """Return the episode from which on every test of the greedy policy was perfect, to the end and for at least a
+    hundred episodes; infinity if there is none. Also return the number of training rows in which the far end was
+    reached."""
     progress = read_progress(folder)
     since = len(progress["steps"])
     while since and progress["test_return"][since - 1] == SOLVED:

@@ -1,4 +1,4 @@
-"""Curiosity where random play finds no reward: a key and a locked door, and rooms behind rooms."""
+"""Curiosity in tasks where random actions find no reward: a key with a locked door, and several rooms in a row."""
 import json
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ KINDS = {"door": (DOOR, ()), "door_alone": (DOOR, ("--bonus-coef", "0")), "rooms
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both grids with rewards and RND, and with rewards alone; in the rooms with RND alone; play at random."""
+    """Train on both grids with rewards and RND, and with rewards alone; in the rooms with RND alone; act at random."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run("curiosity", KINDS[job[0]][0], job[1], log_dir, "--threads", "1",
                                       *KINDS[job[0]][1], label=job[0]), jobs, workers)
@@ -60,13 +60,13 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def solved(folder: Path) -> float:
-    """Share of 100 fresh episodes with a reward."""
+    """Share of 100 new episodes with a reward."""
     found = json.loads(spinup("eval", str(folder), "--stochastic", "--json"))
     return float(np.mean([r > 0 for r in found["returns"]]))
 
 
 def at_random(env: str) -> tuple[float, float]:
-    """Share of episodes with a reward, and distinct cells of an episode, of random play."""
+    """Share of episodes with a reward, and number of distinct cells per episode, with random actions."""
     envs, rng = make(env, 64, 0), np.random.default_rng(0)
     envs.reset()
     returns, cells = [], []

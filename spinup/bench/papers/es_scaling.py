@@ -1,4 +1,4 @@
-"""Evolution strategies (Salimans et al. 2017): the returns reached, and the speed-up of a second process."""
+"""Evolution strategies (Salimans et al. 2017): returns, and the speed-up from a second process."""
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,15 @@ from spinup.runs.log import read_progress
 SEEDS = (1, 2, 3, 4, 5)
 SWIMMER, CARTPOLE = "Swimmer-v5", "CartPole-v1"
 REACH, MINUTES, QUICK, FASTER = 300.0, 6, 30, 1.7
-PAIRS = (1, 2, 3)                                                         # seeds of the runs for the clock
-BRIEF = ("--total-steps", "640000", "--pairs", "32", "--tensorboard", "false")             # for the clock
+PAIRS = (1, 2, 3)                                                         # seeds of the timed runs
+BRIEF = ("--total-steps", "640000", "--pairs", "32", "--tensorboard", "false")             # for the timed runs
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on CartPole and Swimmer; PPO on Swimmer with two discounts; and once with one process, once with two."""
+    """Train on CartPole and Swimmer, and PPO on Swimmer with two discount factors. Time runs with one process and with
+    two."""
     cartpole = run("es", CARTPOLE, seeds[0], log_dir)
-    swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each has two
+    swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each uses two
     jobs = [(gamma, seed) for gamma in ("0.99", "0.9999") for seed in seeds]
     ppo = in_turn(lambda job: run("ppo", SWIMMER, job[1], log_dir, "--gamma", job[0], label=job[0]), jobs, workers)
     timed = [(run("es", SWIMMER, seed, log_dir, "--workers", "1", *BRIEF, label="1_process"),
@@ -64,6 +65,6 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def same_policy(one: Path, other: Path) -> bool:
-    """Whether two runs ended with the same parameters, to the last bit."""
+    """Return whether two runs ended with identical parameters."""
     parts = [load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"] for folder in (one, other)]
     return all(a.equal(b) for a, b in zip(*(part.values() for part in parts), strict=True))

@@ -9,14 +9,14 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1, 2, 3)
 ENV, KINDS = "NoisyTV-v0", ("pixels", "random", "rnd", "inverse")
-ROWS = 15                               # of progress.csv that a point of the picture averages
-BORED, TIMES = ("rnd", "inverse"), 2    # those that must leave the set, and how many times less they watch
+ROWS = 15                               # rows of progress.csv averaged in each point of the figure
+BORED, TIMES = ("rnd", "inverse"), 2    # those that must leave the TV, and the factor by which they watch less
 WORDS = {"pixels": "prediction of pixels", "random": "prediction of random features", "rnd": "random distillation",
          "inverse": "prediction of inverse features"}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train with curiosity alone, of each kind, and count the time with the TV in sight, in the second half."""
+    """Train with each kind of curiosity alone. Measure the share of time with the TV in view in the second half."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run("curiosity", ENV, job[1], log_dir, "--bonus", job[0], "--threads", "1",
                                       label=job[0]), jobs, workers)

@@ -1,4 +1,4 @@
-"""Shared by the benchmarks of papers: runs that are kept, a table of the paper's numbers beside ours, a picture."""
+"""Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def find_papers() -> dict[str, str]:
-    """The modules of the experiments in this folder, by the name that is typed."""
+    """Return the modules of the experiments in this folder, by their names on the command line."""
     stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
     return {stem.replace("_", "-"): f"{__package__}.{stem}" for stem in stems
             if not stem.startswith("_") and stem != Path(__file__).stem}
@@ -24,7 +24,7 @@ def find_papers() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Line:
-    """One number of the table: its name, the paper's value, ours, and the goal for ours."""
+    """One number of the table: its name, the paper's value, our value, and our goal."""
 
     what: str
     paper: str
@@ -35,16 +35,17 @@ class Line:
 
 @dataclass
 class Paper:
-    """The result of a benchmark."""
+    """Result of a benchmark."""
 
     title: str
     lines: list[Line]
-    draw: Callable[["Figure"], None]    # the picture
-    raw: dict[str, Any] = field(default_factory=dict)       # what the lines and the picture were made from
+    draw: Callable[["Figure"], None]    # draws the figure
+    raw: dict[str, Any] = field(default_factory=dict)       # data of the lines and the figure
 
 
 def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
-    """The folder of a finished run of these settings. A finished run is not repeated; an unfinished one is resumed."""
+    """Return the folder of a finished run with these settings. A finished run is not repeated; an unfinished one is
+    resumed."""
     name = f"paper_{algorithm}{'_' * bool(label)}{label}_{env}"
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
@@ -56,18 +57,18 @@ def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: 
 
 
 def e100(folder: Path) -> float:
-    """Mean return of a run's policy, deterministic, in a hundred fresh episodes."""
+    """Mean return of a run's policy, deterministic, in a hundred new episodes."""
     return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
 def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
-    """Apply the function to each item, `workers` at a time; results in the order of the items."""
+    """Apply the function to each item, `workers` at a time; return the results in the order of the items."""
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(function, items))
 
 
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:
-    """Print the table, draw the picture, write the JSON; return 1 where a goal is missed, else 0."""
+    """Print the table, draw the figure, write the JSON; return 1 if a goal is missed, else 0."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from rich.console import Console
@@ -93,7 +94,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
 
 
 def check_picture(picture: Path, out: Path | None) -> None:
-    """Raise a UserError where the result could not be written: before the runs, not after them."""
+    """UserError if the figure or the result cannot be written. The check comes before the runs, not after them."""
     check_out(out)
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
         raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a folder of yours")

@@ -1,4 +1,4 @@
-"""Self-play (Bansal et al. 2018) on two games, against past versions and against the newest only."""
+"""Self-play (Bansal et al. 2018) on two games, against past versions and against the newest version only."""
 import time
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ GAMES = 500                                                              # again
 MINUTES = {"tictactoe": 3, "connect_four": 10}
 DRAWS, RANDOM, ONE_PLY, RANKS, FASTER = 0.9, 0.95, 0.7, 0.9, 100
 SIMULATIONS, TRUTH = 200, np.linspace(900, 1500, 12)
-TURN = 2.0                                                               # seconds of games, ours and theirs in turn
+TURN = 2.0                                                               # seconds of games, ours and PettingZoo's
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both games, on Connect Four also against the newest version only, and let these two kinds play."""
+    """Train on both games, and on Connect Four also against the newest version only; then these two kinds play each
+    other."""
     jobs = [(game, label, flags, seed) for game, label, flags in (
         ("tictactoe", "", ()), ("connect_four", "", ("--delta", "0.5")),
         ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]
@@ -79,7 +80,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def arena_lines() -> list[Line]:
-    """Rank players of known strength in a tournament and compare the ranking with the truth."""
+    """Rank players of known strength in a tournament and compare the ranking with the true one."""
     records = [simulate(seed) for seed in range(SIMULATIONS)]
     found = [record.strengths() for record in records]
     ranks = float(np.mean([spearmanr(TRUTH, strengths.rating)[0] for strengths in found]))
@@ -93,7 +94,7 @@ def arena_lines() -> list[Line]:
 
 
 def simulate(seed: int, games_each: int = 200) -> Record:
-    """A tournament of twelve players of known strength, `TRUTH`, whose games have no draws."""
+    """Simulate a tournament of twelve players of known strength, `TRUTH`, without draws."""
     def match(first: int, second: int, n: int, rng: np.random.Generator) -> list[float]:
         return (rng.random(n) < expected_score(TRUTH[first], TRUTH[second])).astype(float).tolist()
 
@@ -102,7 +103,7 @@ def simulate(seed: int, games_each: int = 200) -> Record:
 
 
 def speed_lines() -> list[Line]:
-    """Random games a second on our boards, as a multiple of those in PettingZoo; the median of three turns."""
+    """Random games per second on our boards, relative to those in PettingZoo; the median of three turns."""
     lines = []
     for game, theirs in (("tictactoe", "classic/tictactoe-v3"), ("connect_four", "classic/connect_four-v3")):
         ratio = float(np.median([ours_per_second(game) / theirs_per_second(theirs) for _ in range(3)]))
@@ -112,7 +113,7 @@ def speed_lines() -> list[Line]:
 
 
 def ours_per_second(game: str, copies: int = 8192) -> float:
-    """Random games a second on our boards, `copies` at a time."""
+    """Random games per second on our boards, `copies` in parallel."""
     board, rng, games, start = BOARDS[game](copies), np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - start < TURN:
         noise = rng.random((copies, board.num_actions), np.float32)
@@ -123,7 +124,7 @@ def ours_per_second(game: str, copies: int = 8192) -> float:
 
 
 def theirs_per_second(env: str) -> float:
-    """Random games a second in PettingZoo's environment."""
+    """Random games per second in PettingZoo's environment."""
     game, rng, games, start = make_one_zoo(env, "aec"), np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - start < TURN:
         game.reset()
@@ -136,13 +137,13 @@ def theirs_per_second(env: str) -> float:
 
 
 def greedy(folder: Path) -> Moves:
-    """The most likely moves of a run's policy."""
+    """Return the most likely moves of a run's policy."""
     policy = load(folder)
     return lambda observation, legal, rng: policy.act_batch(flat(observation, legal), deterministic=True)
 
 
 def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
-    """Games won, drawn and lost against each scripted player: beginning, and second."""
+    """Games won, drawn and lost against each scripted player, as first and as second player."""
     make_game, rng, found = find_game(game)[0], np.random.default_rng(0), [{}, {}]
     me = Player("policy", greedy(folder))
     for name, moves in scripted(game).items():
@@ -155,9 +156,10 @@ def against_scripted(game: str, folder: Path) -> list[dict[str, list[int]]]:
 
 
 def lines_that_beat(moves: Moves) -> int:
-    """Number of games that a deterministic player of tic-tac-toe loses, over all replies to it, from either seat."""
+    """Number of games that a deterministic player of tic-tac-toe loses over all replies of the opponent, in both
+    seats."""
     board, rng, found = BOARDS["tictactoe"](1), np.random.default_rng(0), 0
-    paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]  # moves so far; after each it is its turn
+    paths: list[tuple[int, ...]] = [(), *((move,) for move in range(9))]  # moves so far; then the player moves
     while paths:
         path = paths.pop()
         board.reset()
