@@ -43,12 +43,12 @@ from spinup.runs.workers import Follower, Workers
 class Config(BaseConfig):
     num_envs: Size = 16                # environments per process; does not change the results
     pairs: Count = 32                  # perturbations per update, each with both signs (16-256)
-    sigma: Positive = 0.05             # noise size; small: no effect, large: blurred (0.01-0.1)
+    sigma: Positive = 0.05             # noise size; small: no signal, large: blurred (0.01-0.1)
     lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)
     weight_decay: NonNegative = 0.0    # each update multiplies weights by 1 - lr x this
     normalise_obs: bool = False        # by running mean and standard deviation, if scales differ
     hidden: Widths = (32, 32)          # hidden layers; fewer weights give less noisy gradients
-    workers: Processes = 1             # processes that play episodes; torchrun's number if used
+    workers: Processes = 1             # processes that play; torchrun's own number overrides it
 
     def __post_init__(self):
         super().__post_init__()

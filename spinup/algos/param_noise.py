@@ -55,7 +55,7 @@ class Config(ReplayConfig):
     adapt: Positive = 1.01             # factor of each change of sigma; too large: it oscillates
     action_noise: Positive = 0.2       # Box: target standard deviation of actions in -1 to 1
     epsilon: Unit = 0.1                # Discrete: final share of random actions to match
-    explore: Unit = 0.5                # Discrete: fraction of the run over which it falls from 1
+    explore: Unit = 0.5                # Discrete: share of the run in which epsilon falls from 1
     learning_starts: Count = 1000      # steps before the first gradient step
     gamma: Unit = 0.99                 # discount factor; the horizon is about 1 / (1 - gamma) steps
     lr: Positive = 1e-3                # learning rate of all networks (1e-4 to 1e-3)

@@ -39,7 +39,7 @@ class Config(ReplayConfig):
     tau: Unit = 0.005                  # fraction of the way targets move per gradient step
     explore_noise: NonNegative = 0.1   # standard deviation of noise on actions in -1 to 1
     target_noise: NonNegative = 0.2    # standard deviation of target-action noise; smooths Q
-    noise_clip: NonNegative = 0.5      # clip range of that noise; keeps it near the target action
+    noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action
     policy_delay: Count = 2            # critic gradient steps per actor gradient step
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)

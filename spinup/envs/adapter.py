@@ -1,12 +1,13 @@
-"""A vector environment of Gymnasium's interface as one of ours, whose copies restart within the step that ended them.
+"""Adapter from Gymnasium's vector environments to `VectorEnv`, whose copies reset in the step that ends an episode.
 
-Gymnasium has three ways to restart a copy (`gymnasium.vector.AutoresetMode`):
+Gymnasium has three reset modes (`gymnasium.vector.AutoresetMode`):
 
     SAME_STEP   as here: `step` returns the next episode's first observation, and the last one in infos["final_obs"]
-    DISABLED    the caller restarts copies: done here right after the step, by reset(options={"reset_mask": ...})
-    NEXT_STEP   a step of its own restarts a copy and ignores its action: a transition in which nobody acted
+    DISABLED    the caller resets copies: the adapter calls reset(options={"reset_mask": ...}) right after the step
+    NEXT_STEP   the next step resets a copy and ignores its action, which gives a transition without an action
 
-NEXT_STEP becomes SAME_STEP where `reset_mask` restarts a copy before that step comes, and is refused elsewhere.
+The adapter turns NEXT_STEP into SAME_STEP if `reset_mask` can reset a copy before the next step. Otherwise it rejects
+NEXT_STEP.
 """
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,14 +25,14 @@ HOW_TO_MAKE = "gymnasium.make_vec(id, num_envs, 'sync', vector_kwargs={'autorese
 
 
 class VectorAdapter(VectorEnv):
-    """The copies of a vector environment of Gymnasium's interface.
+    """Copies of a vector environment with Gymnasium's interface.
 
     Args:
         env: the vector environment.
-        seed: `SyncVectorEnv` and `AsyncVectorEnv` get a seed for each copy, those of `GymVectorEnv`; others get one.
-        close_it: whether `close` closes `env`; one that the user made, the user closes.
-    UserError: `env` does not say how its copies restart, or in a way that cannot be translated; on its way, that
-    another adapter has stepped the same object since.
+        seed: `SyncVectorEnv` and `AsyncVectorEnv` get one seed per copy, as in `GymVectorEnv`; others get one seed.
+        close_it: whether `close` also closes `env`; False if the user created it and closes it.
+    UserError: `env` does not state its reset mode, or the mode is unsupported; later, another adapter has used the same
+    object in the meantime.
     """
 
     can_save = False
@@ -46,10 +47,10 @@ class VectorAdapter(VectorEnv):
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
         takes_list = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         self.seed = copy_seeds(seed, env.num_envs) if takes_list else copy_seeds(seed, 1)[0]
-        self.ticket = env._spinup_ticket = object()                       # the last adapter of an object has its ticket
+        self.ticket = env._spinup_ticket = object()                       # only the last adapter of an object has it
 
     def _restarts_in_step(self) -> bool:
-        """Whether `env` restarts copies itself; False: `_restarted` does. UserError where neither is possible."""
+        """True if `env` resets copies itself; False if `_restarted` does. UserError if neither is possible."""
         name, mode = type(self.env.unwrapped).__name__, self.env.metadata.get("autoreset_mode")
         try:
             mode = AutoresetMode(mode)
@@ -62,10 +63,10 @@ class VectorAdapter(VectorEnv):
         return mode is AutoresetMode.SAME_STEP
 
     def _restarts_by_mask(self) -> bool:
-        """Whether `reset_mask` restarts a copy for good, also where `env` would do so in its next step."""
+        """True if `reset_mask` resets a copy completely, so that `env` does not reset it again in its next step."""
         inner = self.env.unwrapped
         if isinstance(inner, AsyncVectorEnv):
-            return bool(inner.shared_memory)                              # without it the worker would restart it again
+            return bool(inner.shared_memory)                              # without it the worker would reset it again
         return isinstance(inner, SyncVectorEnv)
 
     def _reset(self) -> np.ndarray:
@@ -103,11 +104,11 @@ class VectorAdapter(VectorEnv):
         reward = np.array(reward, np.float32)
         if not finite(obs, reward, final_obs):
             check_finite(self.name, obs if final_obs is None else final_obs, reward, action, self.episode_length + 1)
-            check_finite(self.name, obs)                                  # of a reset
+            check_finite(self.name, obs)                                  # from a reset
         return Step(obs, reward, terminated, truncated, final_obs, self._costs(infos, info), info)
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
-        """Restart the copies where `ended`, `[N]` bool; returns their first observations."""
+        """Reset the copies where `ended`, `[N]` bool. Return their first observations."""
         raw, _ = self.env.reset(options={"reset_mask": ended.copy()})
         return self._seen(raw, self.num_envs)[ended]
 
@@ -116,11 +117,11 @@ class VectorAdapter(VectorEnv):
         return self._cost(info) if reported or self.reports_cost else None
 
     def _native(self, action: np.ndarray) -> Any:
-        """The actions `[N, ...]` as `env.step` takes them."""
+        """Convert actions `[N, ...]` to the format of `env.step`."""
         return np.stack([to_native(self.action_space, a) for a in np.asarray(action)])
 
     def _seen(self, raw: Any, n: int) -> np.ndarray:
-        """The observations of n copies, as networks see them: a new array `[n, *shape]`."""
+        """Convert the observations of n copies to network inputs: a new array `[n, *shape]`."""
         return np.stack([self._see(row(raw, i)) for i in range(n)]).astype(self.dtype, copy=False)
 
     def _see(self, raw: Any) -> np.ndarray:
@@ -136,10 +137,10 @@ class VectorAdapter(VectorEnv):
 
 
 class Rows(Sequence):
-    """The infos of a vector environment as one dict for each copy, each made when it is asked for.
+    """Infos of a vector environment as one dict per copy, created on access.
 
-    final: `[N]` bool, the copies whose episode ended: what the step told of them is in infos["final_info"], and the
-        rest is of the episode that begins.
+    final: `[N]` bool, copies whose episode ended. Their info of the step is in infos["final_info"]; the other entries
+        belong to the new episode.
     """
 
     def __init__(self, infos: dict[str, Any], num_envs: int, final: np.ndarray | None = None):
@@ -158,7 +159,7 @@ class Rows(Sequence):
 
 
 def row(batch: Any, i: int) -> Any:
-    """Copy i of a batch: of arrays their first axis, of dicts and tuples part by part."""
+    """Return copy i of a batch: index the first axis of arrays, and go through dicts and tuples part by part."""
     if isinstance(batch, Mapping):
         return {key: row(part, i) for key, part in batch.items()}
     if isinstance(batch, tuple):
@@ -167,7 +168,7 @@ def row(batch: Any, i: int) -> Any:
 
 
 def info_row(infos: Mapping[str, Any], i: int) -> dict[str, Any]:
-    """The info of copy i. Where infos have a "_key", it says which copies have a "key"."""
+    """Return the info of copy i. A "_key" in infos marks the copies that have a "key"."""
     mine = {}
     for key, part in infos.items():
         is_mask = key.startswith("_") and key[1:] in infos

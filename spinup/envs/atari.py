@@ -1,13 +1,14 @@
-"""Atari games in ale-py's own vectorised emulator, by a protocol that is always said.
+"""Atari games in ale-py's vectorised emulator, always with an explicit protocol.
 
-Two numbers for one game are only comparable under one protocol: sticky actions alone cost a factor of three to four in
-Breakout. An id stands for one of the two in use, and each of its settings can be changed:
+Scores of a game are only comparable under the same protocol: sticky actions alone divide them by three to four in
+Breakout. The id selects one of two common protocols, and you can change each setting:
 
-    PongNoFrameskip-v4   as in Mnih et al. (2015) and behind most published figures of PPO and DQN
-    ALE/Pong-v5          sticky actions, and lost lives are not told, as Machado et al. (2018) advise
+    PongNoFrameskip-v4   as in Mnih et al. (2015), used for most published results of PPO and DQN
+    ALE/Pong-v5          sticky actions, and a lost life does not end an episode, as Machado et al. (2018) recommend
 
-Both: 4 frames of 84 x 84 grey pixels, each the brighter of the last two that the game drew, at the start of a game FIRE
-where the game has it and up to 30 frames of waiting, the end after 108,000 frames (half an hour).
+In both, an observation is 4 frames of 84 x 84 grey pixels, each the maximum of the last two frames of the game. A game
+starts with FIRE, if it has this action, and up to 30 frames without action. It ends after 108,000 frames (half an
+hour).
 """
 import re
 from typing import Any
@@ -19,9 +20,9 @@ from gymnasium import Env, Wrapper
 from spinup.envs.vector import Step, VectorEnv
 from spinup.errors import UserError, nearest
 
-FRAMES = 4                                                                # that an observation shows
-LONGEST = 108_000                                                         # frames of a game
-PROTOCOLS = {                                                             # by what the id ends or begins with
+FRAMES = 4                                                                # per observation
+LONGEST = 108_000                                                         # frames per game
+PROTOCOLS = {                                                             # by the pattern of the id
     r"(?:.*:)?[A-Za-z0-9]+NoFrameskip(?:-v4)?": {
         "sticky_actions": 0.0, "life_loss": True, "clip_rewards": True, "frame_skip": 4, "full_actions": False},
     r"(?:.*:)?ALE/[A-Za-z0-9]+(?:-v5)?": {
@@ -29,9 +30,10 @@ PROTOCOLS = {                                                             # by w
 
 
 def protocol(env: object, given: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The protocol of an Atari game: what its id says, and over it what is given and not None; {} for all else.
+    """Return the protocol of an Atari game: that of its id, changed by the values of `given` that are not None. The
+    result is {} for other environments.
 
-    UserError: something is given that no protocol has, or for an environment that is not such a game.
+    UserError: `given` has an unknown setting, or `env` is not such a game.
     """
     given = {k: v for k, v in (given or {}).items() if v is not None}
     for pattern, settings in PROTOCOLS.items():
@@ -47,7 +49,7 @@ def protocol(env: object, given: dict[str, Any] | None = None) -> dict[str, Any]
 
 
 def in_words(settings: dict[str, Any]) -> str:
-    """A protocol in a line."""
+    """Describe a protocol in one line."""
     skip = settings["frame_skip"]
     return ", ".join([
         f"sticky actions {settings['sticky_actions']:g}", f"{skip} frame{'s' * (skip > 1)} an action",
@@ -58,16 +60,17 @@ def in_words(settings: dict[str, Any]) -> str:
 
 
 class AtariVector(VectorEnv):
-    """N copies of a game. Statistics count whole games and true scores, whatever rewards and ends the learner gets.
+    """N copies of a game. The statistics count whole games and raw scores, even if the learner's rewards are clipped
+    and its episodes end with a life.
 
     Args:
         env: the full id, of one of the two kinds above.
-        seed: copy i is seeded from (seed, i), so that no two runs share their games.
-        settings: as in `PROTOCOLS`; None, or not given, means what the id says.
-            sticky_actions: probability, in each frame, that the last action is repeated whatever was chosen.
-            life_loss: for the learner an episode ends with a lost life; the game goes on.
+        seed: copy i gets a seed made from (seed, i), so no two runs share games.
+        settings: as in `PROTOCOLS`; None or a missing one means the value of the id.
+            sticky_actions: probability, in each frame, that the game repeats the last action instead of the chosen one.
+            life_loss: a lost life ends the learner's episode, but the game continues.
             clip_rewards: the learner gets the sign of each reward.
-            frame_skip: frames that an action lasts.
+            frame_skip: frames per action.
             full_actions: all 18 actions of the joystick, not only those that the game uses.
     """
 
@@ -80,7 +83,7 @@ class AtariVector(VectorEnv):
         from ale_py.vector_env import AtariVectorEnv
         super().__init__(num_envs)
         self.protocol = protocol(env, settings)
-        self.envs = AtariVectorEnv(                                       # as many threads as cores, at most num_envs
+        self.envs = AtariVectorEnv(                                       # one thread per core, at most num_envs
             gymnasium.spec(env).kwargs["game"], num_envs, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP,
             repeat_action_probability=self.protocol["sticky_actions"], frameskip=self.protocol["frame_skip"],
             full_action_space=self.protocol["full_actions"], life_loss_info=self.protocol["life_loss"],
@@ -98,19 +101,19 @@ class AtariVector(VectorEnv):
         return obs
 
     def _step(self, action: np.ndarray) -> Step:
-        # Where a life is an episode, it begins with FIRE as every episode does, whatever was chosen: Breakout waits for
-        # ever where a policy has not learned to press it. The wrappers behind the published figures (EpisodicLife,
-        # FireReset) press it within reset; ale-py cannot step one copy alone, so here it is the first step of the life.
-        # In it the action has no influence, which is a transition like any other: the learner stores what it chose.
+        # If a life is an episode, it starts with FIRE, like every episode. Otherwise Breakout waits forever for a
+        # policy that has not learned to press FIRE. The wrappers of the published results (EpisodicLife, FireReset)
+        # press it in reset. ale-py cannot step one copy alone, so here FIRE is the first step of the life. The chosen
+        # action has no effect in this step. The learner still stores it, as in any other transition.
         if self.fire is not None:
             action = np.where(self.lost_life, self.fire, action)
         obs, score, terminated, truncated, info = self.envs.step(np.asarray(action, np.int64))
-        began = info["frame_number"] - info["episode_frame_number"]       # another frame: another game
+        began = info["frame_number"] - info["episode_frame_number"]       # changes with each new game
         self.score, self.over, self.began = score, began != self.began, began
         self.lost_life = terminated & ~self.over
         final_obs = None
         if (terminated | truncated).any():
-            final_obs = obs.copy()                                        # the emulator has none where a life was lost
+            final_obs = obs.copy()                                        # the emulator gives none for a lost life
             final_obs[self.over] = info["final_obs"][self.over]
         reward = np.sign(score) if self.protocol["clip_rewards"] else score
         return Step(obs, reward.astype(np.float32), terminated, truncated, final_obs)
@@ -123,7 +126,8 @@ class AtariVector(VectorEnv):
 
 
 def make_one_atari(env: str, render_mode: str | None = None, **settings: Any) -> Env:
-    """One game that can be drawn, in Gymnasium's environment and wrappers; to a policy it looks as in `AtariVector`.
+    """Create one game that can be drawn, with Gymnasium's environment and wrappers. Its observations are those of
+    `AtariVector`.
 
     env: the full id. UserError: OpenCV is missing.
     """
@@ -141,7 +145,7 @@ def make_one_atari(env: str, render_mode: str | None = None, **settings: Any) ->
 
 
 class FireAtStart(Wrapper):
-    """FIRE in the first frame of a game that knows it, as the vectorised emulator presses it."""
+    """Press FIRE in the first frame of a game that has this action, like the vectorised emulator."""
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
@@ -151,7 +155,7 @@ class FireAtStart(Wrapper):
 
 
 class FireAfterLostLife(Wrapper):
-    """FIRE as the first action of each life, whatever was chosen."""
+    """Replace the first action of each life by FIRE."""
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
@@ -165,6 +169,6 @@ class FireAfterLostLife(Wrapper):
 
 
 def fire_of(game: Env) -> int | None:
-    """The number of the action FIRE, where a game has it."""
+    """Return the number of the action FIRE, or None if a game does not have it."""
     meanings = game.unwrapped.get_action_meanings()
     return meanings.index("FIRE") if "FIRE" in meanings else None

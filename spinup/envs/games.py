@@ -1,4 +1,4 @@
-"""Two-player games with alternating moves, and such a game as a single-agent environment: a step includes the
+"""Two-player games with alternating moves, and such a game as a single-agent environment, whose step includes the
 opponent's move."""
 from collections.abc import Callable
 from functools import partial
@@ -9,19 +9,19 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from spinup.envs.vector import Step, VectorEnv, generator
 
-Games = np.ndarray | slice                               # which of the games: indices, a mask, or a slice
-# From what opponents see `[n, d]`, which opponents they are `[n]`, and uniform noise `[n, A]` to their moves `[n]`.
+Games = np.ndarray | slice                               # selects games: indices, a mask, or a slice
+# Takes the opponents' observations `[n, d]`, their numbers `[n]` and uniform noise `[n, A]`; returns their moves `[n]`.
 Reply = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 
 class Game:
-    """N games side by side. Those that are over wait for `reset`. A game of your own is a subclass of this.
+    """N games in parallel. A finished game waits for `reset`. To add a game, write a subclass of this class.
 
     Attributes:
         num_games: N.
         num_actions: A; moves are numbers from 0 to A - 1.
-        shape: of what `observe` shows of one game.
-        mover: `[N]`, 0 where the player who began is to move, else 1.
+        shape: shape of the observation of one game.
+        mover: `[N]`, 0 if the first player is to move, else 1.
     """
 
     num_actions: int
@@ -32,39 +32,39 @@ class Game:
         self.num_games, self.mover = num_games, np.zeros(num_games, np.int64)
 
     def reset(self, games: Games = slice(None)) -> None:
-        """Begin these games anew; all, by default."""
+        """Start these games again; by default all games."""
         raise NotImplementedError
 
     def legal(self, games: Games = slice(None)) -> np.ndarray:
-        """The legal-action mask `[n, A]` bool of the player to move, in these games; in all, by default."""
+        """Return the legal-action mask `[n, A]` bool of the player to move in these games; by default in all."""
         raise NotImplementedError
 
     def play(self, action: np.ndarray, games: Games = slice(None)) -> tuple[np.ndarray, np.ndarray]:
-        """Make the moves `[n]`. Returns the rewards `[n]` of the players who moved: 1 for a win, -1 for a loss, 0 for a
-        draw and while the game goes on; and whether the game is over, `[n]` bool.
+        """Make the moves `[n]`. Return the rewards `[n]` of the players who moved, and whether the game is over, `[n]`
+        bool. The reward is 1 for a win, -1 for a loss, and 0 for a draw or an unfinished game.
 
-        ValueError: a move is illegal; no move was made then.
+        ValueError: a move is illegal; then no move is made.
         """
         raise NotImplementedError
 
     def observe(self, games: Games = slice(None)) -> np.ndarray:
-        """The observations of the players to move, `[n, *shape]`."""
+        """Return the observations of the players to move, `[n, *shape]`."""
         raise NotImplementedError
 
     def save(self) -> dict[str, Any]:
-        """The state of all games, as plain arrays and numbers."""
+        """Return the state of all games as plain arrays and numbers."""
         raise NotImplementedError
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `save` returned. The arrays of a checkpoint are tensors: copy them into your own arrays."""
+        """Restore the output of `save`. Checkpoints contain tensors instead of arrays: copy them into your arrays."""
         raise NotImplementedError
 
     def numbers(self, games: Games) -> np.ndarray:
-        """The indices `[n]` of these games."""
+        """Return the indices `[n]` of these games."""
         return np.arange(self.num_games)[games]
 
     def check_legal(self, action: np.ndarray, games: Games) -> None:
-        """ValueError where a move `[n]` is illegal."""
+        """Raise a ValueError if a move `[n]` is illegal."""
         if len(illegal := np.flatnonzero(~self.legal(games)[np.arange(len(action)), action])):
             i = int(illegal[0])
             raise ValueError(f"move {int(action[i])} is illegal in game {self.numbers(games)[i]}; legal() returns the "
@@ -72,32 +72,33 @@ class Game:
 
 
 def see(game: Game, games: Games = slice(None)) -> np.ndarray:
-    """A player's input `[n, d + A]` float32: the flattened observation and the legal-action mask."""
+    """Return a player's input `[n, d + A]` float32: the flattened observation and the legal-action mask."""
     return flat(game.observe(games), game.legal(games))
 
 
 def flat(observation: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """The same, of observations `[n, *shape]` and legal-action masks `[n, A]`."""
+    """Return the input of `see` from observations `[n, *shape]` and legal-action masks `[n, A]`."""
     return np.concatenate([observation.reshape(len(observation), -1), legal], 1, dtype=np.float32)
 
 
 def random_move(obs: np.ndarray, opponent: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """A legal move for each game, `[n]`, drawn uniformly: a `Reply`."""
+    """Sample a uniformly random legal move for each game, `[n]`: a `Reply`."""
     return (noise * obs[:, -noise.shape[1]:]).argmax(1)
 
 
 class Duels(VectorEnv):
-    """N copies of a `Game`, each against an opponent, in one seat and the other by turns.
+    """N copies of a `Game`, each against an opponent. The learner alternates between first and second player.
 
-    Observations `[N, d + A]` are those of `see`. The reward comes at the end: 1 for a win, -1 for a loss, 0 for a draw,
-    or the reward of PettingZoo's game. An illegal move loses.
+    Observations `[N, d + A]` are those of `see`. The reward comes at the end of a game: 1 for a win, -1 for a loss, 0
+    for a draw, or the reward of the PettingZoo game. An illegal move loses.
 
     Attributes:
-        reply: makes the opponents' moves; at first `random_move`.
-        draw: from a number of games that begin to the numbers of their opponents; at first all 0.
-        rate: is given the opponents and results of the games that ended in a step, `[n]` each; at first None.
-        opening: a game begins with up to so many random moves, each number as likely as another; at first 0.
-        opponent: of each game `[N]`, by its number. seat: `[N]`, 0 where the learner begins.
+        reply: function for the opponents' moves; initially `random_move`.
+        draw: function from a number of new games to the numbers of their opponents; initially all 0.
+        rate: function that gets the opponents and results of the games that ended in a step, `[n]` each; initially
+            None.
+        opening: largest number of random moves at the start of a game, sampled uniformly from 0; initially 0.
+        opponent: `[N]`, number of the opponent in each game. seat: `[N]`, 0 if the learner moves first.
     """
 
     def __init__(self, make_game: Callable[[int, int], Game], num_envs: int, seed: int):
@@ -128,11 +129,11 @@ class Duels(VectorEnv):
         self._answer(reward, over)
         if self.rate is not None:
             self.rate(opponent[over], reward[over])
-        # Nothing follows the end of a game, so that what it shows there is never looked at.
+        # A game ends with termination, so the value of its last observation is never used.
         return Step(see(self.game), reward, over, np.zeros(self.num_envs, bool), last.copy() if over.any() else None)
 
     def _answer(self, reward: np.ndarray, over: np.ndarray) -> None:
-        """Let opponents move wherever it is their turn; where that ends a game and they begin the next one, again."""
+        """Make the opponents' moves, again if a move ends a game and the opponent moves first in the next one."""
         while len(turn := np.flatnonzero(self.game.mover != self.seat)):
             noise = self.rng.random((len(turn), self.game.num_actions), np.float32)
             move = self.reply(see(self.game, turn), self.opponent[turn], noise)
@@ -140,8 +141,8 @@ class Duels(VectorEnv):
             self._end(turn[ended], -worth[ended], reward, over)
 
     def _end(self, games: np.ndarray, result: np.ndarray | float, reward: np.ndarray, over: np.ndarray) -> None:
-        """These games ended so; the next begins, from the other seat. One that ended before the learner could move is
-        told to nobody: its step has the result of the game before."""
+        """Record the results of these games, and start the next ones from the other seat. If a game ends before the
+        learner's first move, its result is dropped: the step already has the result of the previous game."""
         if len(games):
             told = ~over[games]
             reward[games[told]] = np.broadcast_to(result, len(games))[told]
@@ -151,7 +152,7 @@ class Duels(VectorEnv):
             self._begin(games)
 
     def _begin(self, games: np.ndarray) -> None:
-        """Clear the boards of these games, and open them."""
+        """Reset these games, and make their random opening moves."""
         self.game.reset(games)
         moves = self.rng.integers(0, self.opening + 1, len(games)) if self.opening else np.zeros(len(games))
         for k in range(self.opening):

@@ -1,5 +1,5 @@
-"""Environments for policies with a memory: the observation includes the last action and its reward, and an episode of
-the learner is a trial, several episodes in the same task."""
+"""Environments for policies with a memory. The observation includes the last action and reward. An episode of the
+learner is a trial: several episodes in the same task."""
 from typing import Any
 
 import numpy as np
@@ -11,16 +11,18 @@ from spinup.errors import UserError
 
 
 class Memory(VectorEnv):
-    """Another environment with observations `[N, d + m + 2]` for a policy with a memory.
+    """Wrapper of another environment with observations `[N, d + m + 2]` for a policy with a memory.
 
-    An observation consists of that of the environment `[d]`; the last action and its reward `[m]`; whether an episode
-    has just ended; and whether a trial begins, in which case all but the first part is 0. Of k Discrete actions the
-    second part is the last one in one-hot form and the same times its reward, m = 2 k, so that no layer need multiply.
-    Where the state is one of S Discrete ones, it is the pair of state and action, m = 2 S k. Box: the last action as it
-    is and its reward, m = k + 1.
+    An observation has four parts: the observation of the environment `[d]`; the last action and its reward `[m]`;
+    whether an episode has just ended; whether a trial starts. At the start of a trial the second and third part are 0.
 
-    episodes: of a trial, which is an episode here; the clock of its last one ends it as any.
-    UserError: the environment's own trials have another number of episodes.
+    The second part depends on the spaces. With k Discrete actions it is the one-hot action, and the same vector times
+    the reward, m = 2 k, so that no layer must multiply. If the states are also Discrete, one of S, it uses pairs of
+    state and action, m = 2 S k. With Box actions it is the last action and its reward, m = k + 1.
+
+    episodes: number of episodes per trial. A trial is one episode here, and it ends like its last episode, also at a
+    time limit.
+    UserError: the environment has its own trials, with another number of episodes.
     """
 
     def __init__(self, env: VectorEnv, episodes: int):
@@ -29,7 +31,7 @@ class Memory(VectorEnv):
             raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
                             f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
                             "through all of it")
-        action_distribution(env.action_space, "rl2")                      # or an error that says who can
+        action_distribution(env.action_space, "rl2")                      # raises an error if unsupported
         self.env, self.episodes, self.action_space = env, episodes, env.action_space
         self.size = vector_size(env.observation_space, "rl2")
         self.discrete = isinstance(env.action_space, Discrete)
@@ -38,7 +40,7 @@ class Memory(VectorEnv):
         self.actions, self.cells = k, k * self.size if self.tabular else k
         self.memory = 2 * self.cells + 1 if self.discrete else k + 2
         self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
-        self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the trial under way
+        self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the current trial
 
     @property
     def can_save(self) -> bool:
@@ -46,7 +48,7 @@ class Memory(VectorEnv):
 
     @property
     def why_not_saved(self) -> str:
-        """Why its copies cannot be saved; "" where they can."""
+        """Reason that its copies cannot be saved; "" if they can."""
         return self.env.why_not_saved
 
     def _reset(self) -> np.ndarray:
@@ -62,7 +64,7 @@ class Memory(VectorEnv):
         cell = np.asarray(action) + (self.actions * self.env.obs.argmax(1) if self.tabular else 0)
         step = self.env.step(action)
         ended = step.terminated | step.truncated
-        self.env.take_finished()                                          # its episodes; trials are counted here
+        self.env.take_finished()                                          # drop episodes; trials count here
         self.played += ended
         over = self.played == self.episodes
         memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
@@ -75,7 +77,7 @@ class Memory(VectorEnv):
         if over.any():
             final_obs = obs.copy()
             final_obs[over, :self.size] = step.final_obs[over]
-            final_obs[over & ~step.terminated, -2] = 0                    # its value: as if the clock had not ended it
+            final_obs[over & ~step.terminated, -2] = 0                    # value at a time limit: as if it continued
             obs[over] = self._first(step.obs)[over]
             self.played[over] = 0
         return step._replace(obs=obs, terminated=step.terminated & over, truncated=step.truncated & over,

@@ -1,30 +1,30 @@
-"""Ratings of players from the games between them, and who should play next.
+"""Ratings of players from the games between them, and the choice of the next match.
 
-Both scales are the usual one: 400 points more are odds of ten to one, and the mean is 1200. Elo (1978) is updated game
-by game and follows players that change. Bradley and Terry (1952, doi:10.2307/2334029) fit all games at once, whatever
-their order, and know how sure they are.
+Both ratings use the usual scale: 400 more points mean odds of ten to one, and the mean is 1200. Elo (1978) is updated
+after each game and follows players that change. Bradley and Terry (1952, doi:10.2307/2334029) fit all games at once, in
+any order, with confidence intervals.
 """
 from dataclasses import dataclass
 
 import numpy as np
 
-MEAN, POINTS = 1200.0, 400 / np.log(10)              # POINTS: of the scale to a unit of log odds
+MEAN, POINTS = 1200.0, 400 / np.log(10)              # POINTS: rating points per unit of log odds
 
 
 def expected_score(rating: float, other: float) -> float:
-    """Mean score of a player of `rating` against one of `other`: 1 for a win, 0.5 for a draw, 0 for a loss."""
+    """Expected score of a player with `rating` against one with `other`: 1 for a win, 0.5 for a draw, 0 for a loss."""
     return 1 / (1 + 10 ** ((other - rating) / 400))
 
 
 def elo(rating: float, other: float, score: float, k: float = 16.0) -> tuple[float, float]:
-    """Both ratings after a game in which the first scored `score`, 0 to 1. Their sum stays the same."""
+    """Return both ratings after a game in which the first player scored `score`, 0 to 1. Their sum does not change."""
     change = k * (score - expected_score(rating, other))
     return rating + change, other - change
 
 
 @dataclass(frozen=True)
 class Strengths:
-    """Ratings of P players with 95 % intervals, `[P]` each."""
+    """Ratings of P players with 95 % confidence intervals, `[P]` each."""
 
     rating: np.ndarray
     low: np.ndarray
@@ -32,14 +32,14 @@ class Strengths:
 
 
 def bradley_terry(scores: np.ndarray) -> Strengths:
-    """Fit the ratings that make the results most probable; P(i beats j) = sigmoid(theta_i - theta_j).
+    """Fit the ratings by maximum likelihood, with P(i beats j) = sigmoid(theta_i - theta_j).
 
-    scores: `[P, P]`, what i got in all its games against j, draws being one half to both; so the games of the two are
-    scores[i, j] + scores[j, i].
+    scores: `[P, P]`, total score of i in its games against j, where a draw scores one half for both. So i and j have
+    played scores[i, j] + scores[j, i] games.
 
-    Each player is given a draw against an average one, without which who has won every game would have no finite
-    rating. Intervals are those of the normal distribution that the likelihood is near its top; ValueError where scores
-    are no square of numbers from 0.
+    Each player also gets one draw against an average player. Without it, a player who has won every game would have no
+    finite rating. The confidence intervals use the normal approximation of the likelihood near its maximum. ValueError
+    if scores is not a square matrix of numbers from 0.
     """
     scores = np.asarray(scores, float)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or not (scores >= 0).all():
@@ -48,16 +48,16 @@ def bradley_terry(scores: np.ndarray) -> Strengths:
     np.fill_diagonal(games, 0)
     got = scores.sum(1) - scores.diagonal() + 0.5
     theta = np.zeros(players)
-    for _ in range(100):                                                 # Newton; the likelihood is concave
+    for _ in range(100):                                                 # Newton; the log-likelihood is concave
         p, q = _sigmoid(theta[:, None] - theta), _sigmoid(theta)
         slope = got - (games * p).sum(1) - q
         curvature = -games * p * (1 - p)
         np.fill_diagonal(curvature, q * (1 - q) - curvature.sum(1))
         step = np.linalg.solve(curvature, slope)
-        theta += np.clip(step, -2, 2)                                    # far from the top a whole step may overshoot
+        theta += np.clip(step, -2, 2)                                    # far from the maximum a full step overshoots
         if np.abs(step).max(initial=0) < 1e-10:
             break
-    centre = np.eye(players) - 1 / players                               # only differences are known
+    centre = np.eye(players) - 1 / players                               # only differences are determined
     deviation = np.sqrt((centre @ np.linalg.inv(curvature) @ centre).diagonal())
     rating = MEAN + POINTS * (centre @ theta)
     return Strengths(rating, rating - 1.96 * POINTS * deviation, rating + 1.96 * POINTS * deviation)
@@ -68,13 +68,13 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def next_match(rating: np.ndarray, games: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
-    """Who plays next, and who begins.
+    """Choose the two players of the next match, the one with the first move first.
 
-    The player with the fewest games meets one near to it in rating, e times less often for every 200 points between
-    them: a game tells most where its end is open. Of the two begins who has done so less often, in all and against the
-    other.
+    The player with the fewest games meets one with a similar rating: the probability falls by a factor e for every 200
+    points of difference. A game with an uncertain result gives most information. The player who has moved first less
+    often, in total and against the other, moves first.
 
-    rating: `[P]`. games: `[P, P]`, how often i has begun against j.
+    rating: `[P]`. games: `[P, P]`, how often i has moved first against j.
     """
     played = games.sum(0) + games.sum(1)
     fewest = np.flatnonzero(played == played.min())

@@ -1,4 +1,4 @@
-"""One copy of a vectorised environment as a `gymnasium.Env`, to be stepped by hand or watched."""
+"""One copy of a vectorised environment as a `gymnasium.Env`, for single steps and for watching."""
 from typing import Any
 
 import numpy as np
@@ -8,10 +8,10 @@ from spinup.envs.vector import VectorEnv
 
 
 class Single(Env):
-    """A `VectorEnv` of one copy as a `gymnasium.Env`: `step` returns the last observation of an episode, not the first
-    of the next, which `reset` then gives.
+    """`VectorEnv` with one copy as a `gymnasium.Env`. At an episode end, `step` returns the last observation, and
+    `reset` then returns the first observation of the next episode.
 
-    game: what draws, if anything does.
+    game: the environment that draws, or None.
     """
 
     def __init__(self, env: VectorEnv, game: Env | None = None):

@@ -1,4 +1,4 @@
-"""The state of an environment as plain data: its generator, its attributes and its wrappers', MuJoCo's state."""
+"""State of an environment as plain data: random number generator, attributes, wrappers, MuJoCo's state."""
 import sys
 from operator import index
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -10,7 +10,7 @@ from gymnasium import Env, Space
 
 
 def save_rng(rng: np.random.Generator) -> dict[str, Any]:
-    """State of a generator made by `np.random.default_rng`, its two 128-bit integers as strings.
+    """Return the state of a generator from `np.random.default_rng`, with its two 128-bit integers as strings.
 
     Raises TypeError for generators whose state is an array (MT19937, Philox).
     """
@@ -19,47 +19,47 @@ def save_rng(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def load_rng(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Put `rng` where the generator was when `save_rng` returned `state`."""
+    """Restore the state of `rng` from the output of `save_rng`."""
     rng.bit_generator.state = state | {"state": {name: int(number) for name, number in state["state"].items()}}
 
 
 class Unsaveable(TypeError):
-    """An environment holds something that is neither plain data nor known to be constant."""
+    """Error for an environment with an attribute that is neither plain data nor known to be constant."""
 
 
 def layers(env: Env) -> list[Env]:
-    """The wrappers from the outermost in, and the environment itself."""
+    """Return the wrappers, outermost first, and the environment itself."""
     found = [env]
     while isinstance(found[-1], gymnasium.Wrapper):
         found.append(found[-1].env)
     return found
 
 
-# Attributes of an environment that do not change while it runs.
+# Types of attributes that do not change while an environment runs.
 CONSTANT = (Space, gymnasium.envs.registration.EnvSpec, type, FunctionType, MethodType, BuiltinFunctionType, ModuleType)
-# Windows and renderers: they show, they do not decide. Plain data is saved under these names too: a clock may count
-# steps.
+# Names of windows and renderers, which do not influence the state. Plain data with these names is saved too, because
+# for example a `clock` may count steps.
 CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "window", "font", "model", "metadata",
                   "_np_random_seed", "_cached_spec", "_metadata", "render_mode", "_saved_kwargs", "_ezpickle_args",
                   "_ezpickle_kwargs"}
 
 
 def save_layers(env: Env) -> list[dict[str, Any]]:
-    """The state of an environment and its wrappers, as plain data; Unsaveable, with a name, where it is not."""
+    """Return the state of an environment and its wrappers as plain data. Unsaveable, with a name, if it is not."""
     seen: dict[Any, str] = {}
     return [save_layer(layer, seen) for layer in layers(env)]
 
 
 def load_layers(env: Env, saved: list[dict[str, Any]]) -> None:
-    """Restore what `save_layers` returned. `made`: see `_restored`."""
+    """Restore the output of `save_layers`."""
     made: dict[str, Any] = {}
     for layer, attributes in zip(layers(env), saved, strict=True):
         load_layer(layer, attributes, made)
 
 
 def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
-    """The state of one wrapper or environment; its `state_dict`, where it has one. Unsaveable where parts of it are
-    not plain data. `seen`: see `_plain`.
+    """Return the state of one wrapper or environment, by its `state_dict` if it has one. Unsaveable if parts of it are
+    not plain data. For `seen` see `_plain`.
     """
     kind = type(layer).__name__
     if hasattr(type(layer), "state_dict") and hasattr(type(layer), "load_state_dict"):
@@ -85,9 +85,9 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
 
 
 def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
-    """Restore what `save_layer` returned. `made`: see `_restored`.
+    """Restore the output of `save_layer`. For `made` see `_restored`.
 
-    An array is filled in place, because it may show the memory of something that is not saved.
+    It fills arrays in place, because an array may share memory with an object that is not saved.
     """
     if "state_dict" in saved and hasattr(type(layer), "load_state_dict"):
         layer.load_state_dict(_restored(saved["state_dict"], f"{type(layer).__name__}.state_dict()", {}))
@@ -105,7 +105,7 @@ def load_layer(layer: Env, saved: dict[str, Any], made: dict[str, Any]) -> None:
             again, value = _is_same(value), _restored(value, path, made)
             if isinstance(value, list) and isinstance(current, np.ndarray) and current.dtype.kind in "SU":
                 value = np.array(value, current.dtype.kind)
-            if not again and _fits(current, value) and id(current) not in filled:     # one array now, perhaps two then
+            if not again and _fits(current, value) and id(current) not in filled:     # one array may become two
                 filled.add(id(current))
                 current[...] = value
             else:
@@ -122,13 +122,13 @@ SAME = "the same object as"
 
 
 def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
-    """A copy of plain data; Unsaveable, with its path, where it is not.
+    """Return a copy of plain data. Unsaveable, with its path, for other data.
 
-    Subclasses (enum, namedtuple, defaultdict) are not: they would lose their methods.
-    seen: path of each list, dict and array so far, by identity. One that is met again is saved as `{SAME: path}`, or an
-    environment in which two names mean one thing would come back with two things, of which only one changes.
+    Subclasses (enum, namedtuple, defaultdict) count as other data, because they would lose their methods.
+    seen: path of each list, dict and array so far, by identity. A repeated object is saved as `{SAME: path}`. Otherwise
+    two names for one object would become two objects after loading, and only one of them would change.
     """
-    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):     # these compute as Python's own do
+    if isinstance(value, np.float64 | np.int64 | np.bool_ | np.str_):     # they behave like Python's types
         return value.item()
     if value is None or type(value) in (bool, int, float, str):
         return value
@@ -141,7 +141,7 @@ def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
     seen[id(value)] = path
     if type(value) is np.ndarray and value.dtype.kind in "biufSU":
         other = seen.setdefault(("memory", id(_owner(value))), path)
-        if other != path and "]" in path[-1] + other[-1]:                 # in a list it would come back on its own
+        if other != path and "]" in path[-1] + other[-1]:                 # in a list they would become two arrays
             raise Unsaveable(f"{path} and {other} are views of one array")
         return value.astype(str).tolist() if value.dtype.kind in "SU" else np.array(value)
     if type(value) is list:
@@ -152,7 +152,7 @@ def _plain(value: Any, path: str, seen: dict[Any, str]) -> Any:
 
 
 def _owner(array: np.ndarray) -> np.ndarray:
-    """The array whose memory a view shows."""
+    """Return the array that owns the memory of a view."""
     return _owner(array.base) if isinstance(array.base, np.ndarray) else array
 
 
@@ -161,7 +161,7 @@ def _is_same(value: Any) -> bool:
 
 
 def _restored(value: Any, path: str, made: dict[str, Any]) -> Any:
-    """The inverse of `_plain`, also after a checkpoint has made tensors of the arrays.
+    """Inverse of `_plain`, also after a checkpoint has converted arrays to tensors.
 
     made: the lists, dicts and arrays so far, by path.
     """
@@ -188,7 +188,7 @@ def _is_mujoco_data(value: Any) -> bool:
 
 
 def _save_mujoco(model: Any, data: Any) -> dict[str, np.ndarray]:
-    """The integration state, and every derived array: a reward may read one from before the last forward pass."""
+    """Return the integration state and all derived arrays. A reward may use one from before the last forward pass."""
     import mujoco
     state = np.empty(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -204,7 +204,7 @@ def _load_mujoco(model: Any, data: Any, saved: dict[str, Any]) -> None:
     import mujoco
     mujoco.mj_resetData(model, data)
     mujoco.mj_setState(model, data, np.asarray(saved["integration"]), mujoco.mjtState.mjSTATE_INTEGRATION)
-    mujoco.mj_forward(model, data)                                        # makes contacts, whose number changes
+    mujoco.mj_forward(model, data)                                        # creates contacts; their number changes
     for name, value in saved.items():
         target = getattr(data, name, None)
         if isinstance(target, np.ndarray) and target.shape == tuple(value.shape) and target.flags.writeable:

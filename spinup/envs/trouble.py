@@ -1,4 +1,4 @@
-"""Messages for what goes wrong inside an environment: whose it is, where, and after which action."""
+"""Messages for faults in an environment: its name, the place, and the last action."""
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,17 +9,17 @@ from gymnasium import Env, Space
 
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError
 
-LARGEST = 3e38          # number of a reward, in float32
+LARGEST = 3e38          # largest reward in float32
 
 
 def name_of(env: Env | gymnasium.vector.VectorEnv) -> str:
-    """The id of an environment, or its class where it has none."""
+    """Return the id of an environment, or its class if it has no id."""
     kind = type(env.unwrapped)
     return env.spec.id if env.spec is not None else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def place(step: int | None = None, copy: int | None = None, action: Any = None) -> str:
-    """Words for a place: step of an episode (None: in reset), copy, and the action taken."""
+    """Describe a place: step of an episode (None: in reset), copy, and the action."""
     words = ["in reset" if step is None else f"at step {step} of an episode"]
     if copy is not None:
         words.append(f"in copy {copy}")
@@ -30,7 +30,7 @@ def place(step: int | None = None, copy: int | None = None, action: Any = None) 
 
 
 def failed(name: str, error: Exception, where: str) -> Exception:
-    """The exception to raise for one that an environment raised; a sentence for a `reset` that takes no seed."""
+    """Return the exception to raise for an environment's exception; a UserError if its `reset` takes no seed."""
     if isinstance(error, UserError):
         return error
     if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
@@ -40,7 +40,7 @@ def failed(name: str, error: Exception, where: str) -> Exception:
 
 @contextmanager
 def making(name: str) -> Iterator[None]:
-    """Make an environment of that name in this context: what its own code raises becomes what `failed` returns."""
+    """Context for creating an environment: exceptions of its code become the exception that `failed` returns."""
     try:
         yield
     except UserError:
@@ -50,23 +50,23 @@ def making(name: str) -> Iterator[None]:
 
 
 def check_space(name: str, what: str, space: Any) -> None:
-    """UserError where an observation_space or action_space is no space."""
+    """Raise a UserError if an observation_space or action_space is not a space."""
     if not isinstance(space, Space):
         raise UserError(f"the {what} of {name} is {space!r}; it must be a space of gymnasium.spaces, such as Box")
 
 
 def finite(*numbers: np.ndarray | None) -> bool:
-    """Whether all numbers of these arrays are finite."""
+    """True if all numbers in these arrays are finite."""
     return all(x is None or np.isfinite(x).all() for x in numbers)
 
 
 def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, action: np.ndarray | None = None,
                  steps: Sequence[int] | None = None, first: int = 0) -> None:
-    """UserError that names the first copy with an observation or reward that is not finite, and the action before it.
+    """Raise a UserError for the first copy with a non-finite observation or reward. It names the action before it.
 
     obs: `[N, *shape]`. reward: `[N]`. action: `[N, ...]`. steps: `[N]`, the number of this step in each copy's episode.
     first: number of the first copy.
-    NonFiniteError where the action was not finite already, which is not the environment's fault.
+    NonFiniteError if the action was not finite, because then the policy is at fault.
     """
     if finite(obs, reward):
         return

@@ -1,9 +1,9 @@
-"""Small environments that lessons need, N copies in one array each; a new one is a new file here and no other edit.
+"""Small environments for lessons, with N copies in one array. To add one, add a file here; no other edit is needed.
 
-A module that offers environments has a dict `WORLDS`: from each id to a function `(num_envs, seed) -> VectorEnv`, such
-as a class or a `functools.partial` of one. Columns that an environment adds to `progress.csv` are described in its
-class attribute `MEASURES`. A module whose ids are also Gymnasium's may have a function `as_here(env)`: it wraps
-Gymnasium's own environment so that its observations look like those of the copies here.
+A module with environments has a dict `WORLDS`: from each id to a function `(num_envs, seed) -> VectorEnv`, such as a
+class or a `functools.partial` of one. The class attribute `MEASURES` describes the columns that an environment adds to
+`progress.csv`. If its ids are also Gymnasium ids, the module may have a function `as_here(env)`, which wraps
+Gymnasium's environment so that its observations equal those of the copies here.
 """
 import importlib
 import pkgutil
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def find_worlds() -> dict[str, ModuleType]:
-    """Each id that a module of this folder offers, and that module. ValueError where two modules offer the same id."""
+    """Return the module of each id that this folder defines. ValueError if two modules define the same id."""
     found: dict[str, ModuleType] = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         module = importlib.import_module(f"{__name__}.{name}")

@@ -1,43 +1,44 @@
 """Posterior beliefs about Bernoulli bandits and small MDPs, and optimal plans for a model of an MDP.
 
-Everything is batched over B tasks. A belief is its counts: `[B, k]` of k arms, `[B, S, A]` of S states and A actions.
+All functions are batched over B tasks. Counts represent a belief: `[B, k]` for k arms, `[B, S, A]` for S states and A
+actions.
 """
 import torch
 from torch import Generator, Tensor
 
 
 def beta_mean(wins: Tensor, pulls: Tensor) -> Tensor:
-    """Expected probability of a win, of the shape of `wins` and `pulls`; before the first pull any is as likely."""
+    """Expected probability of a win, in the shape of `wins` and `pulls`; the prior is uniform on [0, 1]."""
     return (1 + wins) / (2 + pulls)
 
 
 def beta_draw(wins: Tensor, pulls: Tensor, generator: Generator) -> Tensor:
-    """A probability of a win drawn from Beta(1 + wins, 1 + losses), of the shape of `wins` and `pulls`."""
+    """Sample a probability of a win from Beta(1 + wins, 1 + losses), in the shape of `wins` and `pulls`."""
     return dirichlet(torch.stack([1 + wins, 1 + pulls - wins], -1), generator)[..., 0]
 
 
 def ucb_index(wins: Tensor, pulls: Tensor, c: float) -> Tensor:
-    """m + c sqrt(2 ln t / n), `[B, k]`, at pull number t, from 1 (UCB1, Auer et al. 2002, where c is 1).
+    """Index m + c sqrt(2 ln t / n), `[B, k]`, at pull number t, from 1 (UCB1, Auer et al. 2002, with c = 1).
 
-    The mean m and the count n of an arm begin with one win and one loss (Duan et al. 2016, appendix), so that not every
-    arm must be tried; with more arms than pulls that would be playing at random.
+    The mean m and the count n of an arm start with one win and one loss (Duan et al. 2016, appendix). So UCB1 need not
+    try every arm first. With more arms than pulls, this would be a random policy.
     """
     t = pulls.sum(-1, keepdim=True) + 1
     return beta_mean(wins, pulls) + c * (2 * t.log() / (2 + pulls)).sqrt()
 
 
 def mean_model(sums: Tensor, visits: Tensor, moves: Tensor) -> tuple[Tensor, Tensor]:
-    """Expected rewards `[B, S, A]` and transitions `[B, S, A, S]` of an MDP of which only counts are known.
+    """Expected rewards `[B, S, A]` and transitions `[B, S, A, S]` of an MDP, given counts of its steps.
 
-    Beforehand rewards are Normal(m, 1) with m from Normal(1, 1), and transitions from a flat Dirichlet.
+    The prior: rewards are Normal(m, 1) with m from Normal(1, 1), and transitions come from a flat Dirichlet.
 
-    sums, visits: `[B, S, A]`, rewards seen there and their number. moves: `[B, S, A, S]`, times that it led there.
+    sums, visits: `[B, S, A]`, sum of rewards and number of steps. moves: `[B, S, A, S]`, number of each transition.
     """
     return (1 + sums) / (1 + visits), (1 + moves) / (1 + moves).sum(-1, keepdim=True)
 
 
 def drawn_model(sums: Tensor, visits: Tensor, moves: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """One MDP drawn from the belief, as `mean_model` (posterior sampling, Strens 2000; PSRL, Osband et al. 2013)."""
+    """Sample one MDP from the belief of `mean_model` (posterior sampling, Strens 2000; PSRL, Osband et al. 2013)."""
     rewards, _ = mean_model(sums, visits, moves)
     noise = torch.empty_like(rewards).normal_(generator=generator)
     return rewards + noise * (1 + visits).rsqrt(), dirichlet(1 + moves, generator)
@@ -50,7 +51,7 @@ def bonus_model(sums: Tensor, visits: Tensor, moves: Tensor, bonus: float) -> tu
 
 
 def plan(rewards: Tensor, transitions: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
-    """The best policy for `horizon` steps, `[B, horizon, S]` actions, and what it earns from each state, `[B, S]`.
+    """Compute the optimal policy for `horizon` steps, `[B, horizon, S]` actions, and its value, `[B, S]`.
 
     rewards: `[B, S, A]`, means. transitions: `[B, S, A, S]`, the last axis sums to 1. horizon: at least 1.
     """
@@ -62,9 +63,9 @@ def plan(rewards: Tensor, transitions: Tensor, horizon: int) -> tuple[Tensor, Te
 
 
 def dirichlet(concentration: Tensor, generator: Generator) -> Tensor:
-    """Probabilities along the last axis, drawn with the given concentration, at least 1 each.
+    """Sample probabilities along the last axis from a Dirichlet with this concentration `[..., n]`, at least 1 each.
 
-    `torch.distributions` takes no generator: its draws would depend on what else has drawn from the global one.
+    `torch.distributions` takes no generator, so its samples would depend on other uses of the global generator.
     """
     # Plain: torch.distributions.Gamma(concentration, 1).sample()
     gamma = torch._standard_gamma(concentration, generator=generator)

@@ -1,6 +1,6 @@
-"""Tic-tac-toe and Connect Four: N games side by side in numpy, a bit for each square.
+"""Tic-tac-toe and Connect Four: N games in parallel in numpy, with one bit per square.
 
-Rules, squares, actions and what is seen are those of PettingZoo's `tictactoe-v3` and `connect_four-v3`.
+Rules, squares, actions and observations are those of PettingZoo's `tictactoe-v3` and `connect_four-v3`.
 """
 from functools import partial, reduce
 from typing import Any
@@ -11,17 +11,17 @@ from spinup.envs.games import Duels, Game, Games
 
 
 class Board(Game):
-    """A `Game` on squares, where who completes a line wins, and a full board is a draw.
+    """`Game` on a board, in which a completed line wins and a full board is a draw.
 
     Attributes:
-        rows, columns: of the board.
-        own, other: the stones `[N]` uint64 of who is to move, and of who is not; square i is bit `bits[i]`.
+        rows, columns: size of the board.
+        own, other: stones `[N]` uint64 of the player to move, and of the other player; square i is bit `bits[i]`.
     """
 
     shown_by = ("play", "arena")
     rows: int
     columns: int
-    bits: np.ndarray                                     # of each square, row by row from the top: [rows * columns]
+    bits: np.ndarray                                     # bit of each square, row by row from the top: [rows * columns]
 
     def __init__(self, num_games: int, seed: int = 0):
         super().__init__(num_games)
@@ -47,7 +47,7 @@ class Board(Game):
         return won.astype(np.float32), over
 
     def observe(self, games: Games = slice(None)) -> np.ndarray:
-        """The own stones and the other's, `[n, rows, columns, 2]` int8 of 0 and 1."""
+        """Return the own stones and the other player's, `[n, rows, columns, 2]` int8 of 0 and 1."""
         stones = np.stack([self.own[games], self.other[games]], 1)[:, None]          # [n, 1, 2]
         seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [n, squares, 2]
         return seen.astype(np.int8).reshape(-1, *self.shape)
@@ -56,16 +56,16 @@ class Board(Game):
         return {name: getattr(self, name).copy() for name in ("own", "other", "mover")}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore what `save` returned."""
+        """Restore the output of `save`."""
         for name, value in state.items():
             getattr(self, name)[:] = value
 
     def _legal(self, taken: np.ndarray) -> np.ndarray:
-        """The legal-action masks `[n, num_actions]` where these squares `[n]` are taken."""
+        """Return the legal-action masks `[n, num_actions]` if these squares `[n]` are taken."""
         raise NotImplementedError
 
     def _stone(self, taken: np.ndarray, action: np.ndarray) -> np.ndarray:
-        """The bit that a move sets, `[n]`; 0 where the move is illegal."""
+        """Return the bit that each move sets, `[n]`; 0 if the move is illegal."""
         raise NotImplementedError
 
     def _won(self, stones: np.ndarray) -> np.ndarray:
@@ -77,7 +77,7 @@ def _sum(bits: np.ndarray) -> np.uint64:
 
 
 class TicTacToe(Board):
-    """Three in a row. Move a sets the square with the number a, row by row."""
+    """Tic-tac-toe, three in a row. Move a takes square number a, counted row by row."""
 
     rows, columns, num_actions = 3, 3, 9
     bits = np.arange(9, dtype=np.uint64)
@@ -96,10 +96,10 @@ class TicTacToe(Board):
 
 
 class ConnectFour(Board):
-    """Four in a row. Move a drops a stone into column a.
+    """Connect Four, four in a row. Move a drops a stone into column a.
 
-    A column is seven bits, its lowest square first; the seventh stays 0, so that no line goes on from the top of one
-    column to the bottom of the next.
+    A column has seven bits, its lowest square first. The seventh bit is always 0, so that no line continues from the
+    top of one column to the bottom of the next.
     """
 
     rows, columns, num_actions = 6, 7, 7
@@ -112,7 +112,7 @@ class ConnectFour(Board):
         return (taken[:, None] & self.highest) == 0
 
     def _stone(self, taken, action):
-        stone = (taken + self.lowest[action]) & ~taken       # a carry runs up through the column to its free square
+        stone = (taken + self.lowest[action]) & ~taken       # the carry moves up the column to its free square
         return np.where(taken & self.highest[action], np.uint64(0), stone)
 
     def _won(self, stones):

@@ -1,4 +1,4 @@
-"""A chain whose reward is at its far end: exploration by single random actions does not get there."""
+"""Chain with its reward at the far end, which exploration with independent random actions does not reach."""
 from functools import partial
 from typing import Any
 
@@ -7,19 +7,20 @@ from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.vector import Step, VectorEnv
 
-SMALL = 1e-3            # reward at the near end, a step away from the start
+SMALL = 1e-3            # reward at the near end, one step from the start
 
 
 class Chain(VectorEnv):
-    """N states in a row; from the second, left or right. In the first each step is worth .001, in the last 1, and an
-    episode has N + 9 steps (Osband et al. 2016, arXiv:1602.04621, sec. 5.1).
+    """N states in a row. The agent starts in the second state and moves left or right. A step into or in the first
+    state gives a reward of 0.001, in the last state 1. An episode has N + 9 steps (Osband et al. 2016,
+    arXiv:1602.04621, sec. 5.1).
 
-    A uniformly random policy reaches the end of 10 states in one episode of 13, of 20 in one of 1,651, of 40 in one
-    of 124 million. The observation `[N]` is 1 up to the state, else 0.
+    A uniformly random policy reaches the end of 10 states in one episode of 13, of 20 states in one of 1,651, of 40
+    states in one of 124 million. The observation `[N]` is 1 up to the state, else 0.
 
     length: N.
-    permuted: in every second state or so, left and right have changed places, the same for every seed: then «always
-        the same action», which networks find natural, does not solve it.
+    permuted: left and right are swapped in about every second state, in the same states for all seeds. Then always
+        taking the same action, which networks learn easily, does not solve the task.
     """
 
     def __init__(self, length: int, permuted: bool, num_envs: int, seed: int):
@@ -27,12 +28,12 @@ class Chain(VectorEnv):
         self.length, self.limit = length, length + 9
         self.observation_space, self.action_space = Box(0, 1, (length,)), Discrete(2)
         changed = np.random.default_rng(length).integers(0, 2, length) if permuted else np.zeros(length, np.int64)
-        self.right = 1 - changed                                          # [N], the action that leads to the right
-        self.seen = np.tri(length, dtype=np.float32)                      # [N, N], what each state looks like
+        self.right = 1 - changed                                          # [N], action that moves right
+        self.seen = np.tri(length, dtype=np.float32)                      # [N, N], observation of each state
 
     @property
     def optimum(self) -> float:
-        """The return of always going right: the last 12 of the N + 9 steps are made in the last state or into it."""
+        """Return of the policy that always moves right: the last 12 of the N + 9 steps end in the last state."""
         return 12.0
 
     def _reset(self) -> np.ndarray:
@@ -47,7 +48,7 @@ class Chain(VectorEnv):
         move = np.where(action == self.right[self.state], 1, -1)
         self.state = np.clip(self.state + move, 0, self.length - 1)
         reward = np.where(self.state == self.length - 1, 1, np.where(self.state == 0, SMALL, 0)).astype(np.float32)
-        ended, obs = self.episode_length >= self.limit - 1, self.seen[self.state]     # this step is counted after it
+        ended, obs = self.episode_length >= self.limit - 1, self.seen[self.state]     # this step is not counted yet
         final_obs = None
         if ended.any():
             final_obs = obs.copy()

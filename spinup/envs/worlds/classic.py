@@ -1,8 +1,8 @@
-"""Gymnasium's classic control in numpy, and CartPole half hidden: N copies in an array, restarted within the last step.
+"""Gymnasium's classic control in numpy, and CartPole without velocities: N copies in one array, with autoreset.
 
-Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`), and a test steps
-each beside the original. Where they differ it is by rounding: Acrobot's constants are multiplied out, numpy's cosine
-need not be libm's (both cars), and Gymnasium rounds the state of MountainCarContinuous to float32 after each step.
+Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`). A test compares
+each environment with the original. They differ only by rounding: Acrobot's constants are multiplied out, numpy's cosine
+can differ from libm's (both cars), and Gymnasium rounds the state of MountainCarContinuous to float32 after each step.
 """
 import math
 from typing import Any
@@ -18,11 +18,11 @@ from spinup.envs.vector import Step, VectorEnv, generator
 
 
 class _Classic(VectorEnv):
-    """Base class: the clock, the restart and saving. A subclass has its spaces, its `limit` and its physics.
+    """Base class with the time limit, the reset and saving. A subclass defines the spaces, `limit` and the physics.
 
     Attributes:
-        limit: steps after which an episode is truncated, also where the last one terminates, as Gymnasium's `TimeLimit`
-            does: then both are true.
+        limit: steps after which an episode is truncated. If the last step also terminates, both are true, as in
+            Gymnasium's `TimeLimit`.
         state: `[d, N]`, one row per quantity; set by `reset`. The physics changes it in place.
     """
 
@@ -31,10 +31,10 @@ class _Classic(VectorEnv):
 
     def __init__(self, num_envs: int, seed: int):
         super().__init__(num_envs)
-        self.observation_space, self.action_space = self._spaces()    # a space has its own generator: never share one
+        self.observation_space, self.action_space = self._spaces()    # a space has a generator, so do not share one
         self.rng = generator(seed)
         self.ones = np.ones(num_envs, np.float32)
-        self.ones.flags.writeable = False                             # handed out as the reward of every step
+        self.ones.flags.writeable = False                             # it is the reward of every step
 
     def _reset(self) -> np.ndarray:
         self.state = self._start(self.num_envs)
@@ -47,10 +47,10 @@ class _Classic(VectorEnv):
 
     def _step(self, action: np.ndarray) -> Step:
         reward, terminated = self._move(action)
-        truncated = self.episode_length >= self.limit - 1             # VectorEnv counts this step only after it
+        truncated = self.episode_length >= self.limit - 1             # VectorEnv counts this step only later
         ended = terminated | truncated
         obs, final_obs = self._observe(self.state), None
-        if count := np.count_nonzero(ended):                          # a quarter of the time of `any`
+        if count := np.count_nonzero(ended):                          # four times faster than `any`
             self.state[:, ended] = start = self._start(count)
             obs, final_obs = obs.copy(), obs
             obs[ended] = self._observe(start)
@@ -64,19 +64,19 @@ class _Classic(VectorEnv):
         load_rng(self.rng, state["rng"])
 
     def _observe(self, state: np.ndarray) -> np.ndarray:
-        """The observations of copies in `state`, `[d, n]`: a new array `[n, *shape]` float32; by default the state."""
+        """Return the observations of `state` `[d, n]` in a new array `[n, *shape]` float32; by default the state."""
         return state.T.astype(np.float32, order="C")
 
     def _spaces(self) -> tuple[Space, Space]:
-        """Those of one copy's observations and actions."""
+        """Return the observation space and the action space of one copy."""
         raise NotImplementedError
 
     def _start(self, count: int) -> np.ndarray:
-        """Draw the states `[d, count]` in which as many episodes begin."""
+        """Sample the initial states `[d, count]` of `count` episodes."""
         raise NotImplementedError
 
     def _move(self, action: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Advance `state` by one step; returns reward `[N]` float32 and terminated `[N]` bool, not changed later."""
+        """Advance `state` by one step. Return reward `[N]` float32 and terminated `[N]` bool, never changed later."""
         raise NotImplementedError
 
 
@@ -86,12 +86,12 @@ def _box(*high: float) -> Box:
 
 
 def _clip(x: np.ndarray, low: float, high: float, out: np.ndarray | None = None) -> np.ndarray:
-    """`np.clip` in half its time on small arrays."""
+    """`np.clip`, but twice as fast on small arrays."""
     return np.minimum(np.maximum(x, low, out=out), high, out=out)
 
 
 class CartPole(_Classic):
-    """CartPole-v1: push a cart left (0) or right (1) so that its pole stays up; 1 point a step.
+    """CartPole-v1: push a cart left (0) or right (1) so that its pole stays upright; reward 1 per step.
 
     State and observation: position (m), velocity, angle from upright (rad), angular velocity.
     """
@@ -106,7 +106,7 @@ class CartPole(_Classic):
         return self.rng.uniform(-0.05, 0.05, (4, count))
 
     def _move(self, action):
-        if self.num_envs == 1:                                        # numpy takes as long for one number as for many
+        if self.num_envs == 1:                                        # for one copy, Python's math is faster than numpy
             self.state[:, 0] = x, _, angle, _ = self._after(*self.state[:, 0].tolist(), float(action[0]), math)
             return self.ones, np.array([abs(x) > self.max_x or abs(angle) > self.max_angle])
         x, speed, angle, spin = self.state
@@ -115,8 +115,8 @@ class CartPole(_Classic):
 
     @staticmethod
     def _after(x, speed, angle, spin, action, functions):
-        """The state after a step, of numbers with the functions of math, or of arrays with numpy's. A cart of 1 kg, a
-        pole of 0.1 kg and half a metre to its middle, 10 N, 0.02 s."""
+        """Return the state after a step, of numbers with the functions of math, or of arrays with those of numpy. The
+        cart has 1 kg, the pole 0.1 kg with its middle at half a metre, the force is 10 N, a step takes 0.02 s."""
         cos, sin = functions.cos(angle), functions.sin(angle)
         push = (action * 20.0 - 10.0 + 0.05 * (spin * spin) * sin) / 1.1
         spin_up = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * (cos * cos) / 1.1))
@@ -125,7 +125,7 @@ class CartPole(_Classic):
 
 
 class StatelessCartPole(CartPole):
-    """CartPole without its velocities: one look does not tell what to do, two do. For policies that remember.
+    """CartPole without velocities, for policies with a memory: one observation is not enough, two are.
 
     Observation: position (m), angle from upright (rad).
     """
@@ -138,10 +138,11 @@ class StatelessCartPole(CartPole):
 
 
 class Acrobot(_Classic):
-    """Acrobot-v1: swing the lower of two hanging links up with a torque of -1, 0 or 1 N m between them; -1 a step.
+    """Acrobot-v1: swing the lower of two hanging links up, with a torque of -1, 0 or 1 N m between them; reward -1 per
+    step.
 
-    State: the angle of the first link from hanging (rad), of the second from the first, their angular velocities.
-    Observation: cosine and sine of either angle, the velocities.
+    State: angle of the first link from hanging (rad), angle of the second link from the first, angular velocities.
+    Observation: cosine and sine of each angle, angular velocities.
     """
 
     limit = 500
@@ -174,20 +175,20 @@ class Acrobot(_Classic):
 
     def _move(self, action):
         state, torque = self.state, action - 1.0
-        k1 = self._rate(state, torque)                                # Runge and Kutta's fourth-order step of 0.2 s
+        k1 = self._rate(state, torque)                                # fourth-order Runge-Kutta step of 0.2 s
         k2 = self._rate(state + 0.1 * k1, torque)
         k3 = self._rate(state + 0.1 * k2, torque)
         k4 = self._rate(state + 0.2 * k3, torque)
         state += 0.2 / 6 * (k1 + 2.0 * (k2 + k3) + k4)
         angles, spins = state[:2], state[2:]
-        angles -= 2 * np.pi * np.rint(angles / (2 * np.pi))           # `%` would also round angles that are within +-pi
+        angles -= 2 * np.pi * np.rint(angles / (2 * np.pi))           # `%` would also round angles within +-pi
         _clip(spins, -self.max_spin, self.max_spin, out=spins)
         terminated = -np.cos(angles[0]) - np.cos(angles[0] + angles[1]) > 1.0
         return terminated - self.ones, terminated
 
 
 class MountainCar(_Classic):
-    """MountainCar-v0: rock a car left (0), not at all (1) or right (2) out of a valley; -1 a step until it is up.
+    """MountainCar-v0: push a car left (0), not at all (1) or right (2) out of a valley; reward -1 per step to the goal.
 
     State and observation: position, velocity per step.
     """
@@ -208,20 +209,21 @@ class MountainCar(_Classic):
         return -self.ones, self._roll((action - 1.0) * self.power)
 
     def _roll(self, push):
-        """Accelerate by `push` and the slope; returns who has reached the goal, `[N]` bool."""
+        """Accelerate by `push` and the slope. Return which copies reached the goal, `[N]` bool."""
         x, speed = self.state
         speed += push - 0.0025 * np.cos(3.0 * x)
         _clip(speed, -0.07, 0.07, out=speed)
         x += speed
         _clip(x, -1.2, 0.6, out=x)
-        np.maximum(speed, 0.0, out=speed, where=x == -1.2)            # the wall on the left takes all speed
+        np.maximum(speed, 0.0, out=speed, where=x == -1.2)            # the wall on the left stops the car
         return (x >= self.goal) & (speed >= 0.0)
 
 
 class MountainCarContinuous(MountainCar):
-    """MountainCarContinuous-v0: as MountainCar with a force in [-1, 1]; 100 at the goal, less 0.1 action^2 each step.
+    """MountainCarContinuous-v0: MountainCar with a force in [-1, 1]; reward 100 at the goal, minus 0.1 action^2 per
+    step.
 
-    As in Gymnasium, an action out of range is clipped for the car but not for its price.
+    As in Gymnasium, an action out of range is clipped for the physics, but not for the reward.
     """
 
     limit = 999
@@ -237,10 +239,11 @@ class MountainCarContinuous(MountainCar):
 
 
 class Pendulum(_Classic):
-    """Pendulum-v1: swing a pendulum up and hold it with a torque in [-2, 2] N m; a step costs its distance from there.
+    """Pendulum-v1: swing a pendulum up and hold it, with a torque in [-2, 2] N m. The reward penalises the angle from
+    upright, the angular velocity and the torque.
 
-    State: angle from upright (rad, not wrapped), angular velocity. Observation: cosine and sine of it, the velocity.
-    No episode terminates.
+    State: angle from upright (rad, not wrapped), angular velocity. Observation: cosine and sine of the angle, angular
+    velocity. No episode terminates.
     """
 
     limit = 200
@@ -267,7 +270,7 @@ class Pendulum(_Classic):
 
 
 def _without_velocities(**kwargs: Any) -> Env:
-    """Gymnasium's CartPole, seen as `StatelessCartPole` shows it."""
+    """Create Gymnasium's CartPole with the observations of `StatelessCartPole`."""
     from gymnasium.envs.classic_control import CartPoleEnv
     env = CartPoleEnv(**kwargs)
     low, high = env.observation_space.low[::2], env.observation_space.high[::2]

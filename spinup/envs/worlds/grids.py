@@ -1,8 +1,8 @@
-"""Grids in which an agent turns, walks, carries keys and opens doors, and sees what is in front of it: N in one array.
+"""Grids in which an agent turns, walks, carries keys and opens doors, with a partial view: N copies in one array.
 
 Rules, rewards, time limits and views are those of MiniGrid 3.2 (Chevalier-Boisvert et al. 2023). The observation is the
-agent's own view, 7 x 7 cells of which it stands in the middle of the last row, without what is behind walls and closed
-doors: one-hot, as `OneHotPartialObsWrapper` gives it, in one row of 980 numbers.
+agent's view of 7 x 7 cells. The agent is in the middle of the last row. Cells behind walls and closed doors are hidden.
+The view is one-hot, as in `OneHotPartialObsWrapper`, and flattened to 980 numbers.
 """
 from typing import Any
 
@@ -36,7 +36,7 @@ from spinup.envs.worlds.cells import (
 
 
 class Grid(VectorEnv):
-    """Base class of grids: moving, seeing, restarting and saving. A subclass lays out its boards.
+    """Base class of grids, with movement, views, resets and saving. A subclass defines the layout of its boards.
 
     Actions: turn left, turn right, go forward, pick up, drop, toggle (a door), do nothing.
 
@@ -44,12 +44,12 @@ class Grid(VectorEnv):
         limit: steps after which an episode is truncated.
 
     Attributes:
-        board: `[N, height, width]` uint8, the cells by `code`, without the walls that are put around them.
-        pos: `[N]`, where the agent stands, counted along the rows of `grid`.
+        board: `[N, height, width]` uint8, cells by `code`, without the padding of walls around them.
+        pos: `[N]`, position of the agent, as an index into a row of `grid`.
         heading: `[N]`: 0 right, 1 down, 2 left, 3 up.
-        carried: `[N]` uint8, the code of what is carried; EMPTY: nothing.
-        finished_cells: how many distinct cells the agent stood on, of each episode that ended since `take_cells` was
-            last called.
+        carried: `[N]` uint8, code of the carried object; EMPTY: none.
+        finished_cells: number of distinct cells that the agent visited, for each episode that ended since the last call
+            of `take_cells`.
     """
 
     MEASURES = {"cells": "distinct cells that the agent stood on, mean over the episodes of the row"}
@@ -66,10 +66,10 @@ class Grid(VectorEnv):
         self.pos, self.heading = np.zeros((2, num_envs), np.int64)
         self.carried = np.full(num_envs, EMPTY, np.uint8)
         self.finished_cells: list[int] = []
-        self.ahead = np.array((1, self.wide, -1, -self.wide))         # what a step forward adds to `pos`, by heading
+        self.ahead = np.array((1, self.wide, -1, -self.wide))         # change of `pos` by a step forward, by heading
         column, row = np.indices((SIZE, SIZE))
         right = self.ahead[(np.arange(4) + 1) % 4]
-        # from `pos` to each cell of the view: `[4, 7, 7]`, column by column as MiniGrid has them, the agent's row last
+        # offsets from `pos` to the cells of the view: `[4, 7, 7]`, columns first as in MiniGrid, the agent's row last
         self.window = self.ahead[:, None, None] * (SIZE - 1 - row) + right[:, None, None] * (column - MIDDLE)
 
     @property
@@ -78,12 +78,12 @@ class Grid(VectorEnv):
         return np.count_nonzero(self.visited, axis=1)
 
     def measures(self) -> dict[str, float]:
-        """`{"cells": ...}`, NaN where no episode ended since the last call."""
+        """Return `{"cells": ...}`, NaN if no episode ended since the last call."""
         cells = self.take_cells()
         return {"cells": float(np.mean(cells)) if cells else np.nan}
 
     def take_cells(self) -> list[int]:
-        """Distinct cells of the episodes that ended since the last call, in the order in which they ended."""
+        """Return the distinct cells of each episode that ended since the last call, in order of time."""
         finished, self.finished_cells = self.finished_cells, []
         return finished
 
@@ -92,7 +92,7 @@ class Grid(VectorEnv):
         return self._start(self.rows)
 
     def _start(self, rows: np.ndarray) -> np.ndarray:
-        """Begin episodes in the copies `rows`; returns their first observations."""
+        """Start episodes in the copies `rows`. Return their first observations."""
         self.board[rows], self.carried[rows], self.visited[rows] = EMPTY, EMPTY, False
         for i in rows:
             x, y, self.heading[i] = self._lay_out(self.board[i])
@@ -109,7 +109,7 @@ class Grid(VectorEnv):
         self.visited[self.rows, self.pos] = True
         self._handle(action, front, cell)
         terminated = walks & IS_GOAL[cell]
-        steps = self.episode_length + 1                               # VectorEnv counts this step only after it
+        steps = self.episode_length + 1                               # VectorEnv counts this step only later
         reward = (terminated * (1 - 0.9 * (steps / self.limit))).astype(np.float32)
         truncated = steps >= self.limit
         ended = np.flatnonzero(terminated | truncated)
@@ -121,7 +121,7 @@ class Grid(VectorEnv):
         return Step(obs, reward, terminated, truncated, final_obs)
 
     def _handle(self, action: np.ndarray, front: np.ndarray, cell: np.ndarray) -> None:
-        """Pick up, drop and toggle what is in the cell in front. The first two swap it with what is carried."""
+        """Pick up, drop or toggle in the cell in front. Picking up and dropping swap it with the carried object."""
         free = self.carried == EMPTY
         swaps = (action == PICKUP) & IS_KEY[cell] & free | (action == DROP) & (cell == EMPTY) & ~free
         toggles = (action == TOGGLE) & (~LOCKED[cell] | (self.carried == KEY_FOR[cell]))
@@ -129,20 +129,20 @@ class Grid(VectorEnv):
         self.carried = np.where(swaps, cell, self.carried)
 
     def _observe(self, rows: np.ndarray) -> np.ndarray:
-        """The observations of the copies `rows`: a new array `[n, 980]`."""
+        """Return the observations of the copies `rows` in a new array `[n, 980]`."""
         return ONE_HOT.take(self._view(rows), axis=0).reshape(len(rows), -1)
 
     def _view(self, rows: np.ndarray) -> np.ndarray:
-        """The codes of what the agents of `rows` see: `[n, 7, 7]`, 0 where a cell is out of sight."""
+        """Return the codes of the views of `rows`: `[n, 7, 7]`, 0 where a cell is hidden."""
         here = rows * self.grid.shape[1] + self.pos[rows]
         codes = self.grid.reshape(-1).take(self.window[self.heading[rows]] + here[:, None, None])
         seen = self._light(codes)
         codes *= seen
-        codes[:, MIDDLE, -1] = self.carried[rows]                     # not what it stands on
+        codes[:, MIDDLE, -1] = self.carried[rows]                     # shown in place of its cell
         return codes
 
     def _light(self, codes: np.ndarray) -> np.ndarray:
-        """Which cells of the views `[n, 7, 7]` are in sight, 0 or 1: row after row, from the agent's on."""
+        """Return which cells of the views `[n, 7, 7]` are visible, 0 or 1. It goes row by row from the agent's row."""
         clear = np.packbits(CLEAR[codes], axis=1, bitorder="little")[:, 0]
         lit = np.empty_like(clear)
         light = 1 << MIDDLE
@@ -157,20 +157,20 @@ class Grid(VectorEnv):
 
     def _load(self, state: dict[str, Any]) -> None:
         for name in ("grid", "visited", "pos", "heading", "carried"):
-            getattr(self, name)[:] = state[name]                      # in place: `board` shows the memory of `grid`
+            getattr(self, name)[:] = state[name]                      # in place: `board` is a view of `grid`
         self.finished_cells = [int(n) for n in state["finished_cells"]]
         load_rng(self.rng, state["rng"])
 
     def _lay_out(self, board: np.ndarray) -> tuple[int, int, int]:
-        """Draw an episode's cells into `board`, `[height, width]` of EMPTY; returns the agent's x, y and heading."""
+        """Sample a layout into `board`, `[height, width]` of EMPTY. Return the agent's x, y and heading."""
         raise NotImplementedError
 
     def _int(self, low: int, high: int) -> int:
-        """From `low` to `high` - 1; in a fifth of the time of `rng.integers`, and many-room grids draw hundreds."""
+        """Sample from `low` to `high` - 1. It is five times faster than `rng.integers`; MultiRoom samples hundreds."""
         return low + int(self.rng.random() * (high - low))
 
     def _free(self, board: np.ndarray, x: int, y: int, width: int, height: int) -> tuple[int, int]:
-        """x and y of an empty cell of this rectangle, each as likely as the others."""
+        """Sample x and y of an empty cell in this rectangle, uniformly."""
         ys, xs = np.nonzero(board[y:y + height, x:x + width] == EMPTY)
         k = self._int(0, len(xs))
         return x + int(xs[k]), y + int(ys[k])

@@ -1,7 +1,7 @@
-"""MiniGrid's empty, door-and-key and many-room grids in numpy.
+"""MiniGrid's Empty, DoorKey and MultiRoom grids in numpy.
 
-A test steps each beside the original, MiniGrid 3.2 (Chevalier-Boisvert et al. 2023). Layouts are drawn from the same
-distribution, but not from the same random numbers.
+A test compares each grid with the original, MiniGrid 3.2 (Chevalier-Boisvert et al. 2023). Layouts have the same
+distribution, but use other random numbers.
 """
 from functools import partial
 
@@ -15,7 +15,7 @@ from spinup.envs.worlds.grids import Grid
 
 
 def _wall_in(board: np.ndarray) -> None:
-    """Walls along the four sides."""
+    """Put walls along the four sides."""
     board[[0, -1]] = board[:, [0, -1]] = WALL
 
 
@@ -31,13 +31,13 @@ class Empty(Grid):
         return 1, 1, 0
 
     def _light(self, codes):
-        return np.ones_like(codes)                                    # MiniGrid lets one look through these walls
+        return np.ones_like(codes)                                    # in MiniGrid these walls are transparent
 
 
 class DoorKey(Grid):
-    """MiniGrid-DoorKey: find the key on this side of a wall, open its door and go to the goal on the other side.
+    """MiniGrid-DoorKey: find the key on one side of a wall, open its door and go to the goal on the other side.
 
-    The reward, 1 - 0.9 steps / limit at the goal, is hardly ever met by chance in the larger ones.
+    The reward is 1 - 0.9 steps / limit at the goal. In larger grids a random policy almost never gets it.
     """
 
     def __init__(self, size: int, num_envs: int, seed: int):
@@ -56,9 +56,9 @@ class DoorKey(Grid):
 
 
 class MultiRoom(Grid):
-    """MiniGrid-MultiRoom: `rooms` rooms in a row that winds, with closed doors between them, the goal in the last.
+    """MiniGrid-MultiRoom: a winding row of `rooms` rooms, with closed doors between them and the goal in the last room.
 
-    longest: the longest side that a room may have, walls included; the shortest is 4.
+    longest: longest side of a room, with its walls; the shortest is 4.
     """
 
     width = height = 25
@@ -75,7 +75,7 @@ class MultiRoom(Grid):
             _wall_in(board[y:y + height, x:x + width])
             if i:
                 colour = colours.pop(self._int(0, len(colours)))
-                colours += last                                       # two doors in a row differ
+                colours += last                                       # successive doors differ
                 last = [colour]
                 board[door_y, door_x] = code("door", colour, "closed")
         x, y = self._free(board, *chain[-1][0])
@@ -83,7 +83,7 @@ class MultiRoom(Grid):
         return *self._free(board, *chain[0][0]), self._int(0, 4)
 
     def _chain(self) -> list[tuple[tuple[int, ...], tuple[int, int]]] | None:
-        """Rooms (x, y, width, height), each with its entry; None if one could not be placed in 8 tries."""
+        """Sample rooms (x, y, width, height), each with its entry; None if one could not be placed in 8 tries."""
         entry, wall = (self._int(0, self.width - 2), self._int(0, self.width - 2)), None
         chain, room = [], self._room(entry, wall, [])
         while room:
@@ -104,7 +104,7 @@ class MultiRoom(Grid):
 
     def _room(self, entry: tuple[int, int], wall: int | None,
               others: list[tuple[int, ...]]) -> tuple[int, ...] | None:
-        """A room with its entry in this wall, or with this corner (`wall` is None); None where it does not fit."""
+        """Sample a room with its entry in this wall, or at this corner if `wall` is None. None if it does not fit."""
         x, y = entry
         width, height = self._int(4, self.longest + 1), self._int(4, self.longest + 1)
         if wall in (0, 2):
@@ -113,7 +113,7 @@ class MultiRoom(Grid):
             x = self._int(x - width + 2, x)
         x -= width - 1 if wall == 0 else 0
         y -= height - 1 if wall == 1 else 0
-        # One cell more is kept free to the left and above than to the right and below, as in MiniGrid.
+        # As in MiniGrid, one more cell stays free to the left and above than to the right and below.
         if x < 0 or y < 0 or x + width > self.width or y + height >= self.height:
             return None
         apart = (x + width < ox or ox + w <= x or y + height < oy or oy + h <= y for ox, oy, w, h in others)
@@ -121,7 +121,7 @@ class MultiRoom(Grid):
 
 
 def as_here(env: Env) -> Env:
-    """MiniGrid's own environment, seen as the copies here show it; for settings they lack, and to be drawn."""
+    """Wrap MiniGrid's environment to have the observations of this module; for drawing, and for its other settings."""
     from minigrid.wrappers import OneHotPartialObsWrapper
     space = Box(0, 1, (SIZE * SIZE * ONE_HOT.shape[1],), np.float32)
     return TransformObservation(OneHotPartialObsWrapper(env),
@@ -132,6 +132,6 @@ WORLDS = {
     **{f"MiniGrid-DoorKey-{n}x{n}-v0": partial(DoorKey, n) for n in (5, 6, 8, 16)},
     **{f"MiniGrid-Empty-{n}x{n}-v0": partial(Empty, n) for n in (8, 16)},
     "MiniGrid-MultiRoom-N2-S4-v0": partial(MultiRoom, 2, 4),
-    "MiniGrid-MultiRoom-N4-S5-v0": partial(MultiRoom, 6, 5),              # six rooms, whatever its name says; v1 has 4
+    "MiniGrid-MultiRoom-N4-S5-v0": partial(MultiRoom, 6, 5),              # six rooms, despite its name; v1 has 4
     "MiniGrid-MultiRoom-N4-S5-v1": partial(MultiRoom, 4, 5),
     "MiniGrid-MultiRoom-N6-v0": partial(MultiRoom, 6, 10)}

@@ -1,4 +1,4 @@
-"""A grid with a noisy TV, which traps agents that are paid for surprise."""
+"""Grid with a noisy TV, which traps agents with an intrinsic reward for prediction errors."""
 from typing import Any
 
 import gymnasium
@@ -9,27 +9,27 @@ from spinup.envs.worlds.cells import CODES, COLOURS, EMPTY, code
 from spinup.envs.worlds.grids import Grid
 from spinup.errors import UserError
 
-TV = code("agent")                           # no other cell holds an agent: where this one is, a picture is drawn
-PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve things as unlike as can be
+TV = code("agent")                           # no other cell has this code; views show a picture in its place
+PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve very different cells
 
 
 class NoisyTV(Grid):
-    """Four rooms of 5 x 5 cells in a row, open to each other, no goal, no reward; the first has a TV for a wall.
+    """Four connected rooms of 5 x 5 cells, with no goal and no reward. One wall of the first room is a TV.
 
-    The TV, five cells, shows one of `PICTURES`, drawn at random in every step, whatever the agent does. The
-    next picture cannot be predicted, so that an intrinsic reward for prediction errors in pixels never decays there:
-    the agent stays and watches. For features that leave out what cannot be controlled (inverse dynamics), or that are a
-    fixed function of the picture alone (random-network distillation), the intrinsic reward of all twelve decays (Burda
-    et al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by Random Network Distillation").
-    The TV can be seen from no other room.
+    The TV, five cells, shows one of `PICTURES`, sampled at random in every step. The agent has no influence on it and
+    cannot predict the next picture. So an intrinsic reward for prediction errors in pixels never decays there, and the
+    agent stays and watches. With two kinds of features the intrinsic reward of all twelve pictures does decay: features
+    without the parts that the agent cannot control (inverse dynamics), and a fixed function of only the picture (random
+    network distillation). See Burda et al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by
+    Random Network Distillation". The TV is not visible from the other rooms.
 
-    All else can be predicted from the view: the colour of the floor shows the room, that of the walls the direction,
-    and no two places look alike. If they did, prediction errors would remain there as well.
+    Everything else can be predicted from the view: the colour of the floor shows the room, the colour of the walls
+    shows the direction, and no two places look alike. Otherwise prediction errors would remain there too.
 
-    An episode is truncated after 200 steps. Agents start in any cell of any room.
+    An episode is truncated after 200 steps. Agents start in a random cell of a random room.
 
     Attributes:
-        watching: `[N]` bool, whether the TV is in the view that `obs` shows; changed in place.
+        watching: `[N]` bool, whether the TV is in the view of `obs`; changed in place.
     """
 
     MEASURES = Grid.MEASURES | {"watching": "share of steps with the TV in view"}
@@ -40,12 +40,12 @@ class NoisyTV(Grid):
         self.watched = self.looked = 0
 
     def measures(self) -> dict[str, float]:
-        """Those of all grids, and `watching`, NaN before the first step since the last call."""
+        """Return the measures of all grids, and `watching`, which is NaN if there was no step since the last call."""
         watched, looked = self.take_watching()
         return {**super().measures(), "watching": watched / looked if looked else np.nan}
 
     def take_watching(self) -> tuple[int, int]:
-        """Count the actions chosen with the TV in view, and all actions, since the last call."""
+        """Return the numbers of actions with the TV in view, and of all actions, since the last call."""
         counts, self.watched, self.looked = (self.watched, self.looked), 0, 0
         return counts
 
@@ -54,7 +54,7 @@ class NoisyTV(Grid):
             board[line], board[:, line] = code("wall", across), code("wall", along)
         for (y, x), colour in zip(((1, 1), (1, 7), (7, 7), (7, 1)), COLOURS, strict=False):
             board[y:y + 5, x:x + 5] = code("floor", colour)
-        board[[4, 6, 10], [6, 9, 6]] = EMPTY                              # ways from room to room
+        board[[4, 6, 10], [6, 9, 6]] = EMPTY                              # passages between rooms
         board[1:6, 0] = TV
         return self._int(1, 6) + 6 * self._int(0, 2), self._int(1, 6) + 6 * self._int(0, 2), self._int(0, 4)
 
@@ -87,5 +87,5 @@ def _only_here(**kwargs: Any) -> Env:
     raise UserError("NoisyTV-v0 runs in this library's own copies only: it takes no settings and cannot be drawn")
 
 
-gymnasium.register("NoisyTV-v0", _only_here)                              # so that it is listed, and found if misspelt
+gymnasium.register("NoisyTV-v0", _only_here)                              # so that lists and suggestions contain it
 WORLDS = {"NoisyTV-v0": NoisyTV}

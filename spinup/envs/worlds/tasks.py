@@ -1,4 +1,4 @@
-"""Bandits and tabular MDPs as environments: the tasks of `trials.py`, for policies that learn within a trial."""
+"""Bandits and tabular MDPs of `trials.py` as environments, for policies that learn within a trial."""
 from functools import partial
 from typing import Any
 
@@ -11,9 +11,9 @@ from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials
 
 
 class Tasks(VectorEnv):
-    """`Trials` as an environment: N of them side by side, each step an observation of the state in one-hot form `[S]`.
+    """`Trials` as an environment with N copies. The observation is the one-hot state `[S]`.
 
-    Its episodes are those within a trial; when a trial's are over, new tasks are drawn for all copies at once.
+    Its episodes are those within a trial. After the last episode of a trial, all copies get new tasks at the same time.
     """
 
     def __init__(self, kind: type[Trials], sizes: tuple[int, ...], num_envs: int, seed: int):
@@ -30,8 +30,8 @@ class Tasks(VectorEnv):
     def _step(self, action: np.ndarray) -> Step:
         state, reward, done = (x.numpy() for x in self.trials.step(torch.as_tensor(action)))
         ended, obs, final_obs = done.astype(bool), self.seen[state], None
-        if ended.any():                                                   # then it has, in all copies
-            final_obs = obs.copy()                                        # nothing follows: what it shows says nothing
+        if ended.any():                                                   # all copies end together
+            final_obs = obs.copy()                                        # terminated, so its value is not used
             if self.trials.clock == self.trials.steps:
                 obs = self._reset()
         return Step(obs, reward, ended, np.zeros(self.num_envs, bool), final_obs)

@@ -1,8 +1,9 @@
-"""Tasks that are new in every trial, so that a policy can only do well by learning within it: the bandits and the small
-MDPs of RL² (Duan et al. 2016, arXiv 1611.02779), and the classic strategies that it is compared with.
+"""Tasks that change in every trial, so that a policy must learn within the trial: the bandits and the small MDPs of RL²
+(Duan et al. 2016, arXiv 1611.02779), and the classic strategies for comparison.
 
-B trials in tensors, on any device, all of the same length: a trial is `steps` steps in one task, in episodes of
-`horizon` steps. New tasks come only with `reset`, and between trials the generator is all the state there is.
+B trials run in parallel in tensors on any device. A trial has `steps` steps in one task, in episodes of `horizon`
+steps, and all trials have the same length. Only `reset` samples new tasks. Between trials the generator is the only
+state.
 """
 from collections.abc import Callable
 from functools import partial
@@ -23,15 +24,15 @@ from spinup.envs.worlds.beliefs import (
 
 
 class Trials:
-    """B tasks, played side by side.
+    """B tasks, played in parallel.
 
-    The tasks and the luck of their players depend on the generator alone, not on what is done: whoever plays with the
-    same seed plays the same trials.
+    The tasks and all random numbers depend only on the generator, not on the actions. So all players with the same seed
+    play the same trials.
 
     Attributes:
         batch: B.
         num_states, num_actions: states and actions are int64 from 0.
-        horizon, steps: of an episode and of a trial.
+        horizon, steps: length of an episode and of a trial.
     """
 
     num_states: int
@@ -43,16 +44,16 @@ class Trials:
         self.rows = torch.arange(batch, device=device)
 
     def reset(self) -> Tensor:
-        """Draw B new tasks; the first states, `[B]`."""
+        """Sample B new tasks. Return the first states, `[B]`."""
         self._draw()
         self.clock = 0
         self.state = torch.zeros_like(self.rows)
         return self.state
 
     def step(self, act: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Act, `[B]` int64. Returns state, reward and done, `[B]` each, the last two float32.
+        """Take actions `[B]` int64. Return state, reward and done, `[B]` each, the last two float32.
 
-        done: 1 where this was the last step of an episode; the state is then the first of the next one.
+        done: 1 after the last step of an episode; the state is then the first one of the next episode.
         """
         reward, state = self._step(act)
         self.clock += 1
@@ -61,19 +62,19 @@ class Trials:
         return self.state, reward, torch.full_like(reward, float(over))
 
     def optimal(self) -> Tensor:
-        """Expected return of a trial for a player who knows the task, `[B]`."""
+        """Expected return of a trial for a player that knows the task, `[B]`."""
         raise NotImplementedError
 
     def _draw(self) -> None:
         raise NotImplementedError
 
     def _step(self, act: Tensor) -> tuple[Tensor, Tensor]:
-        """Reward and what it led to, `[B]` each."""
+        """Return reward and next state, `[B]` each."""
         raise NotImplementedError
 
 
 class Bandits(Trials):
-    """Arms that give 1 with a probability drawn from [0, 1], and else 0. A trial is `pulls` episodes of one pull.
+    """Bernoulli bandits, with probabilities sampled uniformly from [0, 1]. A trial has `pulls` episodes of one pull.
 
     probs: `[B, arms]`, set by `reset`.
     """
@@ -96,7 +97,8 @@ class Bandits(Trials):
 
 
 class TabularMDPs(Trials):
-    """10 states, 5 actions, rewards Normal(m, 1) with m from Normal(1, 1), transitions from a flat Dirichlet.
+    """MDPs with 10 states and 5 actions: rewards Normal(m, 1) with m from Normal(1, 1), transitions from a flat
+    Dirichlet.
 
     Every episode starts in state 0. reward_means: `[B, S, A]`, transitions: `[B, S, A, S]`, set by `reset`.
     """
@@ -111,7 +113,7 @@ class TabularMDPs(Trials):
         shape = self.batch, self.num_states, self.num_actions
         self.reward_means = 1 + torch.randn(shape, device=self.device, generator=self.generator)
         self.transitions = dirichlet(torch.ones(*shape, self.num_states, device=self.device), self.generator)
-        # Without the last entry, which rounding may leave below 1: a draw above it would lead out of the states.
+        # Drop the last entry, which may be below 1 by rounding: a sample above it would give an invalid state.
         self.cumulative = self.transitions.cumsum(-1)[..., :-1]
 
     def _step(self, act: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,22 +124,22 @@ class TabularMDPs(Trials):
 
 
 class Strategy:
-    """A player of trials, which keeps what it learns within a trial; a trained recurrent policy is one too."""
+    """Player that learns within a trial. A trained recurrent policy is a strategy too."""
 
     def reset(self, tasks: Trials) -> None:
-        """Forget: trials begin, of tasks with such sizes. It must not look at what they are."""
+        """Forget everything at the start of trials. It may read the sizes of `tasks`, but not the tasks themselves."""
 
     def act(self, state: Tensor, t: int) -> Tensor:
-        """Actions `[B]` for step t of the trial, from 0."""
+        """Choose actions `[B]` for step t of the trial, from 0."""
         raise NotImplementedError
 
     def observe(self, state: Tensor, act: Tensor, reward: Tensor, done: Tensor, next_state: Tensor) -> None:
-        """Learn from a step, `[B]` each, as `Trials.step` gave it."""
+        """Learn from a step of `Trials.step`, `[B]` each."""
 
 
 @torch.no_grad()
 def play(tasks: Trials, strategy: Strategy) -> Tensor:
-    """Draw new tasks and play a trial of each; the sum of its rewards, `[B]`."""
+    """Sample new tasks and play one trial of each. Return the sum of its rewards, `[B]`."""
     state, total = tasks.reset(), torch.zeros(tasks.batch, device=tasks.device)
     strategy.reset(tasks)
     for t in range(tasks.steps):
@@ -150,9 +152,9 @@ def play(tasks: Trials, strategy: Strategy) -> Tensor:
 
 
 class Index(Strategy):
-    """Pull the arm with the highest index, the first of several.
+    """Pull the arm with the highest index; the first one, if several are equal.
 
-    index: from wins and pulls so far, `[B, k]` each, to `[B, k]`: `beta_mean`, or `ucb_index` with its c.
+    index: function from wins and pulls so far, `[B, k]` each, to indices `[B, k]`: `beta_mean`, or `ucb_index` with c.
     """
 
     def __init__(self, index: Callable[[Tensor, Tensor], Tensor]):
@@ -172,9 +174,9 @@ class Index(Strategy):
 
 
 class Planner(Strategy):
-    """At the start of each episode make a model of the MDP from all that was seen, and follow the best plan for it.
+    """Build a model of the MDP from all data at the start of each episode, and follow the optimal plan for it.
 
-    model: from sums, visits and moves to rewards and transitions, as `mean_model`.
+    model: function from sums, visits and moves to rewards and transitions, like `mean_model`.
     """
 
     def __init__(self, model: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]):
@@ -195,11 +197,12 @@ class Planner(Strategy):
         at = self.rows, state, act
         self.sums[at] += reward
         self.visits[at] += 1
-        self.moves[(*at, next_state)] += 1 - done                         # a restart is no move of the MDP
+        self.moves[(*at, next_state)] += 1 - done                         # a reset is not a transition
 
 
 class EpsilonGreedy(Strategy):
-    """Any action with probability epsilon, else that of another strategy, which learns from both; 1: play at random."""
+    """Take a random action with probability epsilon, else that of another strategy, which learns from both. Epsilon 1
+    is the random policy."""
 
     def __init__(self, greedy: Strategy, epsilon: float, generator: Generator):
         self.greedy, self.epsilon, self.generator = greedy, epsilon, generator
@@ -219,10 +222,10 @@ class EpsilonGreedy(Strategy):
 
 def baselines(tasks: Trials, generator: Generator, *, epsilon: float = 0.05, c: float = 0.2,
               bonus: float = 0.5) -> dict[str, Strategy]:
-    """The strategies that `tasks` are played with for comparison, by name.
+    """Return the strategies for comparison on `tasks`, by name.
 
-    generator: what they draw from, on the device of the tasks; not that of the tasks, which would then depend on who
-    plays. epsilon, c, bonus: of epsilon-greedy, UCB1 and BEB.
+    generator: random number generator of the strategies, on the device of the tasks. Do not use that of the tasks,
+    because then the tasks would depend on the player. epsilon, c, bonus: of epsilon-greedy, UCB1 and BEB.
     """
     if isinstance(tasks, Bandits):
         sample = partial(beta_draw, generator=generator)
