@@ -68,7 +68,7 @@ class PreferenceConfig(LanguageConfig):
 
     pairs: Count = 2000                  # preference pairs of the initial policy's responses; a file is used whole
     noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
-    batch: Size = 64                     # pairs per update
+    batch: Size = 64                     # preference pairs per update
     start_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
     warmup: Natural = 10                 # updates in which the learning rate rises linearly to lr
     anneal: bool = True                  # after warmup, decay lr linearly to a tenth

@@ -36,7 +36,7 @@ from spinup.runs.config import Count, Natural, Positive, Size, Unit
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
     total_steps: Count = 1000        # most updates; stop_accuracy can end the run earlier
-    batch: Size = 128                # demonstrations per update
+    batch: Size = 128                # number of demonstrations per update
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
     lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
     warmup: Natural = 20             # updates in which the learning rate rises linearly to lr

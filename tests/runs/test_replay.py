@@ -148,6 +148,12 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
     else:
         path = acts[-1 if damage == "end cut off" else 0]
         path.write_bytes(path.read_bytes()[:-1])
+    left = sorted(folder.glob("*"))
+    if damage != "no folder":
+        with pytest.raises(UserError, match="replay lacks steps that the checkpoint counts; put its files back"):
+            resumed(world, tmp_path, replay.state_dict(), sums)
+        assert sorted(folder.glob("*")) == left
+        files.remove()                                                    # as the sentence says
     again, files, found = resumed(world, tmp_path, replay.state_dict(), sums)
     assert not found and not folder.exists()
     again.forget()
