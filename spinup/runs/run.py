@@ -165,8 +165,8 @@ class Run(Training):
             self.replay_files.tidy(self.replay)
 
     def load_subject(self, state: dict[str, Any]) -> None:
-        self.recent = deque(state["recent"], maxlen=100)
-        self.pending = [(r, n) for r, n in state["pending"]]
+        self.recent = deque((float(r) for r in state["recent"]), maxlen=100)          # raises if they are no numbers
+        self.pending = [(float(r), int(n)) for r, n in state["pending"]]
         if state["env"] is not None:
             self.env.load_state_dict(state["env"])
 
