@@ -335,6 +335,8 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
         path.write_text(content)
         for command in ("resume", "eval"):
             check_refused(cli(command, RUN), words)
+    check_refused(cli("resume", RUN), "config.json has changed since the checkpoint: hidden was")
+    check_refused(cli("eval", RUN), "checkpoint.pt does not")
 
 
 # Turned red by: believing what JSON or a table says, whatever it is.
