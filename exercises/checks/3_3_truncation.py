@@ -99,7 +99,7 @@ def obs_cases():
                    final_obs=torch.tensor([[0.0, 0.0], [2.0, 2.0], [3.0, 3.0]]), terminated=flags(0, 1, 0),
                    truncated=flags(0, 0, 1))
     with_zeros = case(next_obs=torch.tensor([[5.0, 5.0], [6.0, 6.0]]), final_obs=torch.tensor([[0.0, 2.0], [0.0, 0.0]]),
-                      terminated=flags(1, 0), truncated=flags(0, 1))      # an observation like any other
+                      terminated=flags(1, 0), truncated=flags(0, 1))      # a valid observation
     found = [by_hand, with_zeros]
     make = torch.Generator().manual_seed(1)
     for n, d in ((8, 3), (4, 4), (5, 1)):
@@ -175,7 +175,7 @@ def a_task_without_an_end(student):
     unless they equal the values without the time limit."""
     gamma, limit, value = 0.9, 6, torch.zeros(2)
     clock, never = torch.arange(4), torch.zeros(4, dtype=torch.bool)
-    seen = torch.eye(2)                                                   # of the first state, and of all others
+    seen = torch.eye(2)                                                   # observations of the first state and of all others
     for _ in range(70):
         now, truncated = seen[(clock > 0).long()], clock == limit - 1
         led_to = seen[torch.ones_like(clock)]

@@ -149,7 +149,7 @@ def cartpole(student):
     from spinup import dqn
 
     def mine(rew, discount, terminated, next_q):
-        online, target = next_q                                           # each row with a discount of its own, gamma^n
+        online, target = next_q                                           # each row has its own discount, gamma^n
         return student.double_dqn_target(rew, terminated.bool(), online, discount[:, None] * target, 1.0)
 
     with tempfile.TemporaryDirectory() as folder, patch("spinup.algos.dqn.td_target", mine), patch(

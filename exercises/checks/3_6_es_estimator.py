@@ -29,7 +29,7 @@ ranks = exercise.function("centred_ranks", [
 
 @ranks.reference
 def by_duels(returns):
-    x = returns.flatten()                                                 # each meets all others; half for a tie
+    x = returns.flatten()                                                 # compare each pair; a tie counts half
     won = (x[:, None] > x).sum(1) + 0.5 * ((x[:, None] == x).sum(1) - 1)
     return (won / (len(x) - 1) - 0.5).reshape(returns.shape)
 
@@ -111,7 +111,7 @@ def one_by_one(noise, returns_plus, returns_minus, sigma):
     found = [0.0] * noise.shape[1]
     for eps, plus, minus in zip(noise.tolist(), returns_plus.tolist(), returns_minus.tolist(), strict=True):
         for k, x in enumerate(eps):
-            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes
+            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # mean over 2n episodes
     return torch.tensor(found)
 
 

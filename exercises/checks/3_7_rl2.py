@@ -206,7 +206,7 @@ def two_trials(student):
     hidden = torch.zeros(1, 1)
     act = torch.zeros(1, dtype=torch.int64)
     for step in range(12):
-        episode_over, trial_over = flags(step % 2 == 0), flags(step % 4 == 0)         # with the step before
+        episode_over, trial_over = flags(step % 2 == 0), flags(step % 4 == 0)         # ended by the step before
         x = student.network_input(torch.zeros(1, 1), act, torch.full((1,), float(step)), episode_over, trial_over, 3)
         hidden = student.carry(hidden, episode_over, trial_over) + x[:, -2:-1]
         expected = sum(range(step - step % 4 + 1, step + 1))

@@ -208,9 +208,9 @@ def gymnasium_itself(student):
         seen.append([torch.as_tensor(x) for x in (obs.copy(), act, rew, next_obs.copy(), terminated, truncated)])
         obs = next_obs
     batch = [torch.stack(x, 1) for x in zip(*seen, strict=True)]
-    real = int((batch[2] != 0).sum())                                     # a restart has the reward 0, a step has 1
+    real = int((batch[2] != 0).sum())                                     # a restart has reward 0, a real step 1
     now, _, _, later, _ = student.transitions(*batch, ended)
-    moved = (later[:, 0] - now[:, 0] - 0.02 * now[:, 1]).abs()            # the cart moves by its speed, for .02 s
+    moved = (later[:, 0] - now[:, 0] - 0.02 * now[:, 1]).abs()            # the cart moves at its speed for 0.02 s
     if len(moved) and float(moved.max()) > 1e-5:
         raise Wrong(f"among {len(moved):,} steps of CartPole, {int((moved > 1e-5).sum())} contain a jump of the cart, "
                     "which only a restart can cause", "transitions")

@@ -28,7 +28,7 @@ def cases(act: bool):
     drawn = [tuple(torch.randn(s, generator=make) for s in shapes) for shapes in (
         ((4, 1), (4, 1), (1,)), ((5, 3), (5, 3), (3,)), ((2, 4, 3), (2, 4, 3), (2, 4, 3)), ((6,), (6,), (6,)))]
     for a, mean, log_std in (by_hand, *drawn):
-        log_std = log_std.clamp(-1.9, 1.9).requires_grad_()               # what lies further out is for the extremes
+        log_std = log_std.clamp(-1.9, 1.9).requires_grad_()               # the extreme cases test larger values
         found.append(case(act=a, mean=mean.requires_grad_(), log_std=log_std) if act else case(log_std=log_std))
     return found
 

@@ -125,7 +125,7 @@ def cartpole(student):
 
     def mine(rew, value, next_value, terminated, truncated, *, gamma, lam):
         ends = (terminated + truncated) > 0
-        paid = rew + gamma * next_value * (truncated > 0) * (terminated == 0)        # a time limit ends no task
+        paid = rew + gamma * next_value * (truncated > 0) * (terminated == 0)        # a time limit is no termination
         done = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
         adv = student.gae(paid, value, done, next_value[:, -1], ends[:, -1], gamma, lam)
         return adv, adv + value

@@ -29,7 +29,7 @@ def cases():
         found.append(case(logp=logp.requires_grad_(), adv=torch.randn(len(lengths), generator=make), mask=mask))
     anything = torch.tensor([[-1.0, -2.0], [-3.0, math.nan]], requires_grad=True)
     real = torch.tensor([[True, True], [True, False]])
-    unseen = torch.tensor([[-1.0, math.nan], [-3.0, -1.0]])               # a token that counts and is NaN
+    unseen = torch.tensor([[-1.0, math.nan], [-3.0, -1.0]])               # a token of a response that is NaN
     return [*found, *(case(logp=logp, adv=torch.tensor([1.0, -1.0]), mask=real) for logp in (anything, unseen))]
 
 
