@@ -52,8 +52,8 @@ log_prob.extreme("You clip log_std. Any bounds belong to the policy that compute
                  "are given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-25.0, 12.0]))
 log_prob.extreme("Actions, means or distances are clipped. Do not clip them: the density must show how unlikely an "
-                 "action far from the mean is.", act=torch.tensor([[30.0, -400.0]]), mean=torch.tensor([[-30.0, 300.0]]),
-                 log_std=torch.tensor([0.5, 1.0]))
+                 "action far from the mean is.", act=torch.tensor([[30.0, -400.0]]),
+                 mean=torch.tensor([[-30.0, 300.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 
 @log_prob.mistake("log_std counts once where it should count twice: the brackets contain 2 log_std, the logarithm of "

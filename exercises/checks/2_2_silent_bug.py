@@ -124,7 +124,8 @@ def filled_in(net, obs, act):
     return torch.stack(rows).view(found.shape)
 
 
-values.extreme("Values or observations are clipped; do not clip them.", net=plain, obs=torch.tensor([[300.0], [-50.0]]), act=no)
+values.extreme("Values or observations are clipped; do not clip them.", net=plain, obs=torch.tensor([[300.0], [-50.0]]),
+               act=no)
 
 
 @values.mistake("The loss is correct, but q_values still does not return one value for each step, `[...]`, as its "

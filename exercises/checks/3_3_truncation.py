@@ -175,7 +175,7 @@ def a_task_without_an_end(student):
     unless they equal the values without the time limit."""
     gamma, limit, value = 0.9, 6, torch.zeros(2)
     clock, never = torch.arange(4), torch.zeros(4, dtype=torch.bool)
-    seen = torch.eye(2)                                                   # observations of the first state and of all others
+    seen = torch.eye(2)                                       # observations of the first state and of all others
     for _ in range(70):
         now, truncated = seen[(clock > 0).long()], clock == limit - 1
         led_to = seen[torch.ones_like(clock)]

@@ -28,7 +28,7 @@ def texts():
     mask = (begins <= torch.arange(7)) & (torch.arange(7) < ends)
     logits, tokens = 2 * torch.randn(4, 7, 5, generator=make), torch.randint(5, (4, 7), generator=make)
     by_hand = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]).log()
-    told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)          # positions whose logits a response needs
+    told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)    # positions whose logits count
     anything = torch.tensor([math.nan, math.inf, math.nan, -math.inf])[:, None, None]
     broken = torch.where(told[..., None], logits, anything)
     return [case(logits=by_hand, tokens=torch.tensor([[0, 1, 1]]), mask=torch.tensor([[False, True, True]])),

@@ -34,7 +34,7 @@ def groups():
     return [case(reward=by_hand, std=True, eps=0.0), case(reward=by_hand, std=False, eps=0.0),
             *[case(reward=x, std=True, eps=0.2) for x in others], case(reward=others[0], std=False, eps=0.2),
             case(reward=equal, std=True, eps=0.0), case(reward=equal, std=False, eps=0.0),
-            case(reward=torch.tensor([[0.0, 0.004, 0.0, 0.0]]), std=True, eps=0.0)]          # small but non-zero variance
+            case(reward=torch.tensor([[0.0, 0.004, 0.0, 0.0]]), std=True, eps=0.0)]      # small variance, but not 0
 
 
 rloo_advantages = exercise.function("rloo_advantages", [case(reward=x) for x in rewards()])
