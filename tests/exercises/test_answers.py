@@ -36,7 +36,7 @@ WRONG = [
     ("1_2_gaussian_policy", {"+ log_std).sum(-1)": "+ log_std).sum(-1).clamp(min=-5)"}, "kept from being negative"),
     ("1_2_gaussian_policy", {"mean + log_std.exp()": "mean + log_std.clamp(-5, 2).exp()"}, "You clip log_std"),
     ("1_2_gaussian_policy", {"+ log_std).sum": "+ log_std.clamp(-5, 2)).sum"}, "You clip log_std"),
-    ("1_3_td3_losses", {"rew + gamma": "rew[:, None] + gamma"}, "`[B, 1]` has met `[B]`"),
+    ("1_3_td3_losses", {"rew + gamma": "rew[:, None] + gamma"}, "broadcasting combined `[B, 1]` with `[B]`"),
     ("1_3_td3_losses", {"(q1 - target)": "(q1[:, None] - target)", "(q2 - target)": "(q2[:, None] - target)"},
      "compared with the targets of all steps"),
     ("1_3_td3_losses", {"rew + gamma": "rew.clamp(-10, 10) + gamma"}, "are clipped"),
