@@ -81,7 +81,7 @@ def what_is_left() -> str:
 # BEGIN SOLUTION
 # STUB: # In the solution, this cell shows the measured results.
 # %% [markdown]
-# ## What was measured
+# ## Measured results
 #
 # ![VPG on CartPole-v1 over 100,000 steps, for lambda 0.95 and 1, five seeds each. Up to 25,000 steps the curves with
 # and without a trained value function are alike. Later the runs with one rise to about 480. The runs without one stay

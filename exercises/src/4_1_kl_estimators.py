@@ -51,8 +51,7 @@ def k1(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 
 def k2(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """Return half the squared log ratio of each token: biased, never negative. Arguments and shapes are those of `k1`.
-    """
+    """Return half the squared log ratio of each token: biased, never negative. Arguments as in `k1`."""
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.1: k2")
     return 0.5 * (logp - logp_ref).square()
@@ -60,7 +59,7 @@ def k2(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 
 def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """Return r - 1 - log r of each token: unbiased, never negative. Arguments and shapes are those of `k1`."""
+    """Return r - 1 - log r of each token: unbiased, never negative. Arguments as in `k1`."""
     # BEGIN SOLUTION
     # STUB: # torch.expm1(x) is exp(x) - 1, and it is accurate for small x.
     # STUB: raise NotImplementedError("TODO 4.1: k3")

@@ -19,8 +19,9 @@
 #
 # - The left panel shows the Q-values at the end of training for the last 20 steps before the pole fell, and the true
 #   discounted returns. The true return of the last step is 1, its reward, because nothing follows. Without the bug, DQN
-#   gives 5.5 to 10.3 in three seeds. This is too high, as DQN's values often are, and the training was short. With the
-#   bug it gives 18.5 to 18.8. A pole that never falls has the value 20, so the Q-values hardly predict the fall.
+#   gives this step 5.5 to 10.3 in three seeds. This is too high, as DQN's values often are, and the training was short.
+#   With the bug it gives 18.5 to 18.8. A pole that never falls has the value 20, so these Q-values hardly predict the
+#   fall.
 # - The right panel shows the return. It gives no warning: it was 164, 178 and 183 with the bug, and 110, 159 and 188
 #   without it.
 #

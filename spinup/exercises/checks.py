@@ -10,8 +10,8 @@
     def _(rew, gamma): ...                 # code with this mistake
 
 A student's function runs on every case, in a separate process; its results are compared here. If they differ from the
-reference, they are compared with every mistake. If one of them gives the
-same results, the check shows its message. Otherwise the message describes the difference.
+reference, they are compared with every mistake. If a mistake gives the same results, the check shows its message.
+Otherwise the message describes the difference.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field
