@@ -120,7 +120,7 @@ def show(axes: Axes, runs: Runs, y: str, title: str, ylabel: str, xlabel: str = 
 def picture(name: str) -> None:
     """Draw the figure of an exercise from its stored data."""
     _, draw, panels = SHOWN[name]
-    with rc_context(STYLE):
+    with rc_context(STYLE | {"text.parse_math": True}):       # else log axes show raw $\mathdefault{10^{0}}$
         figure = Figure((4.4 * panels, 3.4), layout="constrained")
         axes = [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
         draw(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")), axes)
