@@ -126,7 +126,7 @@ def made(close=1e-4):
 # taken for one.
 @pytest.mark.parametrize("mine, message", [
     (lambda x, k: (x + x, 2.0), ""), (lambda x, k: (x * 4, k), "twice"), (lambda x, k: x.other, "raises"),
-    (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: something on the way was detached"),
+    (lambda x, k: (x.detach() * 2, k), "no gradient reaches x through f: a tensor on the way was detached"),
     (lambda x, k: (x + x.detach(), k), r"the gradient of f by x is 1.0 at \[0\], where 2.0 was expected"),
     (lambda x, k: x * 2, "what f returns is a tensor, where 2 values were expected"),
     (lambda x, k: (x * 2, k, k), "what f returns is 3 values, where 2 values were expected"),
