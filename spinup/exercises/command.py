@@ -126,8 +126,7 @@ def check_(argv: list[str]) -> int:
     parser = Parser("spinup exercise check", "Check your code, and name what is wrong.")
     parser.add_argument("ids", nargs="*", default=[], metavar="ID",
                         help="such as 2.1, or several. [the one started last]")
-    parser.add_argument("--all", action="store_true", default=False,
-                        help="check every exercise whose file is in this folder")
+    parser.add_argument("--all", action="store_true", default=False, help="check every exercise with a file here")
     parser.add_argument("--full", action="store_true", default=False,
                         help="also train with your code: on the smallest task that shows a mistake, then on a "
                              "real one; this takes minutes")
@@ -297,6 +296,5 @@ def exercise(argv: list[str]) -> int:
         print(HELP, end="")
         return 0
     if argv[0] not in COMMANDS:
-        raise UserError(f"spinup exercise has no command {argv[0]!r}.{nearest(argv[0], COMMANDS)} `spinup exercise` "
-                        "lists them")
+        raise UserError(f"there is no command {argv[0]!r}.{nearest(argv[0], COMMANDS)} `spinup exercise` lists them")
     return COMMANDS[argv[0]](argv[1:])
