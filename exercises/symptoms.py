@@ -1,11 +1,11 @@
-"""Pictures of bugs in training, from runs with the bug and without it.
+"""Figures of bugs in training, from runs with the bug and without it.
 
-    python exercises/symptoms.py [NAME ...]             train with the bug and without it, keep the numbers, draw them
-    python exercises/symptoms.py [NAME ...] --draw      draw the numbers that were kept
+    python exercises/symptoms.py [NAME ...]             train with the bug and without it, store the data, draw it
+    python exercises/symptoms.py [NAME ...] --draw      draw the stored data
 
-NAME is an exercise, such as 5_3_last_step; without one it is all of them, which takes half an hour of one core. The
-numbers are in symptoms/NAME.json: `runs`, by label one for each seed, of which each is columns by name, and beside them
-whatever else was measured. The picture is symptoms/NAME.png.
+NAME is an exercise, such as 5_3_last_step. Without NAME the command takes all exercises, which needs half an hour on
+one core. The data are in symptoms/NAME.json. There, `runs` holds for each label a list with one run per seed, and each
+run holds columns by name. Other measurements are beside `runs`. The figure is symptoms/NAME.png.
 """
 import argparse
 import json
@@ -44,10 +44,10 @@ from spinup.view.plots import COLOURS, LINES, STYLE, render
 
 FOLDER = CONTENT / "symptoms"
 SEEDS = (1, 2, 3)
-ROWS = 60               # of a run that are kept, at most
-DIGITS = 5              # of a number
+ROWS = 60               # stored rows of a run, at most
+DIGITS = 5              # stored digits of a number
 BUG, RIGHT, FLOOR = "with the bug", "without it", "with the bug, and a floor of 0"
-PLACES = {RIGHT: 0, "trained": 0, BUG: 1, "never trained": 1, FLOOR: 2}   # in COLOURS and LINES, by label
+PLACES = {RIGHT: 0, "trained": 0, BUG: 1, "never trained": 1, FLOOR: 2}   # index in COLOURS and LINES, by label
 RETURN = "mean return of the last 100 episodes"
 Columns = dict[str, Any]
 Runs = dict[str, list[Columns]]
@@ -56,7 +56,7 @@ Runs = dict[str, list[Columns]]
 # Training
 
 def versions(name: str) -> dict[str, ModuleType]:
-    """An exercise as it is given, with the bug, and solved."""
+    """Return the modules of an exercise by label: as given, with the bug, and solved."""
     entry, found = Entry(name), {}
     with tempfile.TemporaryDirectory() as folder:
         for label, text in ((BUG, entry.text), (RIGHT, entry.solution)):
@@ -68,9 +68,10 @@ def versions(name: str) -> dict[str, ModuleType]:
 
 def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str], changed: dict[str, Any] | None = None,
             **settings: Any) -> tuple[Columns, Any]:
-    """A run that leaves nothing behind: some columns of its progress, and its result.
+    """Train in a temporary folder; return some columns of the progress, and the result.
 
-    columns: rows in which the first of them is a number are kept. changed: functions that stand in for the library's.
+    columns: names of columns; only rows in which the first one is finite are stored. changed: functions that replace
+    functions of the library, by name.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         for name, function in (changed or {}).items():
@@ -85,7 +86,7 @@ def trained(algorithm: Callable, subject: Any, seed: int, columns: Sequence[str]
 
 
 def rounded(x: Any) -> Any:
-    """The same with fewer digits, and None for what is no number."""
+    """Return the data with fewer digits, and None for numbers that are not finite."""
     if isinstance(x, dict):
         return {key: rounded(value) for key, value in x.items()}
     if isinstance(x, list | tuple):
@@ -97,8 +98,10 @@ def rounded(x: Any) -> Any:
 
 def show(axes: Axes, runs: Runs, y: str, title: str, ylabel: str, xlabel: str = "environment steps", x: str = "steps",
          **look: Any) -> None:
-    """A column of each run, thin, and their mean over seeds, thick, as far as all of them reach. x: a column, or "" to
-    count from 1."""
+    """Draw a column of each run as a thin line, and the mean over seeds as a thick line where all runs have data.
+
+    x: the column of the horizontal axis, or "" to count from 1.
+    """
     for label, found in runs.items():
         own = {"color": COLOURS[PLACES[label]], "linestyle": LINES[PLACES[label]]}
         xs = [np.array(run[x] if x else range(1, len(run[y]) + 1), float) for run in found]
@@ -115,9 +118,9 @@ def show(axes: Axes, runs: Runs, y: str, title: str, ylabel: str, xlabel: str = 
 
 
 def picture(name: str) -> None:
-    """Of the numbers that were kept."""
+    """Draw the figure of an exercise from its stored data."""
     _, draw, panels = SHOWN[name]
-    with rc_context(STYLE):
+    with rc_context(STYLE | {"text.parse_math": True}):       # else log axes show raw $\mathdefault{10^{0}}$
         figure = Figure((4.4 * panels, 3.4), layout="constrained")
         axes = [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
         draw(json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8")), axes)
@@ -126,23 +129,23 @@ def picture(name: str) -> None:
         (FOLDER / f"{name}.png").write_bytes(render(figure, "png"))
 
 
-# 2.1 What a value function is worth
+# 2.1 The effect of a value function
 
 def never(value: Tensor, target: Tensor) -> Tensor:
-    """A value loss whose gradient is 0: the value function keeps its first weights."""
+    """Value loss with gradient 0: the value function keeps its initial weights."""
     return 0 * value
 
 
 def gradients(policy: ActorCritic, values: dict[str, ActorCritic], episodes: int, gamma: float) -> dict[str, dict]:
-    """The policy gradient that single whole episodes of CartPole give, by value function and lambda.
+    """Measure policy gradients of single whole episodes of CartPole, by value function and lambda.
 
-    For each: in how many episodes' mean the noise is as large as the gradient; and the cosine of the mean gradient with
-    the one for lambda 1 and the first value function.
+    For each, return the number of episodes to average until the gradient is as long as its noise. Also return the
+    cosine between the mean gradient and the one for lambda 1 and the first value function.
     """
     env, rng = make("CartPole-v1", episodes, 0), np.random.default_rng(0)
     env.reset()
     actor, rows, alive = policy.actor(), [], np.ones(episodes, bool)
-    while alive.any():                                        # of every copy the first episode
+    while alive.any():                                        # the first episode of every copy
         obs = env.obs.copy()
         act = policy.dist.sample(actor(obs), policy.dist.noise(rng, (episodes,)))
         step = env.step(policy.dist.to_env(act))
@@ -172,7 +175,7 @@ def gradients(policy: ActorCritic, values: dict[str, ActorCritic], episodes: int
 
 
 def value_function(steps: int = 100_000, episodes: int = 2000) -> dict:
-    """VPG on CartPole with a value function that learns, and with one that never does."""
+    """Train VPG on CartPole with a value function that learns, and with one that never learns."""
     columns, runs = ("return_mean_100", "return_mean", "explained_variance"), {}
     for lam in (0.95, 1.0):
         for name, changed in (("trained", {}), ("never trained", {"spinup.algos.vpg.value_loss": never})):
@@ -197,18 +200,18 @@ def draw_value_function(data: dict, axes: list[Axes]) -> None:
 # 2.2 The silent bug
 
 def table_of_targets(ret: Tensor, discount: float, terminated: Tensor, next_value: Tensor) -> Tensor:
-    """The targets that `ret`, of shape [B], and [B, 1] give by broadcasting, `[B, B]`."""
+    """Return the targets `[B, B]` that broadcasting makes of `ret` `[B]` and values `[B, 1]`."""
     return ret + discount * (1 - terminated) * next_value[:, None]
 
 
 def error_of_table(q: Tensor, target: Tensor) -> Tensor:
-    """The mean of B x B errors, in the shape `[1, 1]` that DDPG takes for one critic and one step."""
+    """Return the mean of B x B squared errors, in the shape `[1, 1]` that DDPG expects for one critic and one step."""
     return (q[0][:, None] - target).square().mean().view(1, 1)
 
 
 @torch.no_grad()
 def spread(policy: ActorCritics) -> dict[str, float]:
-    """Mean and deviation of what the critic says of 1000 states of Pendulum and actions, both drawn evenly."""
+    """Return mean and standard deviation of the critic's values for 1000 uniform states and actions of Pendulum."""
     drawn = torch.Generator().manual_seed(0)
     angle, speed, act = (torch.rand(1000, generator=drawn) * 2 - 1 for _ in range(3))
     q = policy.values(torch.stack([(math.pi * angle).cos(), (math.pi * angle).sin(), 8 * speed], 1), act[:, None])[0]
@@ -216,7 +219,7 @@ def spread(policy: ActorCritics) -> dict[str, float]:
 
 
 def silent_bug(steps: int = 10_000) -> dict:
-    """DDPG on Pendulum as it is, and with the bug."""
+    """Train DDPG on Pendulum without the bug and with it."""
     bug = {"spinup.algos.ddpg.td_target": table_of_targets, "spinup.algos.ddpg.squared_error": error_of_table}
     runs: Runs = {BUG: [], RIGHT: []}
     for label, changed in ((BUG, bug), (RIGHT, {})):
@@ -234,11 +237,11 @@ def draw_silent_bug(data: dict, axes: list[Axes]) -> None:
 
 # 5.1 The step that nobody took
 
-FALLS, LEFT, DISCOUNT = 50, 20, 0.95                          # last falls of the pole; steps before each; the discount
+FALLS, LEFT, DISCOUNT = 50, 20, 0.95                          # number of last falls; steps before each; discount
 
 
 def autoreset(steps: int = 20_000) -> dict:
-    """DQN on CartPole, and what it says of the steps before the pole fell."""
+    """Train DQN on CartPole, and evaluate its Q-values in the steps before the pole fell."""
     runs: Runs = {BUG: [], RIGHT: []}
     for label, code in versions("5_1_autoreset").items():
         for seed in SEEDS:
@@ -260,8 +263,11 @@ def autoreset(steps: int = 20_000) -> dict:
 
 
 def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable = Replay.add) -> Callable:
-    """In place of `Replay.add`: what one environment of Gymnasium would return in next-step mode, where a restart is a
-    step of its own, as far as `transitions` keeps it. The steps before each fall are put in `falls`."""
+    """Return a replacement of `Replay.add` for one environment of Gymnasium in next-step mode.
+
+    In this mode a restart is a separate step. The replacement stores the steps that `transitions` keeps, and appends
+    the steps before each fall to `falls`.
+    """
     episode: list[tuple] = []
 
     def mine(replay, obs, act, step):
@@ -280,16 +286,16 @@ def as_gymnasium(transitions: Callable, falls: list[list[tuple]], add: Callable 
             o, a, after, r, over = (x[None].numpy() for x in (o, a, after, r, over))
             add(replay, o, a, Step(after, r, over, no, None))
         if final_obs is not None:
-            replay.now = None                                 # the next step begins an episode
+            replay.now = None                                 # the next step starts an episode
     return mine
 
 
 def draw_autoreset(data: dict, axes: list[Axes]) -> None:
-    show(axes[0], data["runs"], "predicted", "DQN, CartPole: before the pole falls", "Q of the action that was taken",
+    show(axes[0], data["runs"], "predicted", "DQN, CartPole: before the pole falls", "Q-value of the action taken",
          "steps left until the fall", x="")
     left = np.arange(1, LEFT + 1)
-    true = (1 - DISCOUNT**left) / (1 - DISCOUNT)              # of so many rewards of 1
-    axes[0].plot(left, true, color="#000000", linewidth=1, label="what it turned out to be worth")
+    true = (1 - DISCOUNT**left) / (1 - DISCOUNT)              # return of this many rewards of 1
+    axes[0].plot(left, true, color="#000000", linewidth=1, label="true discounted return")
     axes[0].set(ylim=0, xticks=[1, 5, 10, 15, 20])
     show(axes[1], data["runs"], "return_mean_100", "DQN, CartPole: return", RETURN)
 
@@ -297,7 +303,7 @@ def draw_autoreset(data: dict, axes: list[Axes]) -> None:
 # 5.2 Right in one dimension
 
 def entropy(steps: int = 20_480, updates: int = 600) -> dict:
-    """A Gaussian fitted to noise, and PPO's policy with 3 joints: what is logged of it, and what is true."""
+    """Fit a Gaussian to noise; train PPO on a robot with 3 joints and compare its logged entropy with the true one."""
     widths, fitted, runs = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0], {}, {BUG: [], RIGHT: []}
     for label, code in versions("5_2_entropy").items():
         data = torch.randn(20_000, len(widths), generator=torch.Generator().manual_seed(0)) * torch.tensor(widths)
@@ -323,8 +329,8 @@ def entropy(steps: int = 20_480, updates: int = 600) -> dict:
 
 def draw_entropy(data: dict, axes: list[Axes]) -> None:
     fits = {label: [{"noise": data["widths"], "fitted": y}] for label, y in data["fitted"].items()}
-    show(axes[0], fits, "fitted", "a Gaussian fitted to noise", "deviation that was found", "deviation of the noise",
-         "noise", marker="o", markersize=4)
+    show(axes[0], fits, "fitted", "a Gaussian fitted to noise", "fitted standard deviation",
+         "standard deviation of the noise", "noise", marker="o", markersize=4)
     axes[0].set(xscale="log", yscale="log")
     show(axes[1], data["runs"], "entropy", "PPO, Hopper: entropy", "entropy, as logged (nats)")
     axes[1].set_ylim(0)
@@ -334,7 +340,7 @@ def draw_entropy(data: dict, axes: list[Axes]) -> None:
 # 5.3 Where the rollout stops
 
 def last_step(steps: int = 30_208) -> dict:
-    """PPO on CartPole: advantages by their place in the rollout, and the return."""
+    """Train PPO on CartPole; return the advantages by step of the rollout, and the return."""
     runs: Runs = {BUG: [], RIGHT: []}
     for label, code in versions("5_3_last_step").items():
         for seed in SEEDS:
@@ -350,7 +356,7 @@ def last_step(steps: int = 30_208) -> dict:
 
             found, _ = trained(ppo, "CartPole-v1", seed, ("return_mean_100", "explained_variance"),
                                {"spinup.algos.ppo.gae": mine}, total_steps=steps, threads=1)
-            later = torch.stack(means)[len(means) // 2:].mean(0)          # of the second half of the run
+            later = torch.stack(means)[len(means) // 2:].mean(0)          # mean over the second half of the run
             runs[label].append(found | {"advantage": later.tolist()})
     return {"runs": runs}
 
@@ -362,22 +368,22 @@ def draw_last_step(data: dict, axes: list[Axes]) -> None:
 
 # 5.4 A higher limit
 
-LIMITS = (12, 24)       # tokens of a response
+LIMITS = (12, 24)       # maximal tokens of a response
 
 
 def whitened(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the tokens that count; the others are shifted and scaled with them."""
+    """Normalise `x` to mean 0 and standard deviation 1 over the tokens of the mask, `[B, T]`. Others change likewise."""
     mean = masked_mean(x, mask)
     return (x - mean) / (masked_mean((x - mean).square(), mask).sqrt() + 1e-8)
 
 
 def padding(updates: int = 100) -> dict:
-    """REINFORCE++ on the task taste, by the limit of responses."""
+    """Train REINFORCE++ on the task taste with each limit of the response length."""
     runs: Runs = {}
     for label, code in versions("5_4_padding").items():
 
         def per_token(logp: Tensor, adv: Tensor, mask: Tensor, code=code) -> tuple[Tensor, dict[str, Tensor]]:
-            """The exercise's loss as the library's `policy_gradient`: its mean over tokens is that loss."""
+            """Return the exercise's loss in the form of `policy_gradient`; its mean over tokens is the loss."""
             return code.sequence_loss(logp, adv, mask > 0).expand_as(logp), {"logp": masked_mean(logp.detach(), mask)}
 
         changed = {"llm.algos.reinforce.whiten": whitened, "llm.algos.reinforce.policy_gradient": per_token}
@@ -410,7 +416,7 @@ class Far(gymnasium.ObservationWrapper):
 
 
 def cancellation(steps: int = 30_208) -> dict:
-    """PPO on CartPole far from 0: the running variances and the return; with the bug, also with a floor under them."""
+    """Train PPO on CartPole far from 0, with the bug, with the bug and variances clipped at 0, and without the bug."""
     runs, code = {}, versions("5_5_cancellation")
     for label, merge, floor in ((BUG, code[BUG].merge, None), (FLOOR, code[BUG].merge, 0.0),
                                 (RIGHT, code[RIGHT].merge, None)):
@@ -443,7 +449,7 @@ def draw_cancellation(data: dict, axes: list[Axes]) -> None:
               for label in (BUG, RIGHT)}
     show(axes[0], angles, "angle", "PPO, CartPole + 1,000", "running variance of the pole's angle (rad²)", "updates",
          x="")
-    for run in angles[BUG]:                                   # where the training stopped
+    for run in angles[BUG]:                                   # where training stopped
         axes[0].plot(len(run["angle"]), run["angle"][-1], "x", color=COLOURS[PLACES[BUG]])
     axes[0].axhline(0, color="#000000", linewidth=0.8)
     show(axes[1], {label: data["runs"][label] for label in (FLOOR, RIGHT)}, "return_mean_100", "PPO, CartPole + 1,000",
@@ -454,7 +460,7 @@ def draw_cancellation(data: dict, axes: list[Axes]) -> None:
 # 5.6 Wrong, and ever longer
 
 def length_bias(updates: int = 300) -> dict:
-    """A policy of 79 numbers that may go on after its answer."""
+    """Train a policy of 79 parameters that may continue after its answer."""
     chatter = load(CONTENT / "checks" / "5_6_length_bias.py").chatter
     return {"runs": {label: [{"seed": seed, **dict(zip(("right", "right_length", "wrong_length"),
                                                        chatter(code.policy_loss, updates, seed).T.tolist(),
@@ -465,13 +471,13 @@ def length_bias(updates: int = 300) -> dict:
 def draw_length_bias(data: dict, axes: list[Axes]) -> None:
     for panel, column, title, ylabel in zip(
             axes, ("wrong_length", "right_length", "right"),
-            ("length of wrong answers", "length of right answers", "right answers"), ("tokens", "tokens", "share"),
-            strict=True):
+            ("length of wrong responses", "length of correct responses", "correct responses"),
+            ("tokens", "tokens", "share"), strict=True):
         show(panel, data["runs"], column, title, ylabel, "updates", x="")
         panel.set_ylim(0)
 
 
-SHOWN = {"2_1_value_function": (value_function, draw_value_function, 2),   # measured, drawn, panels
+SHOWN = {"2_1_value_function": (value_function, draw_value_function, 2),   # measure, draw, number of panels
          "2_2_silent_bug": (silent_bug, draw_silent_bug, 2), "5_1_autoreset": (autoreset, draw_autoreset, 2),
          "5_2_entropy": (entropy, draw_entropy, 3), "5_3_last_step": (last_step, draw_last_step, 2),
          "5_4_padding": (padding, draw_padding, 2), "5_5_cancellation": (cancellation, draw_cancellation, 2),
@@ -479,12 +485,12 @@ SHOWN = {"2_1_value_function": (value_function, draw_value_function, 2),   # mea
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="What bugs look like in training.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SHOWN)}; by default all")
-    parser.add_argument("--draw", action="store_true", help="only draw the numbers that were kept")
+    parser = argparse.ArgumentParser(description="Make the figures of bugs in training.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(SHOWN)}; all by default")
+    parser.add_argument("--draw", action="store_true", help="only draw the stored data")
     args = parser.parse_args()
     if unknown := set(args.names) - set(SHOWN):
-        parser.error(f"there is no {', '.join(unknown)}")
+        parser.error(f"unknown: {', '.join(unknown)}")
     torch.set_num_threads(1)
     FOLDER.mkdir(exist_ok=True)
     for wanted in args.names or SHOWN:

@@ -1,4 +1,4 @@
-"""Checks of 1.2: the network layer by layer, actions as quantiles, the entropy by torch.distributions."""
+"""Checks of 1.2: layers of the network one by one, actions as quantiles, the entropy by torch.distributions."""
 import math
 from unittest.mock import patch
 
@@ -13,15 +13,16 @@ CONSTANT = 0.5 + 0.5 * math.log(2 * math.pi)            # entropy of a standard 
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=2,
-    hints=["A network is a list of layers. An action is a standard normal number, stretched and then shifted. The "
-           "entropy of independent numbers is the sum of their entropies.",
-           "One `nn.Linear` for each pair of neighbours in sizes, `nn.Tanh` after all of them but the last. log_std is "
-           "a logarithm. In the formula of the entropy, all three terms stand inside the sum.",
-           "mlp: for each pair append a Linear and a Tanh; give all but the last element to nn.Sequential. sample: the "
-           "mean plus the deviation times the noise. entropy: add 1/2 and half of log 2 pi to each of log_std, then "
-           "sum over the last axis.",
-           "for n_in, n_out in zip(sizes[:-1], sizes[1:]): layers += [nn.Linear(n_in, n_out), nn.Tanh()], and what is "
-           "one too many goes. mean + ... * noise. (0.5 + 0.5 * math.log(2 * math.pi) + ...).sum(-1)."])
+    hints=["A network is a list of layers. An action is a standard normal number, scaled and then shifted. The entropy "
+           "of independent numbers is the sum of their entropies.",
+           "Use one `nn.Linear` for each pair of neighbours in sizes, and `nn.Tanh` after all of them except the last. "
+           "log_std is a logarithm. In the formula of the entropy, all three terms are inside the sum.",
+           "mlp: for each pair, append a Linear and a Tanh. Give all elements except the last to nn.Sequential. "
+           "sample: the mean plus the standard deviation times the noise. entropy: add 1/2 and half of log 2 pi to "
+           "each number of log_std, then sum over the last axis.",
+           "mlp: for n_in, n_out in zip(sizes[:-1], sizes[1:]): layers += [nn.Linear(n_in, n_out), nn.Tanh()]; then "
+           "remove the last element. sample: mean + ... * noise. entropy: (0.5 + 0.5 * math.log(2 * math.pi) + "
+           "...).sum(-1)."])
 
 make = torch.Generator().manual_seed(0)
 
@@ -31,21 +32,22 @@ def normal(*shape, derive=False):
 
 
 def moderate(*shape, derive=False):
-    """Logarithms of deviations that no bound of a policy would change; others are for the extremes."""
+    """Log standard deviations that no clipping of a policy would change; the extreme cases test the others."""
     return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
 
 
 def layers(net):
-    """Each layer in words, in order, and what is wrong with its parameters."""
+    """Description of each layer in order, with the faults of its parameters; TypeError if it is not an nn.Sequential.
+    """
     if not isinstance(net, Net) or net.type != "Sequential":
         found = net.type if isinstance(net, Net) else type(net).__name__
-        raise TypeError(f"mlp returns {found}, where an nn.Sequential of nn.Linear and nn.Tanh is wanted")
+        raise TypeError(f"mlp returns {found}; return an nn.Sequential of nn.Linear and nn.Tanh")
     return tuple(layer.type if layer.type != "Linear" else "Linear({}, {})".format(*layer.sizes) + faults(layer)
                  for layer in net.layers)
 
 
 def faults(layer):
-    """What keeps a linear layer from learning anything of its own."""
+    """Faults of a linear layer that would limit its learning, in words."""
     weight = layer.parameters["weight"]
     return (", no bias" * ("bias" not in layer.parameters) + ", frozen" * (not layer.trainable) +
             ", all weights equal" * (weight.numel() > 1 and bool((weight == weight[0, 0]).all())) +
@@ -65,8 +67,8 @@ def written_out(sizes):
     return net
 
 
-@network.mistake("Layers of the same widths are one and the same layer, used several times: whatever one of them "
-                 "learns, the others learn too. Make a new nn.Linear for each pair of neighbours.")
+@network.mistake("You use one layer several times, wherever the widths are equal. These layers share their weights, so "
+                 "they cannot learn different things. Make a new nn.Linear for each pair of neighbours.")
 def _(sizes):
     made = {}
     net = written_out(sizes)
@@ -74,13 +76,14 @@ def _(sizes):
                            for m in net))
 
 
-@network.mistake("The parameters are frozen: no gradient reaches them, and the policy stays as it began.")
+@network.mistake("The parameters are frozen: no gradient reaches them, so the policy never changes. Leave "
+                 "requires_grad as nn.Linear sets it.")
 def _(sizes):
     return written_out(sizes).requires_grad_(False)
 
 
-@network.mistake("All weights of a layer are the same number. Then all of its units compute the same, get the same "
-                 "gradient and stay the same for ever; leave the random weights that nn.Linear begins with.")
+@network.mistake("All weights of a layer are the same number. Then all its units compute the same output, get the same "
+                 "gradient and stay equal forever. Keep the random weights with which nn.Linear starts.")
 def _(sizes):
     net = written_out(sizes)
     for parameter in net.parameters():
@@ -88,32 +91,33 @@ def _(sizes):
     return net
 
 
-@network.mistake("The biases are missing: where the input is 0 the mean is 0 too, whatever was learned.")
+@network.mistake("The biases are missing. Without them the mean is 0 wherever the input is 0, whatever the network "
+                 "learns.")
 def _(sizes):
     return nn.Sequential(*(nn.Linear(m.in_features, m.out_features, bias=False) if isinstance(m, nn.Linear) else m
                            for m in written_out(sizes)))
 
 
-@network.mistake("There is a tanh after the last layer: means outside of -1 to 1 are out of reach, and near the ends "
-                 "the gradient vanishes.")
+@network.mistake("There is a tanh after the last layer. It limits the means to -1 to 1, and near these limits the "
+                 "gradient vanishes; remove it.")
 def _(sizes):
     return written_out(sizes).append(nn.Tanh())
 
 
-@network.mistake("No activation stands between the layers: linear functions of linear functions are linear, however "
-                 "many there are.")
+@network.mistake("There is no activation between the layers. A composition of linear functions is linear, however many "
+                 "layers there are; add nn.Tanh.")
 def _(sizes):
     return nn.Sequential(*(m for m in written_out(sizes) if isinstance(m, nn.Linear)))
 
 
-@network.mistake("The activation is ReLU; tanh is wanted here. It is smooth and bounded, and small policies learn more "
-                 "steadily with it.")
+@network.mistake("You use ReLU; use tanh here. It is smooth and bounded, and small policies learn more steadily with "
+                 "it.")
 def _(sizes):
     return nn.Sequential(*(nn.ReLU() if isinstance(m, nn.Tanh) else m for m in written_out(sizes)))
 
 
-@network.mistake("The last layer is missing: the output has the width of the last hidden layer, not that of the "
-                 "action.")
+@network.mistake("The last layer is missing: the output has the width of the last hidden layer; it needs the width of "
+                 "the action.")
 def _(sizes):
     return nn.Sequential(*list(written_out(sizes))[:-1])
 
@@ -128,46 +132,49 @@ draw = exercise.function("sample", [
 
 @draw.reference
 def by_quantiles(mean, log_std, noise):
-    """The number below which the Gaussian has as much as the standard one has below the noise."""
+    """Return the quantile of the Gaussian at the probability that the standard normal has below the noise, `[..., d]`.
+    """
     below = Normal(0.0, 1.0).cdf(noise.double())
     return Normal(mean.double(), log_std.double().exp()).icdf(below).float()
 
 
-draw.extreme("log_std is kept between bounds; draws have the deviation that is given, exp(log_std).",
+draw.extreme("You clip log_std; use the standard deviation that is given, exp(log_std).",
              mean=torch.tensor([[1.0, 0.0]]), log_std=torch.tensor([-9.0, 5.0]), noise=torch.tensor([[1.0, 0.1]]))
-draw.extreme("Means or draws are clipped; then they are no longer Gaussian, and log_prob is not theirs.",
+draw.extreme("Means or samples are clipped. Then they are no longer Gaussian, and log_prob is not their density; "
+             "return them unclipped.",
              mean=torch.tensor([[100.0, -50.0]]), log_std=torch.zeros(2), noise=torch.tensor([[4.0, -5.0]]))
 
 
-@draw.mistake("You use log_std as if it were the deviation itself: it may be negative, and 0 would mean no randomness.")
+@draw.mistake("You use log_std as the standard deviation. But log_std may be negative, and 0 would mean no randomness; "
+              "use exp(log_std).")
 def _(mean, log_std, noise):
     return mean + log_std * noise
 
 
-@draw.mistake("The noise is multiplied by the variance; a Gaussian is stretched by its deviation.")
+@draw.mistake("You multiply the noise by the variance; multiply it by the standard deviation.")
 def _(mean, log_std, noise):
     return mean + (2 * log_std).exp() * noise
 
 
-@draw.mistake("The noise is multiplied by the root of the deviation: exp(log_std) is the deviation already, not the "
-              "variance.")
+@draw.mistake("You multiply the noise by the square root of the standard deviation. exp(log_std) is already the "
+              "standard deviation, not the variance.")
 def _(mean, log_std, noise):
     return mean + (0.5 * log_std).exp() * noise
 
 
-@draw.mistake("The noise is added as it is: the policy is as random as a standard normal distribution, whatever "
-              "log_std says.")
+@draw.mistake("You add the noise without scaling it. Then the policy is as random as a standard normal distribution, "
+              "whatever log_std is; multiply the noise by the standard deviation.")
 def _(mean, log_std, noise):
     return mean + noise
 
 
-@draw.mistake("You draw new noise. All randomness is to come from the noise that is given, so that a seed decides it.")
+@draw.mistake("You sample new noise. Use the noise that is given, so that the random seed determines every action.")
 def _(mean, log_std, noise):
     return mean + log_std.exp() * torch.randn_like(mean)
 
 
-@draw.mistake("Actions are clipped to -1 to 1: then they are no longer Gaussian, and log_prob is not theirs. Clip on "
-              "the way to the environment alone.")
+@draw.mistake("Actions are clipped to -1 to 1. Then they are no longer Gaussian, and log_prob is not their density. "
+              "Leave clipping to the environment.")
 def _(mean, log_std, noise):
     return (mean + log_std.exp() * noise).clamp(-1, 1)
 
@@ -181,65 +188,67 @@ def by_torch(log_std):
     return Normal(torch.zeros_like(log_std), log_std.exp()).entropy().sum(-1)
 
 
-spread.extreme("log_std is kept between bounds; the entropy is that of the log_std given.",
+spread.extreme("You clip log_std; the entropy is that of the log_std that is given.",
                log_std=torch.tensor([-9.0, 40.0, 7.0]))
-spread.extreme("The entropy is kept from being negative. That of a density may be: where a deviation is small, it is.",
+spread.extreme("The entropy is kept from being negative. The entropy of a density can be negative: it is where a "
+               "standard deviation is small; do not clip it.",
                log_std=torch.tensor([-9.0, -3.0]))
 
 
-@spread.mistake("The constant 1/2 + 1/2 log 2 pi is counted once for the whole action; each of the d dimensions has "
-                "its own. The given code of the original exercise has this mistake.")
+@spread.mistake("You count the constant 1/2 + 1/2 log 2 pi once for the whole action; count it once for each of the d "
+                "dimensions. The code given in the original exercise has this mistake.")
 def _(log_std):
     return CONSTANT + log_std.sum(-1)
 
 
-@spread.mistake("You average over the dimensions of an action: two random numbers are more random than one, so their "
-                "entropies are summed.")
+@spread.mistake("You average over the dimensions of an action. Two independent random numbers are more random than "
+                "one, so sum their entropies.")
 def _(log_std):
     return (CONSTANT + log_std).mean(-1)
 
 
-@spread.mistake("One entropy comes out for each dimension; sum over the last axis.")
+@spread.mistake("You return one entropy for each dimension; sum over the last axis.")
 def _(log_std):
     return CONSTANT + log_std
 
 
-@spread.mistake("Everything is summed, over a batch of states too; sum over the last axis alone.")
+@spread.mistake("You sum over all axes, including a batch of states; sum over the last axis only.")
 def _(log_std):
     return (CONSTANT + log_std).sum()
 
 
-@spread.mistake("The constant 1/2 + 1/2 log 2 pi is missing in every dimension.")
+@spread.mistake("The constant 1/2 + 1/2 log 2 pi is missing in every dimension; add it inside the sum.")
 def _(log_std):
     return log_std.sum(-1)
 
 
-@spread.mistake("The 1/2 is missing: it is what the squared distance is on average, halved.")
+@spread.mistake("The 1/2 is missing. It is half of the mean of the squared distance, in standard deviations; add it "
+                "for each dimension.")
 def _(log_std):
     return (CONSTANT - 0.5 + log_std).sum(-1)
 
 
-@spread.mistake("The sign is the other way round: the more random a policy is, the higher is its entropy.")
+@spread.mistake("The sign is wrong: a more random policy must have a higher entropy.")
 def _(log_std):
     return -(CONSTANT + log_std).sum(-1)
 
 
-@spread.mistake("You use log_std as if it were the deviation itself; it is the logarithm already.")
+@spread.mistake("You take the logarithm of log_std; it is already the logarithm of the standard deviation.")
 def _(log_std):
     return (CONSTANT + log_std.log()).sum(-1)
 
 
 @exercise.property
 def log_prob_is_as_given(student):
-    """The given function is used by the learning level, and by who goes on from here."""
+    """Raise Wrong if the given function was changed: the learning level and later work use it."""
     act, mean, log_std = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([-0.5, 0.3])
     if not torch.allclose(student.log_prob(act, mean, log_std), Normal(mean, log_std.exp()).log_prob(act).sum(-1)):
-        raise Wrong("log_prob was given, and is no longer right; put it back", "log_prob")
+        raise Wrong("log_prob was given, and it is no longer correct; restore it", "log_prob")
 
 
 @exercise.learning
 def inverted_pendulum(student):
-    """PPO with your policy, InvertedPendulum-v5, 50,000 steps: a return of 200, where random actions reach 6"""
+    """PPO with your policy, InvertedPendulum-v5, 50,000 steps: a return of 200; random actions reach 6"""
     import tempfile
 
     from spinup import ppo

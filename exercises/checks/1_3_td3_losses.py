@@ -1,4 +1,4 @@
-"""Checks of 1.3: one number after the other in Python; gradients of critics, actor and target."""
+"""Checks of 1.3: each number computed in Python, and the gradients of critics, actor and target."""
 from unittest.mock import patch
 
 import torch
@@ -7,13 +7,13 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(20, 30), difficulty=2,
-    hints=["Of everything that comes from a network and is then believed, TD3 believes the less promising: of two "
-           "critics the lower one, of a peak what is left beside it.",
-           "Two clips in the action: one of the noise alone, one of the sum. In the target, (1 - terminated) belongs "
-           "to what is bootstrapped and not to the reward. Optimisers make things smaller.",
-           "action: clip the noise to noise_clip, add it, clip that to limit. target: without gradients, reward plus "
-           "gamma times (1 - terminated) times the smaller of the two values, element by element. critics: mean of the "
-           "squared differences, once for each, added. actor: the mean, negated.",
+    hints=["Networks make errors, and TD3 always prefers the more cautious estimate. It uses the lower of two critics. "
+           "It adds noise to the action, so a narrow peak of the critic counts little.",
+           "The action needs two clips: one for the noise alone, one for the sum. In the target, (1 - terminated) "
+           "multiplies the bootstrapped value and not the reward. Optimisers minimise.",
+           "action: clip the noise to noise_clip, add it to the action, clip the sum to limit. target: without "
+           "gradients, the reward plus gamma times (1 - terminated) times the smaller of the two values, element by "
+           "element. critics: the mean squared error of each critic, added. actor: the negative mean.",
            "(next_act + noise.clamp(..., ...)).clamp(..., ...). with torch.no_grad(): rew + gamma * (1 - terminated) * "
            "torch.minimum(..., ...). ((q1 - target)**2).mean() + ... . And -q1.mean()."])
 
@@ -25,7 +25,7 @@ def normal(*shape, scale=1.0, derive=False):
 
 
 def one_by_one(rule, *columns):
-    """A Python function of numbers, for each element of tensors of one shape."""
+    """Apply a Python function of numbers to each element of tensors of one shape `[...]`."""
     numbers = [c.detach().flatten().tolist() for c in columns]
     return torch.tensor([rule(*row) for row in zip(*numbers, strict=True)]).view(columns[0].shape)
 
@@ -45,45 +45,45 @@ def by_numbers(next_act, noise, noise_clip, limit):
     return one_by_one(rule, next_act, noise)
 
 
-smoothed.extreme("Actions or noise have bounds of their own beside noise_clip and limit.", noise_clip=30.0, limit=60.0,
+smoothed.extreme("Actions or noise are clipped to other bounds too; noise_clip and limit are the only "
+                 "bounds.", noise_clip=30.0, limit=60.0,
                  next_act=torch.tensor([[50.0], [-45.0]]), noise=torch.tensor([[-25.0], [-40.0]]))
 
 
-@smoothed.mistake("The noise is not clipped: now and then it is large, and the target is asked about an action that "
-                  "has little to do with the actor's.")
+@smoothed.mistake("The noise is not clipped. Sometimes it is large, and then the target uses an action far from the "
+                  "action of the target actor; clip the noise to noise_clip.")
 def _(next_act, noise, noise_clip, limit):
     return (next_act + noise).clamp(-limit, limit)
 
 
-@smoothed.mistake("The action may lie beyond its limits: there the critic never saw anything, and what it says is "
-                  "invented.")
+@smoothed.mistake("The action may exceed its limits. The critic never saw such actions, so its values there are "
+                  "arbitrary; clip the sum to limit.")
 def _(next_act, noise, noise_clip, limit):
     return next_act + noise.clamp(-noise_clip, noise_clip)
 
 
-@smoothed.mistake("The noise is clipped to the limit of the actions; it has a limit of its own, noise_clip.")
+@smoothed.mistake("You clip the noise to the limit of the actions; the noise has its own limit, noise_clip.")
 def _(next_act, noise, noise_clip, limit):
     return (next_act + noise.clamp(-limit, limit)).clamp(-limit, limit)
 
 
-@smoothed.mistake("The sum is clipped to noise_clip; that is for the noise alone, and the sum is limited by limit.")
+@smoothed.mistake("You clip the sum to noise_clip; noise_clip is for the noise alone, and limit is for the sum.")
 def _(next_act, noise, noise_clip, limit):
     return (next_act + noise).clamp(-noise_clip, noise_clip).clamp(-limit, limit)
 
 
-@smoothed.mistake("Actions are clipped to -1 to 1; here they are from -limit to limit, which differs between "
+@smoothed.mistake("You clip actions to -1 to 1; clip them to -limit to limit, because limits differ between "
                   "environments.")
 def _(next_act, noise, noise_clip, limit):
     return (next_act + noise.clamp(-noise_clip, noise_clip)).clamp(-1, 1)
 
 
-@smoothed.mistake("Only the upper ends are clipped: noise and action may be too small as well as too large.")
+@smoothed.mistake("You clip only the upper ends. Noise and action can also be too small; clip at both ends.")
 def _(next_act, noise, noise_clip, limit):
     return (next_act + noise.clamp(max=noise_clip)).clamp(max=limit)
 
 
-@smoothed.mistake("The noise is missing: that is the target of DDPG, for which a narrow peak of the critic counts in "
-                  "full.")
+@smoothed.mistake("The noise is missing. This is the target of DDPG, where a narrow peak of the critic counts in full.")
 def _(next_act, noise, noise_clip, limit):
     return next_act.clamp(-limit, limit)
 
@@ -109,48 +109,52 @@ def bootstrapped(rew, terminated, value, gamma):
 
 LARGE = {"rew": torch.tensor([-2000.0, 30.0, 0.5]), "terminated": torch.tensor([0.0, 1.0, 0.0]),
          "next_q1": torch.tensor([900.0, 5.0, -4000.0]), "next_q2": torch.tensor([950.0, 5.0, -3000.0]), "gamma": 0.9}
-target.extreme("Large rewards or values are clipped. The target is what the equation says, however large.", **LARGE)
+target.extreme("Large rewards or values are clipped. Do not clip them: the target is the value of the equation, "
+               "however large it is.", **LARGE)
 
 
-@target.mistake("gamma is there twice: what follows comes one step later, and is discounted by one step.")
+@target.mistake("gamma is there twice: the next state comes one step later, so its value is discounted once.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.minimum(next_q1, next_q2), gamma**2)
 
 
-@target.mistake("You take the larger of the two values: that makes the error upwards worse than with one critic.")
+@target.mistake("You take the larger of the two values. This overestimates more than a single critic does; take the "
+                "smaller one.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.maximum(next_q1, next_q2), gamma)
 
 
-@target.mistake("You take the mean of the two values: it errs less often, but upwards still, because the actor looks "
-                "for that.")
+@target.mistake("You take the mean of the two values. It overestimates less often, but it still overestimates, because "
+                "the actor maximises it; take the smaller one.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, (next_q1 + next_q2) / 2, gamma)
 
 
-@target.mistake("Only the first critic is asked: that is the target of DDPG, and the second critic has no effect.")
+@target.mistake("You use only the first critic. This is the target of DDPG, and the second critic has no effect; take "
+                "the smaller of both values.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, next_q1, gamma)
 
 
-@target.mistake("You take the smallest value of the whole batch; the smaller of two is wanted, for each step by "
-                "itself.")
+@target.mistake("You take the smallest value of the whole batch; take the smaller of the two values separately for "
+                "each step.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.cat([next_q1, next_q2]).min(), gamma)
 
 
-@target.mistake("You bootstrap through terminal states: after a termination nothing follows, so the next value counts "
-                "for nothing there.")
+@target.mistake("You bootstrap through terminal states. Nothing follows a termination, so the next value must not "
+                "count there.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, 0 * terminated, torch.minimum(next_q1, next_q2), gamma)
 
 
-@target.mistake("The mask is the other way round: the next value counts where the episode goes on.")
+@target.mistake("The mask is inverted: the next value must count where the episode continues.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, 1 - terminated, torch.minimum(next_q1, next_q2), gamma)
 
 
-@target.mistake("The reward of a terminal step is lost: only what would follow is masked, and the reward was earned.")
+@target.mistake("You lose the reward of a terminal step. The mask belongs to the next value only; the reward was "
+                "received.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return ((1 - terminated) * (rew + gamma * torch.minimum(next_q1, next_q2))).detach()
 
@@ -160,8 +164,8 @@ def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.minimum(next_q1, next_q2), 1.0)
 
 
-@target.mistake("A gradient flows into the target: then the critics can make their errors smaller by moving what they "
-                "should reach.")
+@target.mistake("A gradient flows into the target. Then the critics can reduce their errors by moving the target; "
+                "compute it without gradients.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return rew + gamma * (1 - terminated) * torch.minimum(next_q1, next_q2)
 
@@ -181,51 +185,52 @@ def added_up(q1, q2, target):
     return total
 
 
-critics.extreme("Large errors are clipped, or count less than their square.", q1=torch.tensor([0.0, 400.0]),
+critics.extreme("Large errors are clipped, or they count less than their square; square them without a "
+                "limit.", q1=torch.tensor([0.0, 400.0]),
                 q2=torch.tensor([300.0, -900.0]), target=torch.tensor([-500.0, 1.0]))
 
 
-@critics.mistake("`[B, 1]` has met `[B]`: each value is compared with the targets of all steps, and the mean is taken "
-                 "of B times B errors.")
+@critics.mistake("Broadcasting combined `[B, 1]` with `[B]`: each value is compared with the targets of all steps, and "
+                 "you average B times B errors.")
 def _(q1, q2, target):
     return ((q1[:, None] - target)**2).mean() + ((q2[:, None] - target)**2).mean()
 
 
-@critics.mistake("Only the first critic learns: the second keeps its first weights, and the smaller of the two means "
-                 "nothing.")
+@critics.mistake("Only the first critic learns. The second keeps its initial weights, so the minimum of the two is "
+                 "useless; add the error of the second.")
 def _(q1, q2, target):
     return ((q1 - target)**2).mean()
 
 
-@critics.mistake("Only the smaller of the two values learns: for each step, the other critic gets no gradient. The "
-                 "minimum is for the target alone.")
+@critics.mistake("Only the smaller of the two values learns, so in each step the other critic gets no gradient. The "
+                 "minimum is for the target only; add both errors.")
 def _(q1, q2, target):
     return ((torch.minimum(q1, q2) - target)**2).mean()
 
 
-@critics.mistake("It is the mean of the critics that learns: one may err upwards as far as the other errs downwards, "
-                 "and the loss is 0. Each critic has an error of its own.")
+@critics.mistake("You train the mean of the two critics. One may be too high by as much as the other is too low, and "
+                 "the loss is still 0. Compute an error for each critic.")
 def _(q1, q2, target):
     return (((q1 + q2) / 2 - target)**2).mean()
 
 
-@critics.mistake("The two errors are averaged, so that each critic learns with half of its gradient; add them.")
+@critics.mistake("You average the two errors, so each critic gets half of its gradient; add them.")
 def _(q1, q2, target):
     return 0.5 * (((q1 - target)**2).mean() + ((q2 - target)**2).mean())
 
 
-@critics.mistake("You sum over the batch: the step would grow with the batch's size. Take the mean.")
+@critics.mistake("You sum over the batch, so the gradient grows with the batch size; take the mean.")
 def _(q1, q2, target):
     return ((q1 - target)**2).sum() + ((q2 - target)**2).sum()
 
 
-@critics.mistake("The errors are not squared: errors upwards and downwards cancel out, and the gradient is the same "
-                 "however large they are.")
+@critics.mistake("The errors are not squared. Positive and negative errors cancel, and the gradient does not depend on "
+                 "their size; square them.")
 def _(q1, q2, target):
     return (q1 - target).mean() + (q2 - target).mean()
 
 
-@critics.mistake("One number comes out for each step; the mean over the batch is missing.")
+@critics.mistake("You return one number for each step; take the mean over the batch.")
 def _(q1, q2, target):
     return (q1 - target)**2 + (q2 - target)**2
 
@@ -239,22 +244,23 @@ def less_is_better(q1):
     return sum((x / len(q1) for x in q1), torch.zeros(())) * -1
 
 
-actor.extreme("Large values are clipped: where they are, the actor learns nothing.", q1=torch.tensor([500.0, -30.0]))
+actor.extreme("Large values are clipped. Where a value is clipped, the actor gets no gradient; do not "
+              "clip.", q1=torch.tensor([500.0, -30.0]))
 
 
-@actor.mistake("The sign is the other way round: an optimiser makes this smaller, so the actor would look for the "
-               "worst actions.")
+@actor.mistake("The sign is wrong. An optimiser minimises the loss, so the actor would learn the worst actions; negate "
+               "it.")
 def _(q1):
     return q1.mean()
 
 
-@actor.mistake("The values of the batch are summed; their mean is wanted, which does not grow with the batch.")
+@actor.mistake("You sum the values of the batch; take their mean, which does not grow with the batch size.")
 def _(q1):
     return -q1.sum()
 
 
-@actor.mistake("No gradient reaches the actor: the value was detached, though the way from action to value is what it "
-               "learns by.")
+@actor.mistake("No gradient reaches the actor, because the value was detached. The actor learns through the gradient "
+               "of the value with respect to the action; do not detach it.")
 def _(q1):
     return -q1.detach().mean()
 
@@ -286,5 +292,5 @@ def pendulum(student):
                      tensorboard=False)
     found = sum(result.returns[-10:]) / 10
     if found < -400:
-        raise Wrong(f"TD3 with your functions has a return of {found:.0f} over the last 10 of 12,000 steps' episodes; "
-                    "-400 was expected")
+        raise Wrong(f"TD3 with your functions has a mean return of {found:.0f} over the last 10 episodes of 12,000 "
+                    "steps; -400 was expected")

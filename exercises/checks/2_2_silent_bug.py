@@ -1,4 +1,4 @@
-"""Checks of 2.2: the loss step by step; what hides the bug, and what repairs half of it."""
+"""Checks of 2.2: the loss step by step, one case in which the bug has no effect, and repairs of half of the bug."""
 import torch
 from torch import nn
 
@@ -6,13 +6,13 @@ from spinup.exercises.checks import Exercise, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=2,
-    hints=["Every line does what it says. Ask of each tensor what shape it has, not what it means.",
-           "Print the shapes of what q_loss computes, with the small example at the end of the file. How many numbers "
-           "is the mean taken of, and how many steps are there?",
-           "A layer with one output gives `[B, 1]`, and a reward is `[B]`. Between the two, broadcasting makes all "
-           "pairs, `[B, B]`, without a word. The docstring of q_values says which of the two shapes is wrong.",
-           "q_values returns one axis more than its docstring says. Take that axis away, that one alone: "
-           "`net(...)` and then `.squeeze(...)`, with the axis named."])
+    hints=["Each line looks correct. For each tensor, ask which shape it has, not what it means.",
+           "Print the shapes of the tensors in q_loss, with the small example at the end of the file. Over how many "
+           "numbers does the mean run, and how many steps are there?",
+           "A layer with one output gives `[B, 1]`, and a reward is `[B]`. Broadcasting combines the two to all pairs, "
+           "`[B, B]`, without a warning. The docstring of q_values says which of the two shapes is wrong.",
+           "q_values returns one axis more than its docstring says. Remove that axis and no other: `net(...)`, then "
+           "`.squeeze(...)` with the number of the axis."])
 
 make = torch.Generator().manual_seed(0)
 
@@ -22,7 +22,7 @@ def normal(*shape, derive=False):
 
 
 def critic(k, d, wide):
-    """A critic with weights of its own; wide: with a hidden layer."""
+    """Return a critic with its own weights; wide: with a hidden layer. It maps `[..., k + d]` to `[..., 1]`."""
     net = nn.Sequential(nn.Linear(k + d, 5), nn.Tanh(), nn.Linear(5, 1)) if wide else nn.Linear(k + d, 1)
     for p in net.parameters():
         p.data = torch.randn(p.shape, generator=make) if wide else torch.full(p.shape, float(p.ndim == 2))
@@ -56,52 +56,53 @@ def step_by_step(net, target_net, obs, act, rew, next_obs, next_act, terminated,
 
 
 def tables(net, target_net, obs, act, next_obs, next_act):
-    """Both critics' values, `[B, 1]`."""
+    """Return the values of both critics, `[B, 1]`."""
     with torch.no_grad():
         after = target_net(torch.cat([next_obs, next_act], -1))
     return net(torch.cat([obs, act], -1)), after
 
 
-loss.extreme("Rewards, values or errors are clipped: where they are large, the loss is another one.",
+loss.extreme("Rewards, values or errors are clipped, so the loss is wrong where they are large; do not clip them.",
              **{**loss.cases[0], "obs": torch.tensor([[300.0], [-50.0]]), "rew": torch.tensor([-900.0, 40.0])})
 
 
-@loss.mistake("The loss is that of other numbers: with two steps whose values are exactly their rewards it is 2, and "
-              "not 0. Each step is compared with the rewards of all steps, so that no value can be right.")
+@loss.mistake("The loss compares the wrong numbers. For two steps whose values equal their rewards it is 2, not 0. "
+              "Each step is compared with the rewards of all steps, so no value can be correct.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q - (rew + gamma * (1 - terminated) * after))**2).mean()
 
 
-@loss.mistake("The values that learn are in line with the batch now, the target is not: it still holds a number for "
+@loss.mistake("The values that learn have the correct shape now, but the target does not: it still holds a number for "
               "every pair of steps.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q.squeeze(-1) - (rew + gamma * (1 - terminated) * after))**2).mean()
 
 
-@loss.mistake("The target is right now, and is compared with values that do not stand in line with it: each value with "
-              "the targets of all steps. Values of both networks go wrong in the same place.")
+@loss.mistake("The target is correct now, but the values that you compare with it have the wrong shape: each value is "
+              "compared with the targets of all steps. The values of both networks go wrong in the same place.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q - (rew + gamma * (1 - terminated) * after.squeeze(-1)))**2).mean()
 
 
-@loss.mistake("Rewards and values are in line now; terminations are not: each step is masked by those of all steps. "
-              "Where nothing terminates, as on Pendulum-v1, that cannot be seen.")
+@loss.mistake("Rewards and values have matching shapes now, but terminations do not: each step is masked by the "
+              "terminations of all steps. This stays hidden where nothing terminates, as on Pendulum-v1.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q - (rew.unsqueeze(-1) + gamma * (1 - terminated) * after))**2).mean()
 
 
-@loss.mistake("The target is averaged over the batch: every step learns the same number. The shapes agree, and the "
-              "meaning is the bug's.")
+@loss.mistake("You average the target over the batch, so every step learns the same number. The shapes match now, but "
+              "the effect of the bug remains.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q.squeeze(-1) - (rew + gamma * (1 - terminated) * after).mean())**2).mean()
 
 
-@loss.mistake("A gradient flows into the target now; the critic would move what it should reach.")
+@loss.mistake("A gradient flows into the target now, so the critic would move the target; compute the target without "
+              "gradients.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     after = target_net(torch.cat([next_obs, next_act], -1)).squeeze(-1)
     return ((net(torch.cat([obs, act], -1)).squeeze(-1) - rew - gamma * (1 - terminated) * after)**2).mean()
@@ -123,22 +124,23 @@ def filled_in(net, obs, act):
     return torch.stack(rows).view(found.shape)
 
 
-values.extreme("Values or observations are clipped.", net=plain, obs=torch.tensor([[300.0], [-50.0]]), act=no)
+values.extreme("Values or observations are clipped; do not clip them.", net=plain, obs=torch.tensor([[300.0], [-50.0]]),
+               act=no)
 
 
-@values.mistake("The loss is right, and q_values still returns something else than one value for each step, `[...]`, "
-                "as its docstring promises: whoever calls it next meets the same bug.")
+@values.mistake("The loss is correct, but q_values still does not return one value for each step, `[...]`, as its "
+                "docstring promises. The next caller gets the same bug; fix the shape in q_values.")
 def _(net, obs, act):
     return net(torch.cat([obs, act], -1))
 
 
-@values.mistake("Every axis of length 1 is taken away, also that of the batch where it holds one step; name the axis "
-                "that is one too many.")
+@values.mistake("You remove every axis of length 1, including the batch axis of a batch with one step; name the axis "
+                "to remove.")
 def _(net, obs, act):
     return net(torch.cat([obs, act], -1)).squeeze()
 
 
-@values.mistake("All axes are made one: steps of several environments, `[N, T]`, would lose their order. Only the last "
-                "axis is one too many.")
+@values.mistake("You flatten all axes, so steps of several environments, `[N, T]`, lose their order. Remove only the "
+                "last axis.")
 def _(net, obs, act):
     return net(torch.cat([obs, act], -1)).flatten()

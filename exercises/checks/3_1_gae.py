@@ -1,4 +1,4 @@
-"""Checks of 3.1: advantages as the sums that define them, episode by episode."""
+"""Checks of 3.1: advantages as the sums in their definition, episode by episode."""
 from unittest.mock import patch
 
 import torch
@@ -7,13 +7,13 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(20, 30), difficulty=3,
-    hints=["Which end of an episode can you begin at without knowing the future?",
-           "Two things stop: the value of a next state that does not exist (after a termination only), and the sum "
-           "(after either end). They are two different masks.",
-           "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * ~terminated - V(now); "
-           "A[t] = delta[t] + gamma * lambda * ~(terminated | truncated) * A[t + 1].",
-           "delta = rew + gamma * next_value * ~terminated - value, for all steps at once. Then in the loop: "
-           "later = delta[:, t] + gamma * lam * ~(terminated | truncated)[:, t] * later; adv[:, t] = later."])
+    hints=["At which end of an episode can you start without knowing the future?",
+           "Two things stop at an episode end. The value of the next state stops after a termination only, because "
+           "there is no next state. The sum stops after either kind of end. So you need two different masks.",
+           "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * ~terminated - V(now); A[t] = delta[t] + gamma "
+           "* lambda * ~(terminated | truncated) * A[t + 1].",
+           "delta = rew + gamma * next_value * ~terminated - value, for all steps at once. Then in the loop: later = "
+           "delta[:, t] + gamma * lam * ~(terminated | truncated)[:, t] * later; adv[:, t] = later."])
 
 
 def cases():
@@ -47,8 +47,8 @@ def by_sums(rew, value, next_value, terminated, truncated, gamma, lam):
     return adv
 
 
-gae.extreme("The advantages, or what they are made of, are clipped where they are large. An advantage is the sum as it "
-            "is.", **{**gae.cases[-1], **{n: 1000 * gae.cases[-1][n] for n in ("rew", "value", "next_value")}})
+gae.extreme("The advantages or their inputs are clipped where they are large. An advantage is the sum without "
+            "clipping.", **{**gae.cases[-1], **{n: 1000 * gae.cases[-1][n] for n in ("rew", "value", "next_value")}})
 
 
 def backwards(delta, goes_on):
@@ -59,73 +59,76 @@ def backwards(delta, goes_on):
     return adv
 
 
-@gae.mistake("You bootstrap through terminal states: V(s') counts for nothing after a termination, so multiply it by "
+@gae.mistake("You bootstrap through terminal states. V(s') must not count after a termination, so multiply it by "
              "~terminated.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value - value, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("Truncation is not termination: where only the clock ran out, V(s') still counts. Mask it by terminated "
-             "alone.")
+@gae.mistake("Truncation is not termination: V(s') still counts where only the time limit ended the episode. Mask "
+             "V(s') by terminated alone.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     end = terminated | truncated
     return backwards(rew + gamma * next_value * ~end - value, gamma * lam * ~end)
 
 
-@gae.mistake("Advantages leak from one episode into the one before: the sum ends where an episode ends, in either way.")
+@gae.mistake("Advantages leak from one episode into the one before it. End the sum at both kinds of episode end.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, torch.full_like(rew, gamma * lam))
 
 
-@gae.mistake("The sum goes on through truncated episodes: what follows in the batch is another episode there too.")
+@gae.mistake("The sum continues through truncated episodes. The next step in the batch belongs to another episode "
+             "there too; end the sum.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * ~terminated)
 
 
-@gae.mistake("Where both flags are set the task is over, and the clock does not matter: V(s') must not count.")
+@gae.mistake("Where both flags are set, the episode has terminated and the time limit does not matter: V(s') must not "
+             "count.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     delta = rew + gamma * next_value * (~terminated | truncated) - value
     return backwards(delta, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("The sum goes on where both flags are set. An episode ends there as it does where one of them is.")
+@gae.mistake("The sum continues where both flags are set. An episode ends there too; end the sum where at least one "
+             "flag is set.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma * lam * (terminated == truncated))
 
 
-@gae.mistake("The weights of later steps fall by gamma * lambda, not by lambda alone.")
+@gae.mistake("You multiply the weights of later steps by lambda alone; multiply them by gamma * lambda.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, lam * ~(terminated | truncated))
 
 
-@gae.mistake("You take V of the next column for V(s'). Behind an end that column is the first of another episode; what "
-             "a step led to is in next_value.")
+@gae.mistake("You use V of the next column as V(s'). After an episode end, that column is the first of another "
+             "episode; use next_value, which holds V of the state that the step led to.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     beside = torch.cat([value[:, 1:], next_value[:, -1:]], 1)
     return backwards(rew + gamma * beside * ~terminated - value, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("gamma is in delta twice: V(s') comes one step later, and is discounted by one step.")
+@gae.mistake("gamma is in delta twice. V(s') comes one step later, so discount it once.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma**2 * next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("gamma is in the weights of later steps twice: from one step to the next they fall by gamma * lambda.")
+@gae.mistake("gamma is in the weights of later steps twice. From one step to the next they decrease by gamma * lambda.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated - value, gamma**2 * lam * ~(terminated | truncated))
 
 
-@gae.mistake("gamma is missing in delta: V(s') is worth one step later, so it is discounted.")
+@gae.mistake("gamma is missing in delta. V(s') comes one step later, so discount it.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("These are returns, not advantages: subtract V(s_t) in delta.")
+@gae.mistake("These are returns, not advantages; subtract V(s_t) in delta.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("Time runs along the last axis, `[N, T]`; you walk along the first.")
+@gae.mistake("Your loop runs along the first axis; time is the last axis, `[N, T]`.")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     swapped = backwards((rew + gamma * next_value * ~terminated - value).T, gamma * lam * ~(terminated | truncated).T)
     return swapped.T

@@ -1,4 +1,4 @@
-"""Checks of 3.2: corner by corner, with gradients by both log-probabilities."""
+"""Checks of 3.2: the four corners one by one, with the gradients with respect to both log-probabilities."""
 import math
 from unittest.mock import patch
 
@@ -8,14 +8,14 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=2,
-    hints=["Think of what a step still has to gain. Where the ratio is already far on the good side, nothing; on the "
-           "bad side, everything.",
-           "The ratio comes from the difference of the logarithms. The clip is of the ratio alone; the minimum is of "
-           "two products with the advantage, for each step by itself, before the mean.",
-           "ratio: the exponential of logp minus logp_old, the latter detached. clipped: the same, kept within 1 plus "
-           "or minus clip_ratio. Minimum of ratio * adv and clipped * adv, mean, minus sign.",
-           "ratio = (logp - logp_old.detach()).exp(); clipped = ratio.clamp(..., ...); and then "
-           "-torch.minimum(..., ...).mean()."])
+    hints=["Ask how much each step can still gain. If the ratio has already moved far in the good direction, nothing. "
+           "If it has moved in the bad direction, everything.",
+           "Compute the ratio from the difference of the logarithms. Clip only the ratio. Take the minimum of two "
+           "products with the advantage, separately for each step, before the mean.",
+           "ratio: the exponential of logp minus logp_old, with logp_old detached. clipped: the ratio, limited to 1 "
+           "plus or minus clip_ratio. Take the minimum of ratio * adv and clipped * adv, then the mean, and negate it.",
+           "ratio = (logp - logp_old.detach()).exp(); clipped = ratio.clamp(..., ...); then return -torch.minimum(..., "
+           "...).mean()."])
 
 
 def corners():
@@ -53,120 +53,121 @@ def parts(logp, logp_old, clip_ratio):
     return ratio, ratio.clamp(1 - clip_ratio, 1 + clip_ratio)
 
 
-clipped.extreme("The ratio, its logarithm or the advantage has a bound that eq. 7 does not have. On the bad side "
+clipped.extreme("The ratio, its logarithm or the advantage has a bound that eq. 7 does not have. In the bad direction "
                 "nothing is clipped.", logp=torch.tensor([-1.0, -13.0, -1.5, -0.5], requires_grad=True),
                 logp_old=torch.tensor([-13.0, -1.0, -1.0, -1.0]), adv=torch.tensor([-0.002, 300.0, -50.0, 400.0]),
                 clip_ratio=0.2)
 
 
-@clipped.mistake("`[B, 1]` has met `[B]`: each ratio is multiplied by the advantages of all steps, and the mean is of "
-                 "B times B products.")
+@clipped.mistake("Broadcasting combined `[B, 1]` with `[B]`: each ratio is multiplied by the advantages of all steps, "
+                 "and you average B times B products.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = (x[:, None] for x in parts(logp, logp_old, clip_ratio))
     return -torch.minimum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("`[B, 1]` has met `[B]`: each new log-probability is compared with the old ones of all steps, and the "
-                 "mean is taken of B times B products.")
+@clipped.mistake("Broadcasting combined `[B, 1]` with `[B]`: each new log-probability is compared with the old ones of "
+                 "all steps, and you average B times B products.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp[:, None], logp_old, clip_ratio)
     return -torch.minimum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("The quotient of the logarithms is taken, and a gradient flows into logp_old. The ratio is one of "
+@clipped.mistake("The quotient of the logarithms is taken, and a gradient flows into logp_old. The ratio is a ratio of "
                  "probabilities: subtract logp_old, detached, from logp, and take the exponential.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = logp / logp_old
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
 
 
-@clipped.mistake("The clip lets the gradient through: a step that has gone far enough is still pushed further. Where "
-                 "the ratio is clipped, its gradient is 0.")
+@clipped.mistake("The clip lets the gradient through, so a step that moved far enough is still pushed further. The "
+                 "gradient must be 0 where the ratio is clipped.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     near = ratio + (near - ratio).detach()
     return -torch.minimum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("You take the larger of the two: a step that went too far keeps its gradient, and one that went the "
-                 "wrong way loses it.")
+@clipped.mistake("You take the larger of the two terms. Then a step that moved too far keeps its gradient, and a step "
+                 "that moved in the wrong direction loses it; take the smaller one.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     return -torch.maximum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("Only the clipped term is there: an action whose probability went the wrong way gets no gradient to "
-                 "come back either. That is what the minimum is for.")
+@clipped.mistake("Only the clipped term is used. An action whose probability moved in the wrong direction then gets no "
+                 "gradient to return; take the minimum with the unclipped term.")
 def _(logp, logp_old, adv, clip_ratio):
     return -(parts(logp, logp_old, clip_ratio)[1] * adv).mean()
 
 
-@clipped.mistake("Nothing is clipped: several steps on one batch may take the policy anywhere.")
+@clipped.mistake("Nothing is clipped, so several steps on one batch can move the policy arbitrarily far; clip the "
+                 "ratio.")
 def _(logp, logp_old, adv, clip_ratio):
     return -(parts(logp, logp_old, clip_ratio)[0] * adv).mean()
 
 
-@clipped.mistake("The ratio is inverted: the new probability is divided by the old one. As it is, good actions become "
-                 "less likely.")
+@clipped.mistake("The ratio is inverted, so good actions become less likely; divide the new probability by the old "
+                 "one.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = (logp_old.detach() - logp).exp()
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
 
 
-@clipped.mistake("The difference of the logarithms is used as if it were the ratio: that is its logarithm, 0 where the "
-                 "policies agree, not 1.")
+@clipped.mistake("You use the difference of the logarithms as the ratio. It is the logarithm of the ratio: it is 0, "
+                 "not 1, where the policies agree; take its exponential.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = logp - logp_old.detach()
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
 
 
-@clipped.mistake("The quotient of the logarithms is taken; the ratio is one of probabilities, so the logarithms are "
-                 "subtracted and the result exponentiated.")
+@clipped.mistake("The quotient of the logarithms is taken. The ratio is a ratio of probabilities, so subtract the "
+                 "logarithms and take the exponential.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = logp / logp_old.detach()
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()
 
 
-@clipped.mistake("The logarithm of the ratio is clipped to plus or minus clip_ratio; eq. 7 clips the ratio itself, to "
-                 "1 plus or minus clip_ratio, which is not the same interval.")
+@clipped.mistake("You clip the logarithm of the ratio to plus or minus clip_ratio. Eq. 7 clips the ratio itself, to 1 "
+                 "plus or minus clip_ratio, which is a different interval.")
 def _(logp, logp_old, adv, clip_ratio):
     difference = logp - logp_old.detach()
     return -torch.minimum(difference.exp() * adv, difference.clamp(-clip_ratio, clip_ratio).exp() * adv).mean()
 
 
-@clipped.mistake("The sign is the other way round: this is what should grow, and the optimiser makes it smaller.")
+@clipped.mistake("The sign is wrong: the optimiser minimises the loss, and this objective must increase; negate it.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     return torch.minimum(ratio * adv, near * adv).mean()
 
 
-@clipped.mistake("It is the advantage that is clipped, to plus or minus clip_ratio; the ratio may still be anything.")
+@clipped.mistake("You clip the advantage to plus or minus clip_ratio, and the ratio remains unbounded; clip the ratio.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = parts(logp, logp_old, clip_ratio)[0]
     return -torch.minimum(ratio * adv, ratio * adv.clamp(-clip_ratio, clip_ratio)).mean()
 
 
-@clipped.mistake("The minimum is taken of two means; each step has its own, because some are clipped and others are "
-                 "not.")
+@clipped.mistake("You take the minimum of two means. Take the minimum separately for each step, because some steps are "
+                 "clipped and others are not.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     return -torch.minimum((ratio * adv).mean(), (near * adv).mean())
 
 
-@clipped.mistake("You sum over the batch: the step would grow with the batch's size. Take the mean.")
+@clipped.mistake("You sum over the batch, so the gradient grows with the batch size; take the mean.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     return -torch.minimum(ratio * adv, near * adv).sum()
 
 
-@clipped.mistake("One number comes out for each step; the mean over the batch is missing.")
+@clipped.mistake("You return one number for each step; take the mean over the batch.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio, near = parts(logp, logp_old, clip_ratio)
     return -torch.minimum(ratio * adv, near * adv)
 
 
-@clipped.mistake("A gradient flows into logp_old: if it comes from the same weights, as before the first step, it "
-                 "cancels the other one exactly, and nothing is learned. Detach it.")
+@clipped.mistake("A gradient flows into logp_old. If logp_old comes from the same weights, as before the first step, "
+                 "its gradient exactly cancels the other one, and nothing is learned; detach it.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = (logp - logp_old).exp()
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()

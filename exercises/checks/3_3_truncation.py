@@ -1,4 +1,4 @@
-"""Checks of 3.3: case by case in Python's own numbers, and the value of a task without an end."""
+"""Checks of 3.3: each case computed with Python numbers, and the value of a task without an end."""
 from unittest.mock import patch
 
 import torch
@@ -7,14 +7,15 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(10, 20), difficulty=2,
-    hints=["Ask of each kind of end: is there a state that the step led to, and is it worth anything? A clock that "
-           "nobody sees does not change what a state is worth.",
-           "td_target leaves V(s') out in one case only, and there it keeps the reward. next_obs_of_step takes "
-           "final_obs wherever the environment has begun the next episode, in whichever way the old one ended.",
-           "Target: rew + gamma * next_value, its second part times 1 where the episode has not terminated, else 0. "
-           "Observation: by copy, final_obs where terminated or truncated, else next_obs.",
-           "A bool tensor can be a factor: ~terminated is 1 where it goes on. torch.where(ended[:, None], ..., ...) "
-           "chooses whole rows, with ended = terminated | truncated."])
+    hints=["For each kind of end, ask two questions. Did the step lead to a state? Does this state have a value? A "
+           "time limit that the policy does not observe does not change the value of a state.",
+           "td_target omits V(s') in one case only, and there it keeps the reward. next_obs_of_step uses final_obs "
+           "wherever the environment has started the next episode, after either kind of end.",
+           "Target: rew + gamma * next_value, where the second term is multiplied by 1 if the episode has not "
+           "terminated, else by 0. Observation: for each environment copy, final_obs if terminated or truncated, else "
+           "next_obs.",
+           "You can multiply by a bool tensor: ~terminated is 1 where the episode has not terminated. "
+           "torch.where(ended[:, None], ..., ...) selects whole rows, with ended = terminated | truncated."])
 
 
 def flags(*bits):
@@ -42,51 +43,53 @@ def one_by_one(rew, next_value, terminated, truncated, gamma):
                          zip(rew.tolist(), next_value.tolist(), terminated.tolist(), strict=True)])
 
 
-target.extreme("Large rewards or values are clipped. The target is what the equation says, however large.",
+target.extreme("Large rewards or values are clipped. Do not clip them: the target is the value of the equation, "
+               "however large it is.",
                rew=torch.tensor([300.0, -2000.0]), next_value=torch.tensor([-4000.0, 50.0]), terminated=flags(0, 1),
                truncated=flags(0, 0), gamma=0.9)
 
 
-@target.mistake("gamma is there twice: V(s') is what follows one step later, and is discounted by one step.")
+@target.mistake("gamma is there twice: V(s') comes one step later, so discount it once.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma**2 * next_value * ~terminated
 
 
-@target.mistake("Truncation is not termination: where only the clock ran out, V(s') still counts. You mask it by both "
-                "flags.")
+@target.mistake("Truncation is not termination: V(s') still counts where only the time limit ended the episode. You "
+                "mask it by both flags; mask it by terminated alone.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * ~(terminated | truncated)
 
 
-@target.mistake("You never mask V(s'). After a termination nothing follows, whatever the value function says of that "
-                "state.")
+@target.mistake("You never mask V(s'). Nothing follows a termination, whatever the value function predicts for that "
+                "state; mask V(s') there.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value
 
 
-@target.mistake("The mask is inverted: V(s') counts after a termination, and nowhere else.")
+@target.mistake("The mask is inverted: your V(s') counts only after a termination; it must count everywhere else.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * terminated
 
 
-@target.mistake("The flags are exchanged: V(s') is left out where the clock ran out, and counts where the task is "
-                "over.")
+@target.mistake("The flags are exchanged: you omit V(s') after a truncation and count it after a termination; do the "
+                "opposite.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * ~truncated
 
 
-@target.mistake("Where both flags are set the task is over, and the clock does not matter: V(s') must not count.")
+@target.mistake("Where both flags are set, the episode has terminated and the time limit does not matter: V(s') must "
+                "not count.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma * next_value * (~terminated | truncated)
 
 
-@target.mistake("The reward of the last step is lost. A termination takes away what follows, not what the step itself "
-                "earned.")
+@target.mistake("You lose the reward of the last step. A termination removes the value of later steps, not the reward "
+                "of this step.")
 def _(rew, next_value, terminated, truncated, gamma):
     return (rew + gamma * next_value) * ~terminated
 
 
-@target.mistake("gamma is missing: V(s') is what follows one step later, and is discounted by one step.")
+@target.mistake("gamma is missing: V(s') comes one step later, so discount it.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + next_value * ~terminated
 
@@ -96,7 +99,7 @@ def obs_cases():
                    final_obs=torch.tensor([[0.0, 0.0], [2.0, 2.0], [3.0, 3.0]]), terminated=flags(0, 1, 0),
                    truncated=flags(0, 0, 1))
     with_zeros = case(next_obs=torch.tensor([[5.0, 5.0], [6.0, 6.0]]), final_obs=torch.tensor([[0.0, 2.0], [0.0, 0.0]]),
-                      terminated=flags(1, 0), truncated=flags(0, 1))      # an observation like any other
+                      terminated=flags(1, 0), truncated=flags(0, 1))      # a valid observation
     found = [by_hand, with_zeros]
     make = torch.Generator().manual_seed(1)
     for n, d in ((8, 3), (4, 4), (5, 1)):
@@ -116,61 +119,63 @@ def row_by_row(next_obs, final_obs, terminated, truncated):
     return torch.stack([final_obs[i] if terminated[i] or truncated[i] else next_obs[i] for i in range(len(next_obs))])
 
 
-obs.extreme("Observations are clipped; they are handed on as they are.", terminated=flags(1, 0), truncated=flags(0, 0),
+obs.extreme("Observations are clipped; return them unchanged.", terminated=flags(1, 0), truncated=flags(0, 0),
             next_obs=torch.tensor([[5.0, 90.0], [-300.0, 6.0]]), final_obs=torch.tensor([[800.0, -70.0], [0.0, 0.0]]))
 
 
-@obs.mistake("You take what the environment shows now. Where an episode ended that is the first observation of the "
-             "next one, to which no action led.")
+@obs.mistake("You use next_obs everywhere. Where an episode ended, it is the first observation of the next episode, "
+             "and no action led to it; use final_obs there.")
 def _(next_obs, final_obs, terminated, truncated):
     return next_obs.clone()
 
 
-@obs.mistake("You take final_obs in every copy; where no episode ended there is nothing in it.")
+@obs.mistake("You use final_obs in every copy; where no episode ended it contains no observation, so use next_obs "
+             "there.")
 def _(next_obs, final_obs, terminated, truncated):
     return final_obs.clone()
 
 
-@obs.mistake("Where an episode terminated you still take the first observation of the next one. A masked target hides "
-             "it; a model of the environment or a bonus for novelty would learn from it.")
+@obs.mistake("After a termination you still use the first observation of the next episode. A masked target hides this, "
+             "but a model of the environment or an exploration bonus would learn from it.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(truncated[:, None], final_obs, next_obs)
 
 
-@obs.mistake("Where an episode was truncated you still take the first observation of the next one, and it is there "
-             "that V(s') counts.")
+@obs.mistake("After a truncation you still use the first observation of the next episode, and there V(s') counts; use "
+             "final_obs.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(terminated[:, None], final_obs, next_obs)
 
 
-@obs.mistake("The choice is inverted: final_obs is there for copies whose episode ended, next_obs for the others.")
+@obs.mistake("The choice is inverted: use final_obs for copies whose episode ended, and next_obs for the others.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where((terminated | truncated)[:, None], next_obs, final_obs)
 
 
-@obs.mistake("The choice runs along the wrong axis: a flag belongs to a copy, a row of `[N, d]`, not to a column.")
+@obs.mistake("You select along the wrong axis: a flag belongs to a copy, which is a row of `[N, d]`, not a column.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(terminated | truncated, final_obs, next_obs)
 
 
-@obs.mistake("You tell by the numbers of final_obs whether an episode ended, one number at a time. Numbers of an "
-             "observation may be 0 as well: ask terminated and truncated.")
+@obs.mistake("You decide from each number of final_obs whether an episode ended. Numbers of an observation can be 0 "
+             "too; use terminated and truncated.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(final_obs != 0, final_obs, next_obs)
 
 
-@obs.mistake("You take a final_obs that is 0 everywhere for one that is not there. An observation may be 0: ask "
-             "terminated and truncated.")
+@obs.mistake("You treat a final_obs that is 0 everywhere as missing. An observation can be 0; use terminated and "
+             "truncated.")
 def _(next_obs, final_obs, terminated, truncated):
     return torch.where(final_obs.any(-1, keepdim=True), final_obs, next_obs)
 
 
 @exercise.property
 def a_task_without_an_end(student):
-    """A reward of 1 in every state but the first, a clock of 6 steps: values are as if there were no clock."""
+    """Learn the values of a task with reward 1 in every state except the first and a time limit of 6 steps. Raise Wrong
+    unless they equal the values without the time limit."""
     gamma, limit, value = 0.9, 6, torch.zeros(2)
     clock, never = torch.arange(4), torch.zeros(4, dtype=torch.bool)
-    seen = torch.eye(2)                                                   # of the first state, and of all others
+    seen = torch.eye(2)                                       # observations of the first state and of all others
     for _ in range(70):
         now, truncated = seen[(clock > 0).long()], clock == limit - 1
         led_to = seen[torch.ones_like(clock)]
@@ -180,13 +185,13 @@ def a_task_without_an_end(student):
         value += 0.9 * ((y - now @ value)[:, None] * now).mean(0)
         clock = (clock + 1) % limit
     if abs(float(value[1]) - 10) > 0.5:
-        raise Wrong(f"with a reward of 1 a step, gamma = 0.9 and a clock, V settles at {value[1]:.2f}; the task has no "
-                    "end, so it should be 1 / (1 - gamma) = 10")
+        raise Wrong(f"with a reward of 1 per step, gamma = 0.9 and a time limit, V converges to {value[1]:.2f}; the "
+                    "task has no end, so V should be 1 / (1 - gamma) = 10")
 
 
 @exercise.probe
 def endless(student):
-    """PPO with your target on a task without an end, a clock of 10 steps, gamma 0.9: a value of 10"""
+    """PPO with your target on a task without an end, a time limit of 10 steps, gamma 0.9: a value of 10"""
     import tempfile
 
     import gymnasium
@@ -219,5 +224,5 @@ def endless(student):
         ppo(Endless, total_steps=12_000, gamma=0.9, num_envs=8, rollout_steps=32, lr=3e-3, anneal=False,
             normalise_reward=False, log_dir=folder, quiet=True, tensorboard=False)
     if abs(seen[-1] - 10) > 0.5:
-        raise Wrong(f"PPO with your target gives {seen[-1]:.2f} to a state from which every step earns 1; with "
-                    "gamma = 0.9 it is worth 10")
+        raise Wrong(f"PPO with your target gives the value {seen[-1]:.2f} to a state from which every step has reward "
+                    "1; with gamma = 0.9 the value is 10")

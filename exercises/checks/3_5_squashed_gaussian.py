@@ -1,4 +1,4 @@
-"""Checks of 3.5: the slope of tanh as 1 / cosh^2 in float64, far out too; and that the density is one of actions."""
+"""Checks of 3.5: the slope of tanh as 1 / cosh^2 in float64, also for large |u|; the density must integrate to 1."""
 import math
 from unittest.mock import patch
 
@@ -10,14 +10,14 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(20, 30), difficulty=3,
-    hints=["A small interval of u has a probability. tanh makes the interval shorter, by its slope, and leaves the "
-           "probability. What happens to probability per length?",
-           "Each of the d numbers has its own slope, so the correction is there once for each, as every term of the "
-           "Gaussian, and is summed with them. It is evaluated at u, the draw, and it is subtracted.",
-           "u = mean + deviation * noise; return u and its tanh. Then for each number: the log-density of the Gaussian "
-           "at u, minus 2 * (log 2 - u - softplus(-2 * u)); the sum of that over the last axis.",
-           "gaussian = -0.5 * (((u - mean) / log_std.exp())**2 + 2 * log_std + math.log(2 * math.pi)), log_slope = "
-           "2 * (math.log(2) - u - softplus(-2 * u)). What remains is to combine and to sum them."])
+    hints=["A small interval of u has a probability. tanh makes the interval shorter by a factor, its slope, and keeps "
+           "the probability. What happens to the probability per length?",
+           "Each of the d numbers has its own slope. So each needs its own correction, and the sum includes the "
+           "corrections and the terms of the Gaussian. Evaluate the correction at u, and subtract it.",
+           "u = mean + standard deviation * noise; return u and its tanh. Then compute for each number the log-density "
+           "of the Gaussian at u, minus 2 * (log 2 - u - softplus(-2 * u)). Sum over the last axis.",
+           "gaussian = -0.5 * (((u - mean) / log_std.exp())**2 + 2 * log_std + math.log(2 * math.pi)), log_slope = 2 * "
+           "(math.log(2) - u - softplus(-2 * u)). Then combine the two and sum."])
 make = torch.Generator().manual_seed(0)
 
 
@@ -26,7 +26,7 @@ def normal(*shape, derive=False):
 
 
 def moderate(*shape, derive=False):
-    """Logarithms of deviations that no bound of a policy would change; others are for the extremes."""
+    """Log standard deviations that no clipping of a policy would change; the extreme cases test the others."""
     return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
 
 
@@ -42,48 +42,50 @@ def by_exponentials(mean, log_std, noise):
     return u, 1 - 2 / ((2 * u).exp() + 1)
 
 
-sample.extreme("log_std is kept between bounds; draws have the deviation that is given, exp(log_std).",
+sample.extreme("You clip log_std; use the standard deviation that is given, exp(log_std).",
                mean=torch.tensor([[0.5, 0.0]]), log_std=torch.tensor([-9.0, 5.0]), noise=torch.tensor([[2.0, 0.01]]))
-sample.extreme("The actions are kept away from -1 and 1. Draws far out then share one action, without a density and "
-               "without a gradient; what is far out is for the log-density to bear, which gets u.",
+sample.extreme("The actions are kept away from -1 and 1. Then all samples far out become the same action, without a "
+               "density and without a gradient. The log-density gets u and can handle large |u|; return tanh(u) "
+               "unchanged.",
                mean=torch.tensor([[5.0, -5.0]]), log_std=torch.tensor([-2.0, -2.0]), noise=torch.tensor([[1.0, -1.0]]))
-sample.extreme("Means or draws are clipped before tanh; u is returned as it was drawn.",
+sample.extreme("Means or samples are clipped before tanh; return u as it was sampled.",
                mean=torch.tensor([[40.0, -40.0]]), log_std=torch.zeros(2), noise=torch.tensor([[6.0, 30.0]]))
 
 
-@sample.mistake("You use log_std as if it were the deviation itself; take exp(log_std).")
+@sample.mistake("You use log_std as the standard deviation; use exp(log_std).")
 def _(mean, log_std, noise):
     u = mean + log_std * noise
     return u, u.tanh()
 
 
-@sample.mistake("You use log_std as the logarithm of a variance; it is that of the deviation, so there is nothing to "
-                "halve.")
+@sample.mistake("You use log_std as the logarithm of a variance. It is the logarithm of the standard deviation, so do "
+                "not halve it.")
 def _(mean, log_std, noise):
     u = mean + (0.5 * log_std).exp() * noise
     return u, u.tanh()
 
 
-@sample.mistake("The noise is added after tanh, so actions leave the bounds, and their density is another one.")
+@sample.mistake("You add the noise after tanh. Then actions exceed the bounds and have a different density; add the "
+                "noise before tanh.")
 def _(mean, log_std, noise):
     return mean + log_std.exp() * noise, mean.tanh() + log_std.exp() * noise
 
 
-@sample.mistake("You clip where you should squash: all draws beyond a bound become the same action, which has no "
-                "density and no gradient.")
+@sample.mistake("You clip instead of squashing. All samples beyond a bound become the same action, without a density "
+                "and without a gradient; use tanh.")
 def _(mean, log_std, noise):
     u = mean + log_std.exp() * noise
     return u, u.clamp(-1, 1)
 
 
-@sample.mistake("The draw was detached: no gradient reaches mean and log_std, and an actor that is improved through "
-                "its draws learns nothing.")
+@sample.mistake("The sample was detached, so no gradient reaches mean and log_std. An actor that learns through its "
+                "samples then learns nothing; do not detach.")
 def _(mean, log_std, noise):
     u = (mean + log_std.exp() * noise).detach()
     return u, u.tanh()
 
 
-@sample.mistake("The two are exchanged: first u, then the action tanh(u).")
+@sample.mistake("The two results are exchanged; return first u, then the action tanh(u).")
 def _(mean, log_std, noise):
     u = mean + log_std.exp() * noise
     return u.tanh(), u
@@ -107,15 +109,16 @@ def by_cosh(u, mean, log_std):
     return each.sum(-1).float()
 
 
-log_prob.extreme("log_std is kept between bounds. Those belong to the policy that gives it; the density is that of the "
-                 "log_std given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
+log_prob.extreme("You clip log_std. Any bounds belong to the policy that computes log_std; use the log_std that you "
+                 "are given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-9.0, 5.0]))
-log_prob.extreme("Draws, means or distances are clipped. What is far out has a low density, not a bounded one.",
+log_prob.extreme("Samples, means or distances are clipped. Do not clip them: a sample far from the mean has a low "
+                 "density, and no bound limits it.",
                  u=torch.tensor([[60.0, -40.0]]), mean=torch.tensor([[-10.0, 30.0]]), log_std=torch.tensor([0.5, 1.0]))
 
 
-@log_prob.mistake("log_std counts once where it should count twice: it is 2 log_std, the logarithm of the variance, "
-                  "that stands beside the squared distance.")
+@log_prob.mistake("log_std counts once where it should count twice: the term beside the squared distance is 2 log_std, "
+                  "the logarithm of the variance.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) + 0.5 * log_std - log_slope(u)).sum(-1)
 
@@ -128,68 +131,69 @@ def log_slope(u):
     return 2 * (math.log(2) - u - softplus(-2 * u))
 
 
-@log_prob.mistake("This is the density of u, not of tanh(u): the correction for the slope is missing.")
+@log_prob.mistake("This is the density of u, not of tanh(u); subtract the correction for the slope.")
 def _(u, mean, log_std):
     return gaussian(u, mean, log_std).sum(-1)
 
 
-@log_prob.mistake("The correction has the wrong sign. Where tanh is flat its slope is small, actions lie closer "
-                  "together, and their density is higher.")
+@log_prob.mistake("The correction has the wrong sign. Where tanh is flat, its slope is small: actions lie closer "
+                  "together, and their density is higher. Subtract the correction.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) + log_slope(u)).sum(-1)
 
 
-@log_prob.mistake("1e-6 inside the logarithm is harmless in the middle and wrong at the edges: the correction stops at "
-                  "-13.8, where at |u| = 20 it is -38.6, and its gradient is lost. Use the form with softplus.")
+@log_prob.mistake("1e-6 inside the logarithm does no harm for small |u|, but it is wrong for large |u|. At |u| = 20 "
+                  "the correction is -38.6, but yours stops at -13.8 and loses its gradient. Use the form with "
+                  "softplus.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - (1 - u.tanh()**2 + 1e-6).log()).sum(-1)
 
 
-@log_prob.mistake("A lower bound inside the logarithm gives every draw beyond it the same correction and no gradient: "
-                  "at |u| = 20 that is far off. Use the form with softplus.")
+@log_prob.mistake("A lower bound inside the logarithm gives all larger |u| the same correction and no gradient. At |u| "
+                  "= 20 the error is large. Use the form with softplus.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - (1 - u.tanh()**2).clamp(min=1e-6).log()).sum(-1)
 
 
-@log_prob.mistake("Right in the middle, infinite at the edges: float32 rounds tanh(u) to 1 for |u| above 9, and the "
-                  "logarithm is then that of 0. Use the form with softplus.")
+@log_prob.mistake("The result is correct for small |u| and infinite for large |u|: float32 rounds tanh(u) to 1 for |u| "
+                  "above 9, and you take the logarithm of 0. Use the form with softplus.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - (1 - u.tanh()**2).log()).sum(-1)
 
 
-@log_prob.mistake("The correction is evaluated at the mean. It is the slope at the draw, u, that counts.")
+@log_prob.mistake("You evaluate the correction at the mean; evaluate it at the sample u.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - log_slope(mean)).sum(-1)
 
 
-@log_prob.mistake("The Gaussian is evaluated at tanh(u). It is u that was drawn from it.")
+@log_prob.mistake("You evaluate the Gaussian at tanh(u); evaluate it at u, which was sampled from it.")
 def _(u, mean, log_std):
     return (gaussian(u.tanh(), mean, log_std) - log_slope(u)).sum(-1)
 
 
-@log_prob.mistake("The 2 in front of the brackets is missing: this is half of the correction.")
+@log_prob.mistake("The 2 in front of the brackets is missing, so the correction is half as large as it should be.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - log_slope(u) / 2).sum(-1)
 
 
-@log_prob.mistake("softplus is taken of +2u. One sign is lost, and the correction is not the same for u and -u any "
-                  "more.")
+@log_prob.mistake("You use softplus(2u); the formula needs softplus(-2u). With your sign the correction differs "
+                  "between u and -u.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - 2 * (math.log(2) - u - softplus(2 * u))).sum(-1)
 
 
-@log_prob.mistake("The derivative of tanh is 1 - tanh(u)^2; you have 1 - tanh(u), or its logarithm in another form.")
+@log_prob.mistake("The derivative of tanh is 1 - tanh(u)^2; you use 1 - tanh(u), or its logarithm in another form.")
 def _(u, mean, log_std):
     return (gaussian(u, mean, log_std) - (math.log(2) - 2 * u - softplus(-2 * u))).sum(-1)
 
 
-@log_prob.mistake("One number comes out for each of the d numbers of an action; an action has one density, so sum over "
-                  "the last axis.")
+@log_prob.mistake("You return one number for each of the d numbers of an action. An action has one density, so sum "
+                  "over the last axis.")
 def _(u, mean, log_std):
     return gaussian(u, mean, log_std) - log_slope(u)
 
 
-@log_prob.mistake("Only the Gaussian is summed. The correction belongs to each of the d numbers too, so it is part of "
+@log_prob.mistake("You sum only the Gaussian. The correction also belongs to each of the d numbers, so include it in "
                   "the same sum.")
 def _(u, mean, log_std):
     return gaussian(u, mean, log_std).sum(-1, keepdim=True) - log_slope(u)
@@ -197,7 +201,8 @@ def _(u, mean, log_std):
 
 @exercise.property
 def one_in_all(student):
-    """The density of an action sums to 1 over all actions: middles of small intervals of (-1, 1)."""
+    """Raise Wrong unless the density of an action sums to 1 over all actions, at the midpoints of small intervals of
+    (-1, 1)."""
     edges = torch.linspace(-1, 1, 20_001, dtype=torch.float64)
     act = ((edges[1:] + edges[:-1]) / 2)[:, None]
     for mean, log_std in ((0.3, -0.5), (-1.0, -1.0)):
@@ -210,7 +215,7 @@ def one_in_all(student):
 
 @exercise.learning
 def pendulum(student):
-    """SAC with your draws and densities, Pendulum, 6,000 steps: a return of -300"""
+    """SAC with your samples and densities, Pendulum, 6,000 steps: a return of -300"""
     import tempfile
 
     from spinup import sac

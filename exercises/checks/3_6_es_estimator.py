@@ -1,4 +1,4 @@
-"""Checks of 3.6: ranks by duels, a loop over perturbations; a quadratic; transforms that keep an order."""
+"""Checks of 3.6: ranks by pairwise comparisons, a loop over perturbations, a quadratic, and monotonic transforms."""
 from unittest.mock import patch
 
 import torch
@@ -7,14 +7,16 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=3,
-    hints=["A rank is a count: how many of the others are worse? And the estimate is a weighted sum of perturbations: "
-           "each weighs as much as it was better than its opposite.",
-           "All returns are ranked in one list, whatever the shape. Who is equal to k others takes half of those k "
-           "into the count. The estimate sums over the n perturbations and leaves the P weights apart.",
-           "Ranks: count of smaller ones + (count of equal ones, without itself) / 2; divide by (count of all - 1), "
-           "subtract 1/2. Estimate: for each i (plus[i] - minus[i]) * noise[i], summed, over 2 n sigma.",
-           "below = (flat[:, None] > flat).sum(1), equal likewise with ==, where flat = returns.flatten(). And a "
-           "vector `[n]` @ a matrix `[n, P]` is the weighted sum of the rows, `[P]`."])
+    hints=["A rank is a count: how many of the other returns are lower? The estimate is a weighted sum of "
+           "perturbations. The weight of each is the difference between its return and the return of the opposite "
+           "perturbation.",
+           "Rank all returns in one list, whatever their shape. If a return is equal to k others, add half of k to its "
+           "count. The estimate sums over the n perturbations and keeps the P weights separate.",
+           "Ranks: the count of smaller returns + (the count of equal returns, without itself) / 2. Divide by (count "
+           "of all - 1) and subtract 1/2. Estimate: the sum of (plus[i] - minus[i]) * noise[i] over i, divided by 2 n "
+           "sigma.",
+           "below = (flat[:, None] > flat).sum(1), and equal in the same way with ==, where flat = returns.flatten(). "
+           "A vector `[n]` @ a matrix `[n, P]` is the weighted sum of the rows, `[P]`."])
 make = torch.Generator().manual_seed(0)
 
 ranks = exercise.function("centred_ranks", [
@@ -27,12 +29,13 @@ ranks = exercise.function("centred_ranks", [
 
 @ranks.reference
 def by_duels(returns):
-    x = returns.flatten()                                                 # each meets all others; half for a tie
+    x = returns.flatten()                                                 # compare each pair; a tie counts half
     won = (x[:, None] > x).sum(1) + 0.5 * ((x[:, None] == x).sum(1) - 1)
     return (won / (len(x) - 1) - 0.5).reshape(returns.shape)
 
 
-ranks.extreme("Returns that differ by little are taken for equal. A rank asks which is larger, not by how much.",
+ranks.extreme("Returns that differ by little are treated as equal. A rank depends on which return is larger, not on "
+              "the difference; compare the returns exactly.",
               returns=torch.tensor([0.0, 1e-5, 3e-5, 1.0]))
 
 
@@ -40,19 +43,19 @@ def spread(count, shape, size):
     return (count.float() / (size - 1) - 0.5).reshape(shape)
 
 
-@ranks.mistake("argsort says which return comes first, second, third; a rank says at which place a given return comes. "
-               "That is the inverse order.")
+@ranks.mistake("argsort gives which return comes first, second, third. A rank gives the position of a given return, "
+               "which is the inverse permutation.")
 def _(returns):
     return spread(returns.flatten().argsort(), returns.shape, returns.numel())
 
 
-@ranks.mistake("Equal returns get different ranks, by their place in the list. Where nobody scored, the step should be "
-               "0, and is made of noise.")
+@ranks.mistake("Equal returns get different ranks, by their positions in the list. If all returns are equal, the step "
+               "should be 0, but yours is noise; give equal returns the same rank.")
 def _(returns):
     return spread(returns.flatten().argsort(stable=True).argsort(), returns.shape, returns.numel())
 
 
-@ranks.mistake("Equal returns all get the lowest of their ranks. They share the middle one, so that ranks sum to 0.")
+@ranks.mistake("Equal returns all get the lowest of their ranks. Give them the middle one, so that all ranks sum to 0.")
 def _(returns):
     flat = returns.flatten()
     return spread((flat[:, None] > flat).sum(1), returns.shape, len(flat))
@@ -63,28 +66,30 @@ def _(returns):
     return -by_duels(returns)
 
 
-@ranks.mistake("These ranks go from 0 to 1. Centre them, or every perturbation is followed that was played.")
+@ranks.mistake("These ranks go from 0 to 1. Subtract 1/2; otherwise the step moves towards every perturbation that was "
+               "evaluated.")
 def _(returns):
     return by_duels(returns) + 0.5
 
 
-@ranks.mistake("The best of m returns is m - 1 places above the worst; you divide by m, so 1/2 is not reached.")
+@ranks.mistake("The best of m returns is m - 1 places above the worst; you divide by m, so no rank reaches 1/2.")
 def _(returns):
     return (by_duels(returns) + 0.5) * (returns.numel() - 1) / returns.numel() - 0.5
 
 
-@ranks.mistake("Each column is ranked by itself, plus apart from minus. A return is then compared with half of the "
-               "others only, and not with its own opposite.")
+@ranks.mistake("You rank each column separately, plus apart from minus. Then each return is compared with only half of "
+               "the others, and not with its opposite; rank all of them together.")
 def _(returns):
     return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns.T], 1)
 
 
-@ranks.mistake("Each pair is ranked by itself: all pairs then weigh the same, however much or little they tell.")
+@ranks.mistake("You rank each pair separately. Then all pairs have the same weight, however informative they are; rank "
+               "all returns together.")
 def _(returns):
     return by_duels(returns) if returns.dim() == 1 else torch.stack([by_duels(x) for x in returns])
 
 
-@ranks.mistake("These are standardised returns, not ranks: one lucky episode still outweighs all others.")
+@ranks.mistake("These are standardised returns, not ranks. One lucky episode still outweighs all others; use ranks.")
 def _(returns):
     return (returns - returns.mean()) / (returns.std() + 1e-8)
 
@@ -106,64 +111,69 @@ def one_by_one(noise, returns_plus, returns_minus, sigma):
     found = [0.0] * noise.shape[1]
     for eps, plus, minus in zip(noise.tolist(), returns_plus.tolist(), returns_minus.tolist(), strict=True):
         for k, x in enumerate(eps):
-            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # 2n episodes
+            found[k] += (plus * x + minus * -x) / sigma / (2 * len(noise))           # mean over 2n episodes
     return torch.tensor(found)
 
 
-gradient.extreme("Large returns are clipped: the estimate is the sum as it is, whatever they are.",
+gradient.extreme("Large returns are clipped. Do not clip them: the estimate is the sum of the equation, however large "
+                 "the returns are.",
                  noise=torch.tensor([[1.0, -2.0], [0.5, 30.0]]), returns_plus=torch.tensor([9000.0, -40.0]),
                  returns_minus=torch.tensor([-3000.0, 500.0]), sigma=0.5)
 
 
-@gradient.mistake("sigma multiplies where it should divide: the same difference of returns means a steeper slope where "
-                  "perturbations are smaller.")
+@gradient.mistake("sigma multiplies where it should divide: with smaller perturbations, the same difference of returns "
+                  "means a steeper slope.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise * sigma / (2 * len(noise))
 
 
-@gradient.mistake("You divide by sigma squared. From a perturbation to a derivative it is one division by its "
-                  "size; noise is eps, not sigma times eps.")
+@gradient.mistake("You divide by sigma squared. A derivative divides by the size of the perturbation once; noise is "
+                  "eps, not sigma times eps.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * len(noise) * sigma**2)
 
 
-@gradient.mistake("sigma is missing: the same difference of returns is a steeper slope if perturbations are small.")
+@gradient.mistake("sigma is missing: with smaller perturbations, the same difference of returns means a steeper slope; "
+                  "divide by sigma.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * len(noise))
 
 
-@gradient.mistake("The estimate is twice too large: theta + sigma eps and theta - sigma eps are 2 sigma eps apart.")
+@gradient.mistake("The estimate is too large by a factor of 2: the distance between theta + sigma eps and theta - "
+                  "sigma eps is 2 sigma eps.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (len(noise) * sigma)
 
 
-@gradient.mistake("This is a sum over perturbations, not a mean: it grows with their number.")
+@gradient.mistake("This is a sum over perturbations, so it grows with their number; take the mean.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus - returns_minus) @ noise / (2 * sigma)
 
 
-@gradient.mistake("Returns of the two signs are added. The second perturbation is -eps: its return has a minus.")
+@gradient.mistake("You add the returns of the two signs. The second perturbation is -eps, so subtract its return.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_plus + returns_minus) @ noise / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("Only the perturbations with a plus count. That is an estimate too, but a much noisier one: what all "
-                  "returns have in common does not cancel.")
+@gradient.mistake("Only the perturbations with a plus sign count. This is an estimate too, but a much noisier one: the "
+                  "part that all returns share does not cancel. Subtract the returns of the minus sign.")
 def _(noise, returns_plus, returns_minus, sigma):
     return returns_plus @ noise / (len(noise) * sigma)
 
 
-@gradient.mistake("The sign is that of a descent: the step would make returns fall.")
+@gradient.mistake("The sign is wrong: this step would decrease the returns.")
 def _(noise, returns_plus, returns_minus, sigma):
     return (returns_minus - returns_plus) @ noise / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("Returns weigh the columns of noise. They belong to the perturbations, which are its rows.")
+@gradient.mistake("You multiply the columns of noise by the returns. Returns belong to the perturbations, which are "
+                  "the rows.")
 def _(noise, returns_plus, returns_minus, sigma):
     return ((returns_plus - returns_minus) * noise).sum(0) / (2 * len(noise) * sigma)
 
 
-@gradient.mistake("es_gradient ranks what it is given. That is done before, once; here returns are taken as they are.")
+@gradient.mistake("es_gradient ranks its inputs. Ranking is done once, before this function; use the returns that you "
+                  "are given.")
 def _(noise, returns_plus, returns_minus, sigma):
     plus, minus = by_duels(torch.stack([returns_plus, returns_minus]))
     return (plus - minus) @ noise / (2 * len(noise) * sigma)
@@ -171,7 +181,8 @@ def _(noise, returns_plus, returns_minus, sigma):
 
 @exercise.property
 def slope_of_a_quadratic(student):
-    """Perturbations leave the gradient of a quadratic as it is. The height of the whole must not matter."""
+    """Raise Wrong unless the estimate is the gradient of a quadratic, which perturbations leave unchanged. A constant
+    added to all returns must not matter."""
     make = torch.Generator().manual_seed(0)
     root, b, theta = torch.randn(4, 4, generator=make), torch.randn(4, generator=make), torch.randn(4, generator=make)
     eps, sigma, slope = torch.randn(20_000, 4, generator=make), 0.5, b - root @ root.T @ theta
@@ -181,17 +192,19 @@ def slope_of_a_quadratic(student):
 
     found = student.es_gradient(eps, score(theta + sigma * eps), score(theta - sigma * eps), sigma)
     if float((found - slope).norm() / slope.norm()) > 0.1:
-        raise Wrong(f"for a quadratic the gradient is {slope.tolist()}; 20,000 perturbations say {found.tolist()}",
+        raise Wrong(f"for a quadratic the gradient is {slope.tolist()}; your estimate from 20,000 perturbations is "
+                    f"{found.tolist()}",
                     "es_gradient")
 
 
 @exercise.property
 def order_is_all(student):
-    """Ranks are the same whatever keeps the order does to the returns."""
+    """Raise Wrong if ranks change under a transform that keeps the order of the returns."""
     returns = torch.randn(10, 2, generator=torch.Generator().manual_seed(0))
     for name, other in (("exp", returns.exp()), ("the third power", returns**3), ("5 x - 2", 5 * returns - 2)):
         if not torch.allclose(student.centred_ranks(other), student.centred_ranks(returns)):
-            raise Wrong(f"ranks change when {name} is taken of the returns, which keeps their order", "centred_ranks")
+            raise Wrong(f"ranks change if the returns are transformed by {name}, which keeps their "
+                        "order", "centred_ranks")
 
 
 @exercise.learning

@@ -1,4 +1,4 @@
-"""Checks of 3.7: row by row, one number after the other; then a walk through trials."""
+"""Checks of 3.7: each number of each row in Python; then several trials in sequence."""
 from unittest.mock import patch
 
 import torch
@@ -8,14 +8,15 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=3,
-    hints=["The memory is where this policy keeps what it has learned. When has it a use for what it learned, and when "
-           "would that be about another task?",
-           "Both functions look at trial_over. Only one of them has a use for episode_over: the network is told of the "
-           "end of an episode, and remembers on.",
-           "last = columns of one-hot action, reward and episode flag, side by side; all of them times 0 where a trial "
-           "ended; the observation in front. Memory: 0 in the rows whose trial ended, as it was in the others.",
-           "torch.cat([one_hot(act, num_actions), rew[:, None], episode_over[:, None]], 1) gives `[N, A + 2]`; "
-           "torch.where(trial_over[:, None], 0.0, hidden) wipes rows and lets a gradient through the rest."])
+    hints=["The memory holds what this policy has learned about the task. When is this knowledge useful, and when is "
+           "it about another task?",
+           "Both functions need trial_over. Only one of them needs episode_over: the network gets a flag at the end of "
+           "an episode, and keeps its memory.",
+           "last = the columns of the one-hot action, the reward and the episode flag, concatenated. Multiply all of "
+           "them by 0 where a trial ended, and put the observation in front. Memory: 0 in the rows whose trial ended, "
+           "unchanged in the others.",
+           "torch.cat([one_hot(act, num_actions), rew[:, None], episode_over[:, None]], 1) gives `[N, A + 2]`. "
+           "torch.where(trial_over[:, None], 0.0, hidden) resets rows and lets the gradient through the others."])
 make = torch.Generator().manual_seed(0)
 
 
@@ -24,7 +25,7 @@ def flags(*bits):
 
 
 def chance(n):
-    """Flags of a step, some of episodes and some of trials: a trial ends with an episode."""
+    """Return random flags of `[N]` steps for episodes and trials; a trial ends only where an episode ends."""
     over = torch.rand(n, generator=make) < 0.6
     return {"episode_over": over, "trial_over": over & (torch.rand(n, generator=make) < 0.5)}
 
@@ -49,7 +50,7 @@ def number_by_number(obs, act, rew, episode_over, trial_over, num_actions):
     return torch.tensor(rows)
 
 
-inputs.extreme("Rewards or observations are clipped; the network is to see them as they were.",
+inputs.extreme("Rewards or observations are clipped; give them to the network unchanged.",
                obs=torch.tensor([[900.0], [-40.0]]),
                act=torch.tensor([0, 1]), rew=torch.tensor([300.0, -2000.0]), episode_over=flags(0, 0),
                trial_over=flags(0, 0), num_actions=2)
@@ -59,27 +60,27 @@ def columns(obs, act, rew, flag, known, num_actions):
     return torch.cat([obs, torch.cat([one_hot(act, num_actions), rew[:, None], flag[:, None]], 1) * known[:, None]], 1)
 
 
-@inputs.mistake("The last step of the old trial is seen by the new one: its action, its reward and its flag tell of "
-                "another task. Where a trial has ended they are 0.")
+@inputs.mistake("The new trial gets the last step of the old trial. Its action, its reward and its flag belong to "
+                "another task; set them to 0 where a trial has ended.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return columns(obs, act, rew, episode_over, torch.ones_like(trial_over), num_actions)
 
 
-@inputs.mistake("The last action of the old trial is seen by the new one. It was taken in another task; no action at "
-                "all is a row of zeros.")
+@inputs.mistake("The new trial gets the last action of the old trial, which belongs to another task; set the action "
+                "columns to 0 there.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
     seen[:, obs.shape[1]:-2] = one_hot(act, num_actions)
     return seen
 
 
-@inputs.mistake("The width is that of the largest action in the batch: where nobody took the last one, the network is "
-                "given too little. Give num_actions to one_hot.")
+@inputs.mistake("The width depends on the largest action in the batch. If no row took the last action, the input is "
+                "too narrow; give num_actions to one_hot.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return columns(obs, act, rew, episode_over, ~trial_over, int(act.max()) + 1)
 
 
-@inputs.mistake("A new trial seems to begin with action 0 done. Nothing has been done yet, and that is a row of zeros, "
+@inputs.mistake("A new trial looks as if action 0 was just taken. No action has been taken yet; use a row of zeros, "
                 "not the one-hot form of 0.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     known = ~trial_over
@@ -88,22 +89,22 @@ def _(obs, act, rew, episode_over, trial_over, num_actions):
     return seen
 
 
-@inputs.mistake("What was done and earned is wiped at the end of each episode. Often it is the last reward of an "
-                "episode that tells most about the task.")
+@inputs.mistake("You set the last action and reward to 0 at the end of each episode. Often the last reward of an "
+                "episode says most about the task; set them to 0 only where a trial ended.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     seen = columns(obs, act, rew, episode_over, ~episode_over, num_actions)
     seen[:, -1] = episode_over & ~trial_over
     return seen
 
 
-@inputs.mistake("Everything is 0 where an episode ended, the flag too, so that the network is never told of an end. "
-                "Only a new trial begins with zeros.")
+@inputs.mistake("Everything is 0 where an episode ended, including the flag, so the network never learns of an episode "
+                "end. Use zeros only at the start of a new trial.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return columns(obs, act, rew, episode_over, ~episode_over, num_actions)
 
 
-@inputs.mistake("The flag is that of the trial. The network has to know when an episode ended; that a trial did, it "
-                "knows by its empty memory.")
+@inputs.mistake("You use the flag of the trial. The network must know when an episode ended; it recognises the end of "
+                "a trial by its empty memory. Use episode_over.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     known = (~trial_over)[:, None]
     last = torch.cat([one_hot(act, num_actions) * known, rew[:, None] * known, trial_over[:, None]], 1)
@@ -111,24 +112,26 @@ def _(obs, act, rew, episode_over, trial_over, num_actions):
 
 
 @inputs.mistake("The reward is missing. Without it no arm looks better than another, and nothing can be learned within "
-                "a trial.")
+                "a trial; add its column.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     seen = number_by_number(obs, act, rew, episode_over, trial_over, num_actions)
     return torch.cat([seen[:, :-2], seen[:, -1:]], 1)
 
 
-@inputs.mistake("The flag is missing. The network would take the jump from the last state of an episode to the first "
-                "of the next for something that its action did.")
+@inputs.mistake("The flag is missing. Without it the jump from the last state of an episode to the first state of the "
+                "next looks like an effect of the action; add its column.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return number_by_number(obs, act, rew, episode_over, trial_over, num_actions)[:, :-1]
 
 
-@inputs.mistake("The action is one column, its number. Actions have no order, so each has a column of its own.")
+@inputs.mistake("The action is one column that holds its number. Actions have no order, so give each action its own "
+                "column.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return torch.cat([obs, torch.stack([act, rew, episode_over], 1) * ~trial_over[:, None]], 1)
 
 
-@inputs.mistake("The observation is wiped at a new trial too. It is that of the new trial, all that is known there.")
+@inputs.mistake("You set the observation to 0 at a new trial too. It already belongs to the new trial, and nothing "
+                "else is known there; keep it.")
 def _(obs, act, rew, episode_over, trial_over, num_actions):
     return columns(obs, act, rew, episode_over, torch.ones_like(trial_over), num_actions) * ~trial_over[:, None]
 
@@ -149,7 +152,7 @@ def row_by_row(hidden, episode_over, trial_over):
     return torch.stack([h * 0 if over else h * 1 for h, over in zip(hidden, trial_over.tolist(), strict=True)])
 
 
-memory.extreme("The memory is clipped; it is kept as it was.", hidden=torch.tensor([[500.0, -40.0], [1.0, 2.0]]),
+memory.extreme("The memory is clipped; keep it unchanged.", hidden=torch.tensor([[500.0, -40.0], [1.0, 2.0]]),
                episode_over=flags(0, 1), trial_over=flags(0, 1))
 
 
@@ -157,62 +160,65 @@ def wiped(hidden, which):
     return torch.where(which[:, None], 0.0, hidden)
 
 
-@memory.mistake("The memory is wiped after each episode. What one episode of a trial has taught is there for the next "
-                "one; this is a recurrent policy, not RL².")
+@memory.mistake("The memory is reset after each episode. The next episode of the same trial needs it; with this reset "
+                "the policy is a recurrent policy, not RL². Reset it only where a trial ended.")
 def _(hidden, episode_over, trial_over):
     return wiped(hidden, episode_over)
 
 
-@memory.mistake("The memory is never wiped: the new task is taken for the old one.")
+@memory.mistake("The memory is never reset, so the policy treats the new task as the old one; reset it where a trial "
+                "ended.")
 def _(hidden, episode_over, trial_over):
     return hidden.clone()
 
 
-@memory.mistake("Inverted: the memory is kept from trial to trial, and wiped within them.")
+@memory.mistake("The condition is inverted: you keep the memory between trials and reset it within them.")
 def _(hidden, episode_over, trial_over):
     return wiped(hidden, ~trial_over)
 
 
-@memory.mistake("The memory is kept only where an episode ended, and wiped in the middle of it. It is kept at all "
-                "steps of a trial.")
+@memory.mistake("The memory is kept only where an episode ended, and reset during the episode; keep it at all steps of "
+                "a trial.")
 def _(hidden, episode_over, trial_over):
     return wiped(hidden, trial_over | ~episode_over)
 
 
-@memory.mistake("One trial that ends wipes the memory of all. Each of the N rows is a trial by itself.")
+@memory.mistake("One trial that ends resets the memory of all rows; each of the N rows is a separate trial.")
 def _(hidden, episode_over, trial_over):
     return hidden * 0 if trial_over.any() else hidden * 1
 
 
-@memory.mistake("Columns are wiped, not rows: a trial is a row of `[N, H]`.")
+@memory.mistake("You reset columns instead of rows; a trial is a row of `[N, H]`.")
 def _(hidden, episode_over, trial_over):
     return torch.where(trial_over, 0.0, hidden)
 
 
-@memory.mistake("The memory was detached. No gradient reaches what was done in an earlier step, so exploring is never "
-                "credited with what it was good for later.")
+@memory.mistake("The memory was detached. No gradient reaches earlier steps, so exploration gets no credit for later "
+                "rewards; do not detach it.")
 def _(hidden, episode_over, trial_over):
     return wiped(hidden.detach(), trial_over)
 
 
 @exercise.property
 def two_trials(student):
-    """A memory that adds up rewards, three trials of two episodes of two steps: what it holds is of its trial."""
+    """Raise Wrong unless a memory that sums rewards holds only rewards of its own trial, in three trials of two
+    episodes of two steps."""
     hidden = torch.zeros(1, 1)
     act = torch.zeros(1, dtype=torch.int64)
     for step in range(12):
-        episode_over, trial_over = flags(step % 2 == 0), flags(step % 4 == 0)         # with the step before
+        episode_over, trial_over = flags(step % 2 == 0), flags(step % 4 == 0)         # ended by the step before
         x = student.network_input(torch.zeros(1, 1), act, torch.full((1,), float(step)), episode_over, trial_over, 3)
         hidden = student.carry(hidden, episode_over, trial_over) + x[:, -2:-1]
         expected = sum(range(step - step % 4 + 1, step + 1))
         if abs(float(hidden) - expected) > 1e-4:
-            raise Wrong(f"a memory that adds up rewards holds {float(hidden):g} in step {step % 4} of a trial; the "
-                        f"rewards that it has earned since the trial began sum to {expected}", "carry")
+            raise Wrong(f"a memory that sums rewards holds {float(hidden):g} in step {step % 4} of a trial; the "
+                        f"rewards since the start of the trial sum to {expected}", "carry")
 
 
 @exercise.learning
 def bandits(student):
-    """RL² with your functions, bandits of 5 arms and 10 pulls, 1,000,000 steps: a return of 6, where chance has 5"""
+    """RL² with your functions, bandits of 5 arms and 10 pulls, 1,000,000 steps: a return of 6; random actions reach 5
+    """
     import importlib
     import tempfile
 
@@ -260,5 +266,5 @@ def bandits(student):
         result = rl2("Bandits-5x10-v0", total_steps=1_000_000, log_dir=folder, quiet=True, tensorboard=False)
     found = float(np.mean(result.progress["return_mean"][-20:]))
     if found < 6:
-        raise Wrong(f"RL² with your functions has a return of {found:.2f} after 1,000,000 steps; 6 was expected, and 5 "
-                    "is what chance has")
+        raise Wrong(f"RL² with your functions has a return of {found:.2f} after 1,000,000 steps; 6 was expected, and "
+                    "random actions reach 5")

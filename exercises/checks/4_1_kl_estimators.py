@@ -1,4 +1,4 @@
-"""Checks of 4.1: against sums over all tokens of small vocabularies, and sums over responses, token by token."""
+"""Checks of 4.1: sums over all tokens of small vocabularies, and sums over responses, token by token."""
 import math
 
 import torch
@@ -8,12 +8,12 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=2,
-    hints=["The tokens were drawn from the policy, so a mean over them weighs each by the policy's probability "
-           "already. What is left to average is a log ratio, and in it the policy stands above.",
-           "All three are functions of log r = logp_ref - logp. Mind its sign in k1 and k3. In the sum over a response "
-           "the padding must not even be multiplied by 0: 0 times infinity is NaN.",
-           "k1: minus log r. k2: half of log r squared. k3: exp(log r), minus 1, minus log r. The sum: put 0 where the "
-           "mask is False, then add up along the last axis.",
+    hints=["The tokens were sampled from the policy, so a mean over them already weights each token by the policy's "
+           "probability. What remains is the mean of a log ratio, with the policy in the numerator.",
+           "All three are functions of log r = logp_ref - logp. Watch its sign in k1 and k3. In the sum over a "
+           "response, do not multiply the padding by 0: 0 times infinity is NaN.",
+           "k1: minus log r. k2: half of log r squared. k3: exp(log r), minus 1, minus log r. The sum: write 0 where "
+           "the mask is False, then sum along the last axis.",
            "log_r = logp_ref - logp, and k3 is torch.expm1(log_r) - ...; kl_per_response is torch.where(mask, ..., "
            "0.0).sum(...)."])
 
@@ -66,12 +66,13 @@ def _(logp, logp_ref):
 
 
 for estimator in (k1, k2, k3):
-    estimator.extreme("The log ratio, or the estimate, is kept between bounds. Then its mean is not the divergence any "
-                      "more; a token that the two policies judge very differently is what a penalty is for.",
+    estimator.extreme("You clip the log ratio or the estimate, so its mean is no longer the KL divergence. A KL "
+                      "penalty exists for tokens whose probabilities differ a lot; do not clip.",
                       logp=torch.tensor([-26.0, -1.0]), logp_ref=torch.tensor([-1.0, -26.0]))
 
 
-kl_per_response.extreme("Estimates or their sum are clipped; what is large is what a penalty is for.", k=torch.tensor(
+kl_per_response.extreme("Estimates or their sum are clipped. A KL penalty exists for large values; do not clip "
+                        "them.", k=torch.tensor(
     [[500.0, -40.0, 3.0], [60.0, 1.0, 9.0]]), mask=torch.tensor([[True, True, True], [True, True, False]]))
 
 
@@ -81,14 +82,14 @@ def _(k, mask):
     return torch.stack([torch.stack(row).sum() if row else torch.zeros(()) for row in rows])
 
 
-@k1.mistake("This is the negative of the log ratio: its mean over the policy's tokens is minus the divergence. As a "
-            "penalty it would reward the policy for going away.")
+@k1.mistake("This is the negative of the log ratio, so its mean over the policy's tokens is minus the KL divergence. "
+            "As a penalty it would reward the policy for moving away from the reference policy; swap the two.")
 def _(logp, logp_ref):
     return logp_ref - logp
 
 
-@k1.mistake("k1 has a sign, and needs it: without, tokens that became unlikelier no longer cancel against those that "
-            "became likelier, and the mean is too large.")
+@k1.mistake("k1 needs its sign. With absolute values, tokens that became less likely no longer cancel tokens that "
+            "became more likely, and the mean is too large; remove the absolute value.")
 def _(logp, logp_ref):
     return (logp - logp_ref).abs()
 
@@ -98,44 +99,45 @@ def _(logp, logp_ref):
     return (logp - logp_ref).exp()
 
 
-@k1.mistake("You weigh by the probability of the token. It was drawn with that probability already: averaging counts "
-            "it a second time.")
+@k1.mistake("You weight by the probability of the token. The token was already sampled with that probability, so "
+            "averaging counts it twice; use the log ratio alone.")
 def _(logp, logp_ref):
     return logp.exp() * (logp - logp_ref)
 
 
-@k2.mistake("The 1/2 is missing: near the reference this is twice the divergence.")
+@k2.mistake("The 1/2 is missing: near the reference policy your estimate is twice the KL divergence.")
 def _(logp, logp_ref):
     return (logp - logp_ref).square()
 
 
-@k2.mistake("You square each log-probability and subtract; take the difference first, then the square.")
+@k2.mistake("You square each log-probability and subtract; take the difference first, then square it.")
 def _(logp, logp_ref):
     return 0.5 * (logp.square() - logp_ref.square())
 
 
-@k2.mistake("The square is missing: this is half of a log ratio, and may be negative.")
+@k2.mistake("The square is missing: this is half of a log ratio, which can be negative.")
 def _(logp, logp_ref):
     return 0.5 * (logp - logp_ref)
 
 
-@k2.mistake("You square how far the ratio is from 1; k2 squares its logarithm. Both agree only near the reference.")
+@k2.mistake("You square the difference between the ratio and 1; k2 squares the logarithm of the ratio. The two agree "
+            "only near the reference policy.")
 def _(logp, logp_ref):
     return 0.5 * ((logp_ref - logp).exp() - 1).square()
 
 
-@k3.mistake("The ratio is upside down, in both places: r is the reference's probability over the policy's. What you "
-            "have is never negative either, but its mean over the policy's tokens is not the divergence.")
+@k3.mistake("The ratio is inverted in both places: r is the reference policy's probability divided by the policy's. "
+            "Your estimate is never negative either, but its mean over the policy's tokens is not the KL divergence.")
 def _(logp, logp_ref):
     return torch.expm1(logp - logp_ref) - (logp - logp_ref)
 
 
-@k3.mistake("The ratio is upside down in r - 1 alone: the mean of that term over the policy's tokens is then not 0.")
+@k3.mistake("The ratio is inverted in r - 1 only; the mean of that term over the policy's tokens is then not 0.")
 def _(logp, logp_ref):
     return torch.expm1(logp - logp_ref) + (logp - logp_ref)
 
 
-@k3.mistake("The sign of log r is wrong: where the two policies agree to first order, r - 1 and log r must cancel.")
+@k3.mistake("The sign of log r is wrong: where the two policies are nearly equal, r - 1 and log r must cancel.")
 def _(logp, logp_ref):
     return torch.expm1(logp_ref - logp) + (logp_ref - logp)
 
@@ -145,46 +147,49 @@ def _(logp, logp_ref):
     return (logp_ref - logp).exp() - (logp_ref - logp)
 
 
-@k3.mistake("This is r - 1 alone, whose mean over the policy's tokens is 0: it tells nothing of the distance.")
+@k3.mistake("This is r - 1 alone. Its mean over the policy's tokens is 0, so it does not measure the KL divergence; "
+            "subtract log r.")
 def _(logp, logp_ref):
     return torch.expm1(logp_ref - logp)
 
 
-@kl_per_response.mistake("The mask is not used: what stands in the padding is added.")
+@kl_per_response.mistake("The mask is not used, so you add the values in the padding; select the tokens of the "
+                         "response.")
 def _(k, mask):
     return k.sum(1)
 
 
-@kl_per_response.mistake("You multiply by the mask. That is the same until the padding holds infinity or NaN: times 0 "
-                         "they are NaN. Select what counts instead.")
+@kl_per_response.mistake("You multiply by the mask. This fails if the padding holds infinity or NaN, because 0 times "
+                         "either is NaN; select the tokens instead.")
 def _(k, mask):
     return (k * mask).sum(1)
 
 
-@kl_per_response.mistake("NaN counts as 0 in tokens of the response too: what went wrong there is hidden, and training "
-                         "goes on with a wrong number. Select by the mask alone.")
+@kl_per_response.mistake("NaN in tokens of the response also counts as 0. This hides an error, and training continues "
+                         "with a wrong number; select by the mask alone.")
 def _(k, mask):
     return (k.nan_to_num() * mask).sum(1)
 
 
-@kl_per_response.mistake("This is a mean over the tokens of a response. The log-probabilities of its tokens add up to "
-                         "that of the response, and so do their divergences.")
+@kl_per_response.mistake("This is a mean over the tokens of a response. The log-probability of a response is the sum "
+                         "over its tokens, and so is its KL estimate; sum.")
 def _(k, mask):
     return torch.where(mask, k, 0.0).sum(1) / mask.sum(1)
 
 
-@kl_per_response.mistake("This is a mean over the padded length: how far a response is would depend on the longest one "
-                         "beside it. Sum.")
+@kl_per_response.mistake("This is a mean over the padded length, so it depends on the longest response in the batch; "
+                         "sum.")
 def _(k, mask):
     return torch.where(mask, k, 0.0).mean(1)
 
 
-@kl_per_response.mistake("All responses are added up to one number; sum over time alone, the last axis.")
+@kl_per_response.mistake("You sum over all responses; sum over time only, the last axis.")
 def _(k, mask):
     return torch.where(mask, k, 0.0).sum()
 
 
-@kl_per_response.mistake("You sum over the responses, the first axis; sum over the tokens of each, the last one.")
+@kl_per_response.mistake("You sum over the responses, the first axis; sum over the tokens of each response, the last "
+                         "axis.")
 def _(k, mask):
     return torch.where(mask, k, 0.0).sum(0)
 
@@ -200,9 +205,10 @@ def the_mean_is_the_divergence(student):
             each = getattr(student, name)(policy.log_prob(tokens), reference.log_prob(tokens))
             if abs(float((policy.probs * each).sum()) - exact) > 1e-6 * (1 + exact):
                 raise Wrong(f"the mean of {name} over the tokens of the policy is "
-                            f"{float((policy.probs * each).sum()):.5g}, where the divergence is {exact:.5g}", name)
+                            f"{float((policy.probs * each).sum()):.5g}; the KL divergence is {exact:.5g}", name)
             if name == "k3" and (each < -1e-9).any():
-                raise Wrong(f"k3 is negative, {float(each.min()):.3g}, for one of {size} tokens; it never is", name)
+                raise Wrong(f"k3 is negative, {float(each.min()):.3g}, for one of {size} tokens; k3 is never "
+                            "negative", name)
 
 
 @exercise.property
@@ -212,6 +218,7 @@ def policies_that_hardly_differ(student):
     each = student.k3(logp, logp + log_r)
     exact = torch.expm1((logp + log_r - logp).double()) - (logp + log_r - logp).double()
     if ((each - exact).abs() > 1e-9 + 1e-2 * exact).any():
-        raise Wrong(f"for nearly equal policies k3 is as low as {float(each.min()):.3g}. It is never negative: "
-                    "the 1 in exp(x) - 1 - x takes the digits that tell. torch.expm1(x) is exp(x) - 1 without this",
+        raise Wrong(f"for nearly equal policies your k3 reaches {float(each.min()):.3g}, but k3 is never negative. In "
+                    "exp(x) - 1 - x rounding loses the digits that matter; torch.expm1(x) computes exp(x) - 1 without "
+                    "this loss",
                     "k3")

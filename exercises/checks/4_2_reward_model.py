@@ -1,4 +1,4 @@
-"""Checks of 4.2: answers token by token, and the loss as a softmax over the two answers of a pair."""
+"""Checks of 4.2: responses token by token, and the loss as a softmax over the two responses of a pair."""
 import math
 from unittest.mock import patch
 
@@ -10,17 +10,16 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(20, 30), difficulty=2,
-    hints=["The probability of an answer is a product: of each of its tokens, given all that stands before it. Which "
-           "position knows the probabilities of a given token?",
-           "The last position predicts a token that is not there, the first token is predicted by none. Cut both off "
-           "before you compare, and cut the mask as you cut the tokens. Large margins: log and sigmoid are safe as one "
+    hints=["The probability of a response is a product of the probabilities of its tokens, each given all tokens "
+           "before it. Which position predicts a given token?",
+           "The last position predicts a token that does not exist, and no position predicts the first token. Cut both "
+           "off before you compare, and cut the mask like the tokens. For large margins, use log and sigmoid as one "
            "function, not as two.",
-           "Take the logarithm of the softmax over the vocabulary of all logits but the last; of each position pick "
-           "that of the token that follows; put 0 where this token is not of the answer; sum over time. The loss: the "
-           "log of the sigmoid of the difference, its mean, with a minus.",
-           "log_pi = logits[:, :-1].log_softmax(-1); each = log_pi.gather(-1, tokens[:, 1:, None])[..., 0]; what is "
-           "left is a sum over `each` where the answer's mask, cut like the tokens, is True. The loss is made of "
-           "torch.nn.functional.logsigmoid."])
+           "Take the log softmax over the vocabulary of all logits except the last. At each position, pick the value "
+           "of the next token. Write 0 where the next token is not in the response, and sum over time. The loss is "
+           "minus the mean log sigmoid of the difference.",
+           "log_pi = logits[:, :-1].log_softmax(-1); each = log_pi.gather(-1, tokens[:, 1:, None])[..., 0]. Then sum "
+           "`each` where the mask, cut like the tokens, is True. The loss uses torch.nn.functional.logsigmoid."])
 
 
 def texts():
@@ -29,7 +28,7 @@ def texts():
     mask = (begins <= torch.arange(7)) & (torch.arange(7) < ends)
     logits, tokens = 2 * torch.randn(4, 7, 5, generator=make), torch.randint(5, (4, 7), generator=make)
     by_hand = torch.tensor([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]).log()
-    told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)          # whose logits an answer needs
+    told = torch.cat([mask[:, 1:], torch.zeros(4, 1, dtype=torch.bool)], 1)    # positions whose logits count
     anything = torch.tensor([math.nan, math.inf, math.nan, -math.inf])[:, None, None]
     broken = torch.where(told[..., None], logits, anything)
     return [case(logits=by_hand, tokens=torch.tensor([[0, 1, 1]]), mask=torch.tensor([[False, True, True]])),
@@ -67,86 +66,88 @@ def predicted(logits, tokens):
 
 
 @answer_log_probs.mistake("Off by one: you compare the logits at a position with the token at the same position, which "
-                          "the model has just read. They are those of the token after it.")
+                          "the model has just read. They predict the next token.")
 def _(logits, tokens, mask):
     return torch.where(mask, logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0], 0.0).sum(1)
 
 
-@answer_log_probs.mistake("Off by one, to the other side: the logits at a position are compared with the token before "
-                          "it.")
+@answer_log_probs.mistake("Off by one in the other direction: you compare the logits at a position with the token "
+                          "before it. They predict the next token.")
 def _(logits, tokens, mask):
     each = logits[:, 1:].log_softmax(-1).gather(-1, tokens[:, :-1, None])[..., 0]
     return torch.where(mask[:, :-1], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("Logits and tokens fit, but the mask lags behind by one: the first token of the answer is "
-                          "left out, and the one after its end is counted.")
+@answer_log_probs.mistake("Logits and tokens match, but the mask is shifted by one. It omits the first token of the "
+                          "response and counts the token after its end; cut the mask like the tokens.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, :-1], predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("You multiply by the mask. That is the same until the logits of prompt or padding are "
-                          "infinite or NaN: times 0 they are NaN. Select what counts, with torch.where.")
+@answer_log_probs.mistake("You multiply by the mask. This fails if the logits of prompt or padding are infinite or "
+                          "NaN, because 0 times either is NaN; select with torch.where.")
 def _(logits, tokens, mask):
     return (predicted(logits, tokens) * mask[:, 1:]).sum(1)
 
 
-@answer_log_probs.mistake("You take the log of a softmax. An unlikely token's probability is rounded to 0 there, and "
-                          "the log of 0 is minus infinity; log_softmax goes to the logarithm directly.")
+@answer_log_probs.mistake("You take the log of a softmax. The probability of an unlikely token is rounded to 0, and "
+                          "the log of 0 is minus infinity; use log_softmax.")
 def _(logits, tokens, mask):
     each = logits[:, :-1].softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0].log()
     return torch.where(mask[:, 1:], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The mask is not used: the tokens of the prompt and the padding are counted as if the model "
-                          "had answered them.")
+@answer_log_probs.mistake("The mask is not used, so the tokens of the prompt and the padding count as part of the "
+                          "response; select the tokens of the response.")
 def _(logits, tokens, mask):
     return predicted(logits, tokens).sum(1)
 
 
-@answer_log_probs.mistake("The tokens of the prompt are counted. They are given, and differ from prompt to prompt, not "
-                          "from answer to answer.")
+@answer_log_probs.mistake("The tokens of the prompt are counted. The prompt is given, and it does not differ between "
+                          "its responses; count only tokens of the response.")
 def _(logits, tokens, mask):
     before = mask.long().flip(1).cummax(1).values.flip(1)[:, 1:] > 0
     return torch.where(before, predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The padding behind the answer is counted: how likely an answer is would depend on the "
-                          "longest text of its batch.")
+@answer_log_probs.mistake("The padding after the response is counted, so the result depends on the longest text of the "
+                          "batch; count only tokens of the response.")
 def _(logits, tokens, mask):
     behind = mask.long().cummax(1).values[:, 1:] > 0
     return torch.where(behind, predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("This is the mean over the tokens of an answer. Their probabilities are multiplied, so the "
-                          "logarithms are summed.")
+@answer_log_probs.mistake("This is the mean over the tokens of a response. Their probabilities are multiplied, so sum "
+                          "the logarithms.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum(1) / mask.sum(1)
 
 
-@answer_log_probs.mistake("These are logits, not log-probabilities: they are not normalised over the vocabulary.")
+@answer_log_probs.mistake("These are logits, not log-probabilities: normalise them over the vocabulary.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], logits[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0], 0.0).sum(1)
 
 
-@answer_log_probs.mistake("You normalise over time; the probabilities of all V tokens at one position are what adds up "
-                          "to 1.")
+@answer_log_probs.mistake("You normalise over time; normalise over the vocabulary, because the probabilities of all V "
+                          "tokens at one position sum to 1.")
 def _(logits, tokens, mask):
     each = logits[:, :-1].log_softmax(1).gather(-1, tokens[:, 1:, None])[..., 0]
     return torch.where(mask[:, 1:], each, 0.0).sum(1)
 
 
-@answer_log_probs.mistake("The sign is that of a loss, such as cross-entropy; log-probabilities are never positive.")
+@answer_log_probs.mistake("The sign is wrong: log-probabilities are never positive. You have the sign of a loss such "
+                          "as cross-entropy.")
 def _(logits, tokens, mask):
     return -torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum(1)
 
 
-@answer_log_probs.mistake("All answers of the batch are added up; each has a log-probability of its own.")
+@answer_log_probs.mistake("You sum over all responses of the batch; return one log-probability for each response.")
 def _(logits, tokens, mask):
     return torch.where(mask[:, 1:], predicted(logits, tokens), 0.0).sum()
 
 
-bradley_terry_loss.extreme("Rewards are clipped: only their difference counts, however large both are.",
+bradley_terry_loss.extreme("Rewards are clipped. Only their difference matters, however large both are; do not clip "
+                           "them.",
                            chosen=torch.tensor([300.0, -200.0]), rejected=torch.tensor([301.0, -199.0]))
 
 
@@ -155,43 +156,46 @@ def _(chosen, rejected):
     return cross_entropy(torch.stack([rejected, chosen], 1), torch.ones(len(chosen), dtype=torch.long))
 
 
-@bradley_terry_loss.mistake("The difference is the other way round: minimising this makes the rejected answer the "
-                            "better one.")
+@bradley_terry_loss.mistake("The difference has the wrong sign: minimising this loss makes the rejected response "
+                            "better.")
 def _(chosen, rejected):
     return -logsigmoid(rejected - chosen).mean()
 
 
-@bradley_terry_loss.mistake("The minus is missing: this is a log-likelihood, and who minimises it makes what people "
-                            "said unlikely.")
+@bradley_terry_loss.mistake("The minus is missing. This is a log-likelihood, so minimising it makes the observed "
+                            "preferences unlikely; negate it.")
 def _(chosen, rejected):
     return logsigmoid(chosen - rejected).mean()
 
 
-@bradley_terry_loss.mistake("For a large margin the wrong way the sigmoid is rounded to 0, or an exponential "
-                            "overflows, and the loss is infinite, its gradient NaN. Take log and sigmoid in one step.")
+@bradley_terry_loss.mistake("For a pair ranked wrongly by a large margin, the sigmoid is rounded to 0 or an "
+                            "exponential overflows. Then the loss is infinite and its gradient is NaN; compute log and "
+                            "sigmoid in one function.")
 def _(chosen, rejected):
     return -torch.log(torch.sigmoid(chosen - rejected)).mean()
 
 
-@bradley_terry_loss.mistake("A small number inside the logarithm keeps the loss finite, but lets no gradient through "
-                            "where the margin is large: nothing is learned from the worst mistakes.")
+@bradley_terry_loss.mistake("A small constant inside the logarithm keeps the loss finite, but the gradient vanishes "
+                            "where the margin is large, so the worst mistakes teach nothing; compute log and sigmoid "
+                            "in one function.")
 def _(chosen, rejected):
     return -torch.log(torch.sigmoid(chosen - rejected) + 1e-8).mean()
 
 
-@bradley_terry_loss.mistake("This is a sum over pairs: the step would grow with the batch. Take the mean.")
+@bradley_terry_loss.mistake("This is a sum over pairs, so the gradient grows with the batch size; take the mean.")
 def _(chosen, rejected):
     return -logsigmoid(chosen - rejected).sum()
 
 
-@bradley_terry_loss.mistake("The logarithm is missing: the sigmoid alone is flat where a pair is ranked wrongly by "
-                            "much, and it is not the likelihood of many preferences together.")
+@bradley_terry_loss.mistake("The logarithm is missing. The sigmoid alone is flat where a pair is ranked wrongly by a "
+                            "large margin, and its mean is not the log-likelihood of the preferences; take the "
+                            "logarithm.")
 def _(chosen, rejected):
     return -torch.sigmoid(chosen - rejected).mean()
 
 
-@bradley_terry_loss.mistake("The mean over pairs is taken before the logarithm of the sigmoid; each pair has a "
-                            "probability of its own.")
+@bradley_terry_loss.mistake("You average over pairs before the log sigmoid. Each pair has its own probability; apply "
+                            "the log sigmoid first, then average.")
 def _(chosen, rejected):
     return -logsigmoid((chosen - rejected).mean())
 
@@ -206,13 +210,13 @@ def all_answers_together(student):
     mask = torch.tensor([[False] * 2 + [True] * 3 + [False] * 2]).expand(64, -1)
     total = float(student.answer_log_probs(after[tokens], tokens, mask).exp().sum())
     if abs(total - 1) > 1e-4:
-        raise Wrong(f"the probabilities of all 64 answers of three tokens add up to {total:.5g}, not to 1",
+        raise Wrong(f"the probabilities of all 64 responses of three tokens sum to {total:.5g}, not to 1",
                     "answer_log_probs")
 
 
 @exercise.learning
 def taste(student):
-    """A reward model with your loss, the task taste, 100 updates: it ranks 75% of the held-out pairs rightly"""
+    """A reward model with your loss, the task taste, 100 updates: it ranks 75% of the held-out pairs correctly"""
     import tempfile
 
     from llm import reward_model
@@ -224,5 +228,5 @@ def taste(student):
         result = reward_model("taste", total_steps=100, start_accuracy=0.15, log_dir=folder, quiet=True,
                               tensorboard=False)
     if result.quality < 0.75:
-        raise Wrong(f"a reward model with your loss ranks {result.quality:.0%} of the held-out pairs rightly; 75% were "
-                    "expected")
+        raise Wrong(f"a reward model with your loss ranks {result.quality:.0%} of the held-out pairs correctly; 75% "
+                    "were expected")

@@ -1,4 +1,4 @@
-"""Checks of 4.3: the loss as a softmax over the two answers of a pair, and the policy that it must lead to."""
+"""Checks of 4.3: the loss as a softmax over the two responses of a pair, and the optimal policy as its minimum."""
 import math
 from unittest.mock import patch
 
@@ -9,14 +9,16 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=3,
-    hints=["The loss is that of a reward model, exercise 4.2. What takes the place of the two rewards?",
-           "Each answer is compared with what the reference thinks of the same answer, before the two answers are "
-           "compared with each other. beta belongs to the reward, inside the sigmoid. The reference is a constant.",
-           "Reward of an answer: beta times (log-probability under the policy minus that under the reference, "
-           "detached). Loss: minus the mean of the log of the sigmoid of (reward of the chosen minus reward of the "
+    hints=["The loss is the loss of a reward model, exercise 4.2. What replaces the two rewards?",
+           "First compare each response with the reference policy's probability of the same response. Then compare the "
+           "two responses with each other. beta belongs to the reward, inside the sigmoid. The reference policy is a "
+           "constant.",
+           "Reward of a response: beta times (its log-probability under the policy minus that under the reference "
+           "policy, detached). Loss: minus the mean log sigmoid of (reward of the chosen minus reward of the "
            "rejected).",
-           "margin = implicit_reward(logp_chosen, ref_chosen, beta) - implicit_reward(...); then "
-           "torch.nn.functional.logsigmoid(margin), its mean, with a minus. In implicit_reward, logp_ref.detach()."])
+           "margin = implicit_reward(logp_chosen, ref_chosen, beta) - implicit_reward(...). Then take "
+           "torch.nn.functional.logsigmoid(margin), its mean, and negate it. In implicit_reward, use "
+           "logp_ref.detach()."])
 
 
 def rewards():
@@ -52,49 +54,51 @@ def _(logp, logp_ref, beta):
     return ((logp.exp() / logp_ref.detach().exp()) ** beta).log()
 
 
-implicit_reward.extreme("The log ratio or the reward is kept between bounds, which the equation does not have.",
+implicit_reward.extreme("You clip the log ratio or the reward; the equation has no bounds.",
                         logp=torch.tensor([-40.0, -1.0]), logp_ref=torch.tensor([-2.0, -39.0]), beta=0.5)
 
 
-dpo_loss.extreme("Log-probabilities are clipped: those of long answers are large, and only their differences count.",
+dpo_loss.extreme("Log-probabilities are clipped. They are large for long responses, and only their differences matter; "
+                 "do not clip them.",
                  logp_chosen=torch.tensor([-400.0, -90.0]), logp_rejected=torch.tensor([-500.0, -30.0]),
                  ref_chosen=torch.tensor([-401.0, -88.0]), ref_rejected=torch.tensor([-499.0, -31.0]), beta=0.3)
 
 
-@implicit_reward.mistake("The reference is missing: an answer that was likely before is not a good one for that.")
+@implicit_reward.mistake("The reference policy is missing. A response is not good just because it was likely from the "
+                         "start; subtract logp_ref.")
 def _(logp, logp_ref, beta):
     return beta * logp
 
 
-@implicit_reward.mistake("The ratio is upside down: an answer earns more the likelier the policy has made it, compared "
-                         "with the reference.")
+@implicit_reward.mistake("The ratio is inverted: the reward must rise when the policy makes a response more likely "
+                         "than the reference policy does.")
 def _(logp, logp_ref, beta):
     return beta * (logp_ref.detach() - logp)
 
 
-@implicit_reward.mistake("beta is there twice; the log ratio is multiplied by it once.")
+@implicit_reward.mistake("beta is there twice; multiply the log ratio by beta once.")
 def _(logp, logp_ref, beta):
     return beta**2 * (logp - logp_ref.detach())
 
 
-@implicit_reward.mistake("You divide by beta. In the best policy R is divided by it; read backwards, the log ratio is "
-                         "multiplied.")
+@implicit_reward.mistake("You divide by beta. The best policy divides R by beta, so solving for R multiplies the log "
+                         "ratio by beta.")
 def _(logp, logp_ref, beta):
     return (logp - logp_ref.detach()) / beta
 
 
-@implicit_reward.mistake("This is beta times the ratio of the probabilities; the reward is made of its logarithm.")
+@implicit_reward.mistake("This is beta times the ratio of the probabilities; use the logarithm of the ratio.")
 def _(logp, logp_ref, beta):
     return beta * (logp - logp_ref.detach()).exp()
 
 
-@implicit_reward.mistake("beta multiplies the policy's part only; it belongs to the whole log ratio.")
+@implicit_reward.mistake("beta multiplies only the policy's term; multiply the whole log ratio by beta.")
 def _(logp, logp_ref, beta):
     return beta * logp - logp_ref.detach()
 
 
-@implicit_reward.mistake("A gradient reaches the reference: it would move to where the loss is low, away from the "
-                         "policy. Detach it.")
+@implicit_reward.mistake("A gradient reaches the reference policy, which would then change to reduce the loss; detach "
+                         "logp_ref.")
 def _(logp, logp_ref, beta):
     return beta * (logp - logp_ref)
 
@@ -109,88 +113,93 @@ def margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected):
     return (logp_chosen - ref_chosen.detach()) - (logp_rejected - ref_rejected.detach())
 
 
-@dpo_loss.mistake("The reference is missing: the policy is asked to find the chosen answer the likelier of the two, "
-                  "which a short one is anyway, and nothing holds it back.")
+@dpo_loss.mistake("The reference policy is missing. Then the loss only makes the chosen response more likely than the "
+                  "rejected one. A short response is more likely anyway, and nothing limits how far the policy moves.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta * (logp_chosen - logp_rejected)).mean()
 
 
-@dpo_loss.mistake("Only the chosen answer is compared with the reference; the rejected one has an implicit reward too.")
+@dpo_loss.mistake("Only the chosen response is compared with the reference policy; the rejected response also has an "
+                  "implicit reward.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta * (logp_chosen - ref_chosen.detach() - logp_rejected)).mean()
 
 
-@dpo_loss.mistake("The reference counts with the wrong sign: it is added, or each answer is compared with what it says "
-                  "of the other one.")
+@dpo_loss.mistake("The reference policy has the wrong sign: you add it, or you compare each response with its "
+                  "probability of the other response. Subtract it for the same response.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta * margin(logp_chosen, logp_rejected, ref_rejected, ref_chosen)).mean()
 
 
-@dpo_loss.mistake("Chosen and rejected are exchanged: the policy learns what people did not want.")
+@dpo_loss.mistake("Chosen and rejected are exchanged: the policy learns the rejected responses.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(-beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("The minus is missing: minimising a log-likelihood makes what people said unlikely.")
+@dpo_loss.mistake("The minus is missing: minimising a log-likelihood makes the observed preferences unlikely; negate "
+                  "it.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return logsigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("beta stands outside of the sigmoid. There it only scales the gradient; inside it says how far from "
-                  "the reference a preference may lead.")
+@dpo_loss.mistake("beta is outside the sigmoid, where it only scales the gradient. Inside, it determines how far a "
+                  "preference may move the policy from the reference policy.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -beta * logsigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("beta is there twice: the implicit reward has it already, so the difference of two of them does too.")
+@dpo_loss.mistake("beta is there twice: the implicit reward already contains it, so the difference of two implicit "
+                  "rewards does too.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta**2 * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("beta is missing: the price of divergence is then 1, whatever was asked for.")
+@dpo_loss.mistake("beta is missing: the KL coefficient is then always 1; use the given one.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("The logarithm is missing: this is minus a mean probability, not minus a log-likelihood, and it is "
-                  "flat where a pair is ranked wrongly by much.")
+@dpo_loss.mistake("The logarithm is missing: this is minus a mean probability, not minus a log-likelihood. It is flat "
+                  "where a pair is ranked wrongly by a large margin; take the logarithm.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -torch.sigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("This is the loss of IPO, a squared distance from a margin of 1 / (2 beta); DPO has a "
+@dpo_loss.mistake("This is the loss of IPO, a squared distance from a margin of 1 / (2 beta); DPO uses a "
                   "log-likelihood.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return (margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected) - 1 / (2 * beta)).square().mean()
 
 
-@dpo_loss.mistake("A gradient reaches the reference: it would learn to make the loss small in place of the policy.")
+@dpo_loss.mistake("A gradient reaches the reference policy. It would then reduce the loss in place of the policy; "
+                  "detach its log-probabilities.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta * ((logp_chosen - ref_chosen) - (logp_rejected - ref_rejected))).mean()
 
 
-@dpo_loss.mistake("For a large margin the wrong way the sigmoid is rounded to 0: the loss is infinite, its gradient "
-                  "NaN. Take log and sigmoid in one step.")
+@dpo_loss.mistake("For a pair ranked wrongly by a large margin, the sigmoid is rounded to 0. Then the loss is infinite "
+                  "and its gradient is NaN; compute log and sigmoid in one function.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -torch.log(torch.sigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected))).mean()
 
 
-@dpo_loss.mistake("This is a sum over pairs: the step would grow with the batch. Take the mean.")
+@dpo_loss.mistake("This is a sum over pairs, so the gradient grows with the batch size; take the mean.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).sum()
 
 
 @exercise.property
 def where_it_leads(student):
-    """With preferences of Bradley and Terry for a known reward, the best policy for it is where the gradient is 0."""
+    """Raise Wrong unless the gradient is 0 at the optimal policy for a known reward, where preferences follow Bradley
+    and Terry for this reward."""
     make, beta = torch.Generator().manual_seed(2), 0.3
     log_ref, reward = torch.randn(2, 4, generator=make, dtype=torch.float64)
     log_ref = log_ref.log_softmax(0)
     best = log_ref + reward / beta
     constant = student.implicit_reward(best.log_softmax(0), log_ref, beta) - reward
     if constant.max() - constant.min() > 1e-6:
-        raise Wrong("the implicit reward of the best policy for a known reward differs from that reward by more than a "
-                    "constant", "implicit_reward")
+        raise Wrong("the implicit reward of the optimal policy for a known reward differs from that reward by more "
+                    "than a constant", "implicit_reward")
 
     def expected(logits):
         logp = logits.log_softmax(0)
@@ -201,7 +210,7 @@ def where_it_leads(student):
     steps = 1e-5 * torch.eye(4, dtype=torch.float64)
     steepest = max(abs(expected(best + step) - expected(best - step)) / 2e-5 for step in steps)
     if steepest > 1e-6:
-        raise Wrong(f"at the best policy for a known reward the expected gradient of the loss is {steepest:.3g}; it "
+        raise Wrong(f"at the optimal policy for a known reward the expected gradient of the loss is {steepest:.3g}; it "
                     "should be 0", "dpo_loss")
 
 
@@ -219,5 +228,5 @@ def taste(student):
     with tempfile.TemporaryDirectory() as folder, patch("llm.algos.dpo.preference_loss", mine):
         result = dpo("taste", start_accuracy=0.15, log_dir=folder, quiet=True, tensorboard=False)
     if result.quality < 0.8:
-        raise Wrong(f"the policy that learned from your loss has a reward of {result.quality:.2f} on held-out prompts; "
-                    "0.8 was expected")
+        raise Wrong(f"the policy trained with your loss has a reward of {result.quality:.2f} on held-out prompts; 0.8 "
+                    "was expected")

@@ -9,15 +9,16 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=2,
-    hints=["A row of `reward` is a group: answers to the same prompt. Nothing that belongs to one prompt may depend on "
-           "the rewards of another.",
-           "Everything runs along axis 1, with keepdim=True, so that what is taken off fits the rows. Which groups "
-           "have no contrast is told by comparing rewards with each other, not by a deviation, which rounding spoils.",
-           "RLOO: the others' mean is (sum of the group - own reward) / (G - 1); subtract it. GRPO: subtract the mean "
-           "of the group, divide by (deviation + eps) where std is True, then put 0 where the largest reward of the "
-           "group equals the smallest.",
+    hints=["A row of `reward` is a group: responses to the same prompt. The advantages of one prompt must not depend "
+           "on the rewards of another.",
+           "Compute everything along axis 1, with keepdim=True, so that the subtracted values match the rows. To find "
+           "the groups with zero variance, compare rewards with each other; rounding makes the standard deviation "
+           "unreliable.",
+           "RLOO: the mean of the others is (sum of the group - own reward) / (G - 1); subtract it. GRPO: subtract the "
+           "mean of the group. Where std is True, divide by (standard deviation + eps). Then write 0 where the largest "
+           "reward of the group equals the smallest.",
            "others = (reward.sum(1, keepdim=True) - reward) / (reward.shape[1] - 1). deviation, mean = "
-           "torch.std_mean(reward, 1, correction=0, keepdim=True); after the division, equal = reward.amax(1, "
+           "torch.std_mean(reward, 1, correction=0, keepdim=True). After the division, equal = reward.amax(1, "
            "keepdim=True) == reward.amin(1, keepdim=True), and torch.where(equal, ..., ...)."])
 
 
@@ -33,23 +34,23 @@ def groups():
     return [case(reward=by_hand, std=True, eps=0.0), case(reward=by_hand, std=False, eps=0.0),
             *[case(reward=x, std=True, eps=0.2) for x in others], case(reward=others[0], std=False, eps=0.2),
             case(reward=equal, std=True, eps=0.0), case(reward=equal, std=False, eps=0.0),
-            case(reward=torch.tensor([[0.0, 0.004, 0.0, 0.0]]), std=True, eps=0.0)]          # little contrast, but some
+            case(reward=torch.tensor([[0.0, 0.004, 0.0, 0.0]]), std=True, eps=0.0)]      # small variance, but not 0
 
 
 rloo_advantages = exercise.function("rloo_advantages", [case(reward=x) for x in rewards()])
 grpo_advantages = exercise.function("grpo_advantages", groups())
 
 
-rloo_advantages.extreme("Large advantages are clipped; they are what the equation says.",
+rloo_advantages.extreme("Large advantages are clipped; return the values of the equation.",
                         reward=torch.tensor([[3000.0, -200.0, 50.0]]))
 for small in (4e-4, 4e-7):
-    grpo_advantages.extreme("Groups that differ by little are treated as if they did not differ: a threshold for the "
-                            "deviation is a threshold for the unit of the reward. Compare the rewards themselves.",
+    grpo_advantages.extreme("Groups whose rewards differ by little are treated as equal. A threshold for the standard "
+                            "deviation depends on the unit of the reward; compare the rewards themselves.",
                             reward=torch.tensor([[0.0, small, 0.0, 0.0]]), std=True, eps=0.0)
 for std in (False, True):
-    grpo_advantages.extreme("Large rewards or advantages are clipped; they are what the equation says.", std=std,
+    grpo_advantages.extreme("Large rewards or advantages are clipped; return the values of the equation.", std=std,
                             eps=0.0, reward=torch.tensor([[3000.0, -200.0, 50.0], [30.0, 31.0, 32.0]]))
-grpo_advantages.extreme("Large advantages are clipped. One right answer among 400 has one of 20.",
+grpo_advantages.extreme("Large advantages are clipped. One correct response among 401 has an advantage of 20.",
                         reward=(torch.arange(401) == 7).float()[None], std=True, eps=0.0)
 
 
@@ -63,45 +64,48 @@ def _(reward):
     return adv
 
 
-@rloo_advantages.mistake("The baseline is the mean of the whole group, the answer itself included: it depends on that "
-                         "answer, and the gradient comes out too small by (G - 1) / G.")
+@rloo_advantages.mistake("The baseline is the mean of the whole group, including the response itself. Then it depends "
+                         "on that response, and the gradient is too small by the factor (G - 1) / G; use the mean of "
+                         "the others.")
 def _(reward):
     return reward - reward.mean(1, keepdim=True)
 
 
-@rloo_advantages.mistake("The others are those of the whole batch. Answers to harder prompts would all be bad ones; "
-                         "compare with the answers to the same prompt.")
+@rloo_advantages.mistake("The others come from the whole batch. Then all responses to harder prompts would look bad; "
+                         "compare with responses to the same prompt.")
 def _(reward):
     return reward - (reward.sum() - reward) / (reward.numel() - 1)
 
 
-@rloo_advantages.mistake("The others' sum is divided by G. They are one less.")
+@rloo_advantages.mistake("You divide the sum of the others by G; there are G - 1 of them.")
 def _(reward):
     return reward - (reward.sum(1, keepdim=True) - reward) / reward.shape[1]
 
 
-@rloo_advantages.mistake("The whole group's sum, the answer itself included, is divided by G - 1, the number of the "
-                         "others.")
+@rloo_advantages.mistake("You divide the sum of the whole group, including the response itself, by G - 1, the number "
+                         "of the others.")
 def _(reward):
     return reward - reward.sum(1, keepdim=True) / (reward.shape[1] - 1)
 
 
-@rloo_advantages.mistake("The others' sum is taken off, not their mean.")
+@rloo_advantages.mistake("You subtract the sum of the others; subtract their mean.")
 def _(reward):
     return reward - (reward.sum(1, keepdim=True) - reward)
 
 
-@rloo_advantages.mistake("This is the baseline itself, the mean of the others; the advantage is the reward minus that.")
+@rloo_advantages.mistake("This is the baseline, the mean of the others; the advantage is the reward minus the "
+                         "baseline.")
 def _(reward):
     return (reward.sum(1, keepdim=True) - reward) / (reward.shape[1] - 1)
 
 
-@rloo_advantages.mistake("The sign is wrong: what was better than the others must have a positive advantage.")
+@rloo_advantages.mistake("The sign is wrong: a response that is better than the others must have a positive advantage.")
 def _(reward):
     return (reward.sum(1, keepdim=True) - reward) / (reward.shape[1] - 1) - reward
 
 
-@rloo_advantages.mistake("You compare answers to different prompts: a group is a row, its answers run along axis 1.")
+@rloo_advantages.mistake("You compare responses to different prompts: a group is a row, and its responses are along "
+                         "axis 1.")
 def _(reward):
     return reward - (reward.sum(0, keepdim=True) - reward) / (reward.shape[0] - 1)
 
@@ -127,59 +131,58 @@ def moments(reward, **how):
     return {"mean": reward.mean(1, keepdim=True), "deviation": reward.std(1, correction=0, keepdim=True)} | how
 
 
-@grpo_advantages.mistake("The mean is that of the whole batch: answers to an easy prompt would all be good ones. "
-                         "Compare with the group.")
+@grpo_advantages.mistake("You use the mean of the whole batch. Then all responses to an easy prompt would look good; "
+                         "use the mean of the group.")
 def _(reward, std, eps):
     return scaled(reward, std, eps, **moments(reward, mean=reward.mean()))
 
 
-@grpo_advantages.mistake("The deviation is that of the whole batch; in GRPO each group has its own.")
+@grpo_advantages.mistake("You use the standard deviation of the whole batch; in GRPO each group has its own.")
 def _(reward, std, eps):
     return scaled(reward, std, eps, **moments(reward, deviation=reward.std(correction=0)))
 
 
-@grpo_advantages.mistake("Mean and deviation are those of the whole batch; in GRPO each group has its own.")
+@grpo_advantages.mistake("You use the mean and standard deviation of the whole batch; in GRPO each group has its own.")
 def _(reward, std, eps):
     return scaled(reward, std, eps, reward.mean(), reward.std(correction=0))
 
 
-@grpo_advantages.mistake("You divide by the variance, the square of the deviation: a reward in other units would give "
-                         "other advantages.")
+@grpo_advantages.mistake("You divide by the variance, so the advantages depend on the unit of the reward; divide by "
+                         "the standard deviation.")
 def _(reward, std, eps):
     return scaled(reward, std, eps, **moments(reward, deviation=reward.var(1, correction=0, keepdim=True)))
 
 
-@grpo_advantages.mistake("This deviation is estimated with G - 1, the default of torch. Here that of the group itself "
-                         "is asked for, with G.")
+@grpo_advantages.mistake("You use the standard deviation with G - 1, the default of torch; use the one with G.")
 def _(reward, std, eps):
     return scaled(reward, std, eps, **moments(reward, deviation=reward.std(1, keepdim=True)))
 
 
-@grpo_advantages.mistake("eps is missing: groups that hardly differ get the same advantages as groups that differ by "
-                         "much.")
+@grpo_advantages.mistake("eps is missing: without it, groups whose rewards hardly differ get advantages as large as "
+                         "those of groups that differ a lot.")
 def _(reward, std, eps):
     return scaled(reward, std, 0.0, **moments(reward))
 
 
-@grpo_advantages.mistake("`std` is not looked at: without it, as in Dr. GRPO, the mean is taken off and nothing else "
-                         "is done.")
+@grpo_advantages.mistake("You ignore `std`. If it is False, as in Dr. GRPO, subtract the mean and do nothing else.")
 def _(reward, std, eps):
     return scaled(reward, True, eps, **moments(reward))
 
 
-@grpo_advantages.mistake("The deviation is never used: with `std`, divide by it.")
+@grpo_advantages.mistake("The standard deviation is never used; divide by it where `std` is True.")
 def _(reward, std, eps):
     return scaled(reward, False, eps, **moments(reward))
 
 
-@grpo_advantages.mistake("Groups of equal rewards give NaN: 0 is divided by 0. Their advantages must be 0.")
+@grpo_advantages.mistake("Groups of equal rewards give NaN, because you divide 0 by 0; return advantages of 0 for "
+                         "them.")
 def _(reward, std, eps):
     moment = moments(reward)
     return (reward - moment["mean"]) / (moment["deviation"] + eps) if std else reward - moment["mean"]
 
 
-@grpo_advantages.mistake("A group is a row; you take mean and deviation along axis 0, over answers to different "
-                         "prompts.")
+@grpo_advantages.mistake("You take mean and standard deviation along axis 0, over responses to different prompts; a "
+                         "group is a row.")
 def _(reward, std, eps):
     return scaled(reward.T, std, eps, **moments(reward.T)).T
 
@@ -190,14 +193,16 @@ def equal_rewards(student):
         for reward in (0.1, 0.3, 0.7, 0.9):
             adv = student.grpo_advantages(torch.full((2, size), reward), True, 0.0)
             if not (adv.abs() < 1e-6).all():
-                raise Wrong(f"{size} equal rewards of {reward} have advantages of {float(adv[0, 0]):.3g}, not 0: their "
-                            "mean is off by rounding, and so may be the deviation. Compare the rewards themselves",
+                raise Wrong(f"{size} equal rewards of {reward} have advantages of {float(adv[0, 0]):.3g}, not 0: "
+                            "rounding affects their mean and possibly their standard deviation. Compare the rewards "
+                            "themselves",
                             "grpo_advantages")
 
 
 @exercise.property
 def the_gradient_is_exact(student):
-    """Over all groups of three actions of a bandit, each weighed by its probability."""
+    """Raise Wrong unless the mean gradient over all groups of three actions of a bandit, weighted by probability, is
+    correct."""
     logits, reward = torch.tensor([[0.5, -0.3, 0.1, -1.0], [1.0, 0.0, 3.0, -2.0]], dtype=torch.float64)
     logits.requires_grad_()
     log_pi = logits.log_softmax(0)
@@ -212,8 +217,8 @@ def the_gradient_is_exact(student):
         found = torch.autograd.grad((likely * each).sum(), logits, retain_graph=True)[0]
         if not torch.allclose(found, share * exact, atol=1e-6):
             texts = [", ".join(f"{x:.4g}" for x in g.tolist()) for g in (found, share * exact)]
-            raise Wrong(f"over all groups of three actions of a bandit the mean gradient is ({texts[0]}), where "
-                        f"({texts[1]}), {is_to_be}, was expected", name)
+            raise Wrong(f"over all groups of three actions of a bandit the mean gradient is ({texts[0]}); it should be "
+                        f"({texts[1]}), {is_to_be}", name)
 
 
 @exercise.learning

@@ -1,25 +1,27 @@
-"""Checks of 5.1: which steps of a stream like Gymnasium's are steps, decided one after the other."""
+"""Checks of 5.1: which transitions of a stream in Gymnasium's format are real, decided one after the other."""
 import torch
 
 from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=2,
-    hints=["Write down, for one environment, what Gymnasium returns around the end of an episode, call by call: obs, "
-           "reward, terminated. For which call did nobody choose an action?",
-           "The step that ends an episode is real, and tells what an end is worth. Look at the step after it: its obs "
-           "belongs to one episode, its next_obs to the next.",
-           "A step is learned from unless the step before it, of the same environment, ended an episode, by "
-           "termination or truncation. For the first step of a batch, `ended` says that.",
-           "Before each step: torch.cat([ended[:, None], (... | ...)[:, :-1]], 1), `[N, T]`; kept is where that is "
-           "False."])
+    hints=["For one environment, write down what Gymnasium returns around the end of an episode, call by call: obs, "
+           "reward, terminated. In which call did the policy choose no action?",
+           "The step that ends an episode is real, and the value of an end is learned from it. Look at the step after "
+           "it: its obs belongs to one episode, and its next_obs to the next.",
+           "Keep a step unless the step before it in the same environment ended an episode, by termination or "
+           "truncation. For the first step of a batch, `ended` gives this flag.",
+           "Flags of the step before each step: torch.cat([ended[:, None], (... | ...)[:, :-1]], 1), `[N, T]`. Keep "
+           "the steps where this is False."])
 
 
 def stream(make: torch.Generator, envs: int, steps: int, chance: float, over: tuple[int, ...] = ()):
-    """Transitions of N environments in next-step mode, those in `over` just after an end.
+    """Return transitions of N environments in next-step mode; the environments in `over` start just after an episode
+    end.
 
-    An observation is (number of the environment, place). An episode begins anywhere; a step leads to a place beside,
-    as a restart may too."""
+    An observation is (number of the environment, place). An episode starts at any place. A step leads to a neighbouring
+    place, and so may a restart.
+    """
     ended = torch.zeros(envs, dtype=torch.bool)
     ended[list(over)] = True
     before = ended.clone()
@@ -58,7 +60,7 @@ transitions = exercise.function("transitions", cases())
 
 
 LARGE = {n: 1000 * transitions.cases[-3][n] for n in ("obs", "act", "rew", "next_obs")}
-transitions.extreme("Observations, actions or rewards are changed on the way; they are handed on as they are.",
+transitions.extreme("Observations, actions or rewards are changed on the way; return them unchanged.",
                     **{**transitions.cases[-3], **LARGE})
 
 
@@ -67,7 +69,7 @@ def chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended):
 
 
 def before(ends, first):
-    """Of each step, whether there is such an end before it."""
+    """Return whether such an end comes before each step, `[N, T]`."""
     return torch.cat([first[:, None], ends[:, :-1]], 1)
 
 
@@ -84,105 +86,106 @@ def one_by_one(obs, act, rew, next_obs, terminated, truncated, ended):
     return obs[n, t], act[n, t], rew[n, t], next_obs[n, t], terminated[n, t]
 
 
-@transitions.mistake("Among the steps that are learned from there is still, after every end, one that leads from the "
-                     "last observation of an episode to the first of another, with the reward 0. The environment never "
-                     "made such a step.")
+@transitions.mistake("You still learn from a false step after every end. It leads from the last observation of one "
+                     "episode to the first of another, with reward 0. The environment never made such a step; remove "
+                     "it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(torch.ones_like(terminated), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You tell false steps by their reward of 0. Real steps may earn 0 too, in many tasks nearly all "
-                     "of them; what tells is that the step before ended an episode.")
+@transitions.mistake("You recognise false steps by their reward of 0. Real steps can have reward 0 too, and in many "
+                     "tasks nearly all do; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(rew != 0, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You tell false steps by where they lead: to an observation of 0, with a reward of 0. Episodes "
-                     "may begin elsewhere, and real steps may lead there; what tells is that the step before ended an "
-                     "episode.")
+@transitions.mistake("You recognise false steps by an observation of 0 together with a reward of 0. Episodes can start "
+                     "elsewhere, and real steps can lead there; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen((next_obs.flatten(2)[..., -1] != 0) | (rew != 0), obs, act, rew, next_obs, terminated, truncated,
                   ended)
 
 
-@transitions.mistake("You tell false steps by an observation that does not grow. Real steps may lead back, and a "
-                     "restart may lead forward; what tells is that the step before ended an episode.")
+@transitions.mistake("You recognise false steps by an observation that does not increase. Real steps can lead back, "
+                     "and a restart can lead forward; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(next_obs[..., -1] > obs[..., -1], obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You tell false steps by how far they lead. A restart may lead to a place beside; what tells is "
-                     "that the step before ended an episode.")
+@transitions.mistake("You recognise false steps by the distance that they cover. A restart can lead to a neighbouring "
+                     "place; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     near = (next_obs - obs).flatten(2)[..., -1].abs() == 1
     return chosen(near, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You drop the step that ends an episode. That one was really taken, and it alone tells what an "
-                     "end is worth; it is the one after it that was not.")
+@transitions.mistake("You remove the step that ends an episode. It is real, and the value of an end is learned only "
+                     "from it; remove the step after it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~(terminated | truncated), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You drop both the step that ends an episode and the one after it. Only the second was not taken; "
-                     "without the first, nothing tells what an end is worth.")
+@transitions.mistake("You remove both the step that ends an episode and the step after it. Only the second is false; "
+                     "without the first, nothing teaches the value of an end.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     ends = terminated | truncated
     return chosen(~ends & ~before(ends, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("After a truncation the false step is still there: a restart follows a time limit as it follows a "
-                     "termination.")
+@transitions.mistake("The false step after a truncation is still there. An environment restarts after a time limit as "
+                     "it does after a termination; remove it in both cases.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(terminated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("After a termination the false step is still there: both ways to end lead to a restart.")
+@transitions.mistake("The false step after a termination is still there. An environment restarts after both kinds of "
+                     "end; remove it in both cases.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("Where both flags are set the false step is still there: the episode ended there too.")
+@transitions.mistake("The false step is still there where both flags are set. The episode ended there too; remove it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(terminated ^ truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The first step of the batch is kept always. It is a restart too where the batch before ended "
-                     "with an end, which `ended` tells.")
+@transitions.mistake("You always keep the first step of the batch. It is a restart if the previous batch stopped at an "
+                     "episode end; use `ended`.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     kept = ~before(terminated | truncated, torch.zeros_like(ended))
     return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The first step of the batch is dropped always. It is a restart only where `ended` says so.")
+@transitions.mistake("You always remove the first step of the batch. It is a restart only where `ended` is True.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     kept = ~before(terminated | truncated, torch.ones_like(ended))
     return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The false step is still there, marked as a termination. Then what an episode ended in is learned "
-                     "to be worth 0, which after a truncation is wrong; the step must go.")
+@transitions.mistake("The false step is still there, marked as a termination. Then the end of every episode is learned "
+                     "to have value 0, which is wrong after a truncation; remove the step.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     restart = before(terminated | truncated, ended)
     return chosen(torch.ones_like(restart), obs, act, rew, next_obs, terminated | restart, truncated, ended)
 
 
-@transitions.mistake("Truncated steps come out as terminated ones. Where only the clock ran out, the next observation "
-                     "still has a value, and the learner must be allowed to ask for it.")
+@transitions.mistake("Truncated steps come out as terminated ones. After a time limit the next observation still has a "
+                     "value, and the learner must bootstrap from it; return terminated alone.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     kept = ~before(terminated | truncated, ended)
     return chosen(kept, obs, act, rew, next_obs, terminated | truncated, truncated, ended)
 
 
-@transitions.mistake("The right steps are there, in another order: those of all environments at one time stand "
-                     "together. As `x[kept]` gives them, the first environment's come first, in the order of time.")
+@transitions.mistake("The steps are correct, but in another order: you group the steps of all environments by time. "
+                     "Use the order of `x[kept]`: the steps of the first environment in order of time, then those of "
+                     "the second.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     kept = ~before(terminated | truncated, ended)
     turned = [x.transpose(0, 1) for x in (obs, act, rew, next_obs, terminated)]
     return tuple(x[kept.T] for x in turned)
 
 
-@transitions.mistake("You look for the end in the row before, which is another environment. Time is the last axis, "
+@transitions.mistake("You look for the end in the row above, which is another environment; time is the last axis of "
                      "`[N, T]`.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     kept = ~torch.cat([ended[:1].expand(1, obs.shape[1]), (terminated | truncated)[:-1]], 0)
@@ -191,7 +194,7 @@ def _(obs, act, rew, next_obs, terminated, truncated, ended):
 
 @exercise.probe
 def gymnasium_itself(student):
-    """Gymnasium's own CartPole, 4 copies, 500 random steps: what is learned from must be possible"""
+    """Gymnasium's CartPole, 4 environment copies, 500 random steps: every transition kept must be possible"""
     import gymnasium
 
     env = gymnasium.make_vec("CartPole-v1", 4, vectorization_mode="sync",
@@ -205,11 +208,11 @@ def gymnasium_itself(student):
         seen.append([torch.as_tensor(x) for x in (obs.copy(), act, rew, next_obs.copy(), terminated, truncated)])
         obs = next_obs
     batch = [torch.stack(x, 1) for x in zip(*seen, strict=True)]
-    real = int((batch[2] != 0).sum())                                     # a restart has the reward 0, a step has 1
+    real = int((batch[2] != 0).sum())                                     # a restart has reward 0, a real step 1
     now, _, _, later, _ = student.transitions(*batch, ended)
-    moved = (later[:, 0] - now[:, 0] - 0.02 * now[:, 1]).abs()            # the cart moves by its speed, for .02 s
+    moved = (later[:, 0] - now[:, 0] - 0.02 * now[:, 1]).abs()            # the cart moves at its speed for 0.02 s
     if len(moved) and float(moved.max()) > 1e-5:
-        raise Wrong(f"among {len(moved):,} steps of CartPole are {int((moved > 1e-5).sum())} in which the cart jumps, "
-                    "as only a restart makes it", "transitions")
+        raise Wrong(f"among {len(moved):,} steps of CartPole, {int((moved > 1e-5).sum())} contain a jump of the cart, "
+                    "which only a restart can cause", "transitions")
     if len(moved) != real:
-        raise Wrong(f"{real:,} steps were taken in CartPole, and {len(moved):,} are learned from", "transitions")
+        raise Wrong(f"{real:,} steps were taken in CartPole, but {len(moved):,} are kept", "transitions")

@@ -1,4 +1,5 @@
-"""Checks of 5.2: against torch.distributions, in one dimension and in more, at all widths."""
+"""Checks of 5.2: a comparison with torch.distributions, in one dimension and in several, for small and large standard
+deviations."""
 import math
 
 import torch
@@ -10,14 +11,14 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 exercise = Exercise(
     kind="bug hunt", minutes=(15, 25), difficulty=2,
-    hints=["Nothing is wrong where an action is one number and its deviation is 1. Change one of these two at a time, "
-           "on paper: what should happen to each term, and what does happen?",
-           "Three things: how the distance is measured in units of the deviation; what becomes of d independent "
-           "densities under a logarithm; how often a constant counts. Two are in log_prob, one in entropy.",
-           "The squared distance is divided by the variance. Logarithms of independent densities add up. Each of the d "
-           "numbers brings an entropy of log sigma_i + 1/2 + log(2 pi)/2.",
-           "log_prob: inv_std squared like what it multiplies, and sum(-1) in the place of mean(-1). entropy: bring "
-           "both constants into the brackets that are summed."])
+    hints=["Both functions are correct if an action is one number and its standard deviation is 1. Change one of these "
+           "two at a time, on paper. What should happen to each term, and what does happen?",
+           "Check three things: how the distance is measured in standard deviations, what the logarithm does to d "
+           "independent densities, and how often a constant counts. Two bugs are in log_prob, one is in entropy.",
+           "Divide the squared distance by the variance. Sum the logarithms of independent densities. Each of the d "
+           "numbers has an entropy of log sigma_i + 1/2 + log(2 pi)/2.",
+           "log_prob: square inv_std together with the factor beside it, and use sum(-1) instead of mean(-1). entropy: "
+           "move both constants inside the sum."])
 
 
 def cases(act: bool):
@@ -27,7 +28,7 @@ def cases(act: bool):
     drawn = [tuple(torch.randn(s, generator=make) for s in shapes) for shapes in (
         ((4, 1), (4, 1), (1,)), ((5, 3), (5, 3), (3,)), ((2, 4, 3), (2, 4, 3), (2, 4, 3)), ((6,), (6,), (6,)))]
     for a, mean, log_std in (by_hand, *drawn):
-        log_std = log_std.clamp(-1.9, 1.9).requires_grad_()               # what lies further out is for the extremes
+        log_std = log_std.clamp(-1.9, 1.9).requires_grad_()               # the extreme cases test larger values
         found.append(case(act=a, mean=mean.requires_grad_(), log_std=log_std) if act else case(log_std=log_std))
     return found
 
@@ -47,82 +48,83 @@ def spread(log_std):
 
 
 OUTSIDE = {"log_std": torch.tensor([-9.0, 5.0])}
-log_prob.extreme("log_std is kept between bounds now; the density is that of the log_std given.",
+log_prob.extreme("You clip log_std now; the density is that of the log_std that is given.",
                  act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2), **OUTSIDE)
-entropy.extreme("log_std is kept between bounds now; the entropy is that of the log_std given.", **OUTSIDE)
+entropy.extreme("You clip log_std now; the entropy is that of the log_std that is given.", **OUTSIDE)
 
 
 def terms(act, mean, log_std, power=2):
     return -0.5 * (act - mean)**2 * torch.exp(-power * log_std) - log_std - HALF_LOG_2PI
 
 
-@log_prob.mistake("Right where an action is one number of deviation 1, and nowhere else. Two things go wrong: one in "
-                  "the deviation, and one in the number of dimensions.")
+@log_prob.mistake("This is correct only if an action is one number with standard deviation 1. There are two bugs: one "
+                  "concerns the standard deviation, the other the number of dimensions.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std, 1).mean(-1)
 
 
-@log_prob.mistake("Right in one dimension; in d of them, every log-likelihood is d times too near to 0. Likelihoods of "
-                  "independent numbers are multiplied.")
+@log_prob.mistake("This is correct in one dimension. In d dimensions the log-likelihood is too small in magnitude by a "
+                  "factor of d. Likelihoods of independent numbers are multiplied.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std).mean(-1)
 
 
-@log_prob.mistake("Right where the deviation is 1. Elsewhere the distance is not measured in deviations: at twice the "
-                  "deviation, twice the distance should be just as far.")
+@log_prob.mistake("This is correct only where the standard deviation is 1. Elsewhere the distance is not measured in "
+                  "standard deviations: if both double, the term must stay the same.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std, 1).sum(-1)
 
 
-@log_prob.mistake("The distance is squared, and its unit is a variance; you divide it by the square of that.")
+@log_prob.mistake("You divide the squared distance by the square of the variance; divide it by the variance.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std, 4).sum(-1)
 
 
-@log_prob.mistake("The distances are summed now, but the normalisation is still averaged over the d numbers. All of "
-                  "the density belongs to each of them.")
+@log_prob.mistake("You sum the distances now, but you still average the normalisation over the d numbers. Each number "
+                  "needs its own full normalisation.")
 def _(act, mean, log_std):
     distance = -0.5 * ((act - mean) * torch.exp(-log_std))**2
     return distance.sum(-1) - (log_std + HALF_LOG_2PI).mean(-1)
 
 
-@log_prob.mistake("The constant of the density is counted once for the whole action; it belongs to each of its d "
+@log_prob.mistake("You count the constant of the density once for the whole action; count it once for each of the d "
                   "numbers.")
 def _(act, mean, log_std):
     return (terms(act, mean, log_std) + HALF_LOG_2PI).sum(-1) - HALF_LOG_2PI
 
 
-@log_prob.mistake("Everything is summed, over the actions of a batch too; each action has a likelihood of its own.")
+@log_prob.mistake("You sum over all axes, including the batch; each action has its own log-likelihood.")
 def _(act, mean, log_std):
     return terms(act, mean, log_std).sum()
 
 
-@entropy.mistake("Right in one dimension. In d of them the entropy is too small by the same number everywhere, d - 1 "
-                 "times that of a Gaussian of deviation 1.")
+@entropy.mistake("This is correct in one dimension. In d dimensions the entropy is too small by a constant: d - 1 "
+                 "times the entropy of a Gaussian with standard deviation 1.")
 def _(log_std):
     return 0.5 + HALF_LOG_2PI + log_std.sum(-1)
 
 
-@entropy.mistake("This is the entropy of one dimension on average. What is not known of independent numbers adds up.")
+@entropy.mistake("This is the mean entropy per dimension. The entropies of independent numbers add up.")
 def _(log_std):
     return (0.5 + HALF_LOG_2PI + log_std).mean(-1)
 
 
-@entropy.mistake("One of the two constants is now there for each of the d numbers; the other is still there once.")
+@entropy.mistake("One of the two constants now counts for each of the d numbers, but the other still counts only once.")
 def _(log_std):
     return 0.5 + (HALF_LOG_2PI + log_std).sum(-1)
 
 
-@entropy.mistake("The 1/2 is missing: it is what the squared distance is on average, for each of the d numbers.")
+@entropy.mistake("The 1/2 is missing. It is half of the mean of the squared distance, in standard deviations; add it "
+                 "for each of the d numbers.")
 def _(log_std):
     return (HALF_LOG_2PI + log_std).sum(-1)
 
 
-@entropy.mistake("All of it is d times too large: the sum over dimensions counts each of them once already.")
+@entropy.mistake("The result is too large by a factor of d: the sum over dimensions already counts each of them once.")
 def _(log_std):
     return log_std.shape[-1] * (0.5 + HALF_LOG_2PI + log_std).sum(-1)
 
 
-@entropy.mistake("The constants are summed over the actions of a batch too; d is the size of the last axis alone.")
+@entropy.mistake("The constants also count once for each element of the batch; d is the size of the last axis alone.")
 def _(log_std):
     return log_std.sum(-1) + log_std.numel() * (0.5 + HALF_LOG_2PI)

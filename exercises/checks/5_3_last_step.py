@@ -1,4 +1,4 @@
-"""Checks of 5.3: advantages as the sums that define them, from rollouts that stop in the middle of an episode."""
+"""Checks of 5.3: advantages as the sums in their definition, from rollouts that stop in the middle of an episode."""
 from unittest.mock import patch
 
 import torch
@@ -7,14 +7,15 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=3,
-    hints=["For which step of a rollout is there no value[t + 1] and no done[t + 1]? What does the code take instead, "
-           "and what should it take?",
-           "The loop is right. Look at the two lines before it, and there at what stands for the time T, after the "
-           "last step. Two of the arguments are made for that.",
-           "At time T the value is last_value and the flag last_done. An episode that goes on is worth something after "
-           "the last step; one that ended with the last step is not. The step before says nothing about that.",
-           "Both lines join `[N, T - 1]` and `[N, 1]` along time. The second piece of each is one of the two last "
-           "arguments, with an axis more."])
+    hints=["For which step of a rollout do value[t + 1] and done[t + 1] not exist? What does the code use instead, and "
+           "what should it use?",
+           "The loop is correct. Look at the two lines before it, at the entries for the time T, after the last step. "
+           "Two of the arguments exist for this purpose.",
+           "At time T the value is last_value and the flag is last_done. If the episode continues, the state after the "
+           "last step has a value. If the last step ended the episode, that value does not count. The flag of the step "
+           "before is irrelevant.",
+           "Both lines join `[N, T - 1]` and `[N, 1]` along time. In each line the second piece is one of the two "
+           "last_ arguments, with an extra axis."])
 
 
 def cases():
@@ -51,7 +52,7 @@ def by_sums(rew, value, done, last_value, last_done, gamma, lam):
     return adv
 
 
-gae.extreme("The advantages, or what they are made of, are clipped where they are large.",
+gae.extreme("The advantages or their inputs are clipped where they are large; do not clip them.",
             **{**gae.cases[-2], **{n: 1000 * gae.cases[-2][n] for n in ("rew", "value", "last_value")}})
 
 
@@ -68,44 +69,43 @@ def later(x, last):
     return torch.cat([x[:, 1:], last[:, None]], 1)
 
 
-@gae.mistake("Where the rollout stops and the episode goes on, the last advantage is as low as if the world ended "
-             "there, and those before it are drawn down too.")
+@gae.mistake("Where the rollout stops during an episode, you treat the last step as a termination. Its advantage is "
+             "too low, and it lowers the advantages before it.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, torch.zeros_like(last_value)), later(done, done[:, -1]), gamma, lam)
 
 
-@gae.mistake("The value after the last step counts now, but not where it should: whether it does is decided by the "
-             "flag of the step before. An episode that began with the last step loses it, one that ended with it keeps "
-             "it.")
+@gae.mistake("The value after the last step counts now, but the flag of the step before decides whether it counts. An "
+             "episode that started with the last step loses it, and an episode that ended with the last step keeps it.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, last_value), later(done, done[:, -1]), gamma, lam)
 
 
-@gae.mistake("The value after the last step counts even where the episode ended with that step. What follows there is "
-             "another episode, and its value belongs to nobody.")
+@gae.mistake("The value after the last step counts even where that step ended the episode. The next observation "
+             "belongs to another episode there, so its value must not count.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, last_value), later(done, torch.zeros_like(last_done)), gamma, lam)
 
 
-@gae.mistake("The value of the last state stands for the one after it. That one is given: it is what the last step led "
-             "to.")
+@gae.mistake("You use the value of the last state as the value of the state after it; use the given value of the state "
+             "after the last step.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, value[:, -1]), later(done, last_done), gamma, lam)
 
 
-@gae.mistake("The value after the last step is discounted twice. Discounting happens where delta is made.")
+@gae.mistake("You discount the value after the last step twice; delta already discounts it.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, gamma * last_value), later(done, last_done), gamma, lam)
 
 
-@gae.mistake("All end flags are read one step too early. done[t] belongs to the observation of step t: it says that "
-             "the step before ended an episode, so that step t masks by the flag of t + 1.")
+@gae.mistake("You read all end flags one step too early. done[t] belongs to the observation of step t: it says that "
+             "step t - 1 ended an episode. So mask step t by the flag of t + 1.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, last_value), done, gamma, lam)
 
 
-@gae.mistake("The value after the last step is taken for its advantage: it belongs into delta, behind the reward, and "
-             "not where the sum goes on.")
+@gae.mistake("You use the value after the last step as an advantage. It belongs in delta, after the reward, and not in "
+             "the recursion.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     over = later(done, last_done)
     delta = rew + gamma * later(value, torch.zeros_like(last_value)) * ~over - value
@@ -125,7 +125,7 @@ def cartpole(student):
 
     def mine(rew, value, next_value, terminated, truncated, *, gamma, lam):
         ends = (terminated + truncated) > 0
-        paid = rew + gamma * next_value * (truncated > 0) * (terminated == 0)        # a time limit ends no task
+        paid = rew + gamma * next_value * (truncated > 0) * (terminated == 0)        # a time limit is no termination
         done = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
         adv = student.gae(paid, value, done, next_value[:, -1], ends[:, -1], gamma, lam)
         return adv, adv + value

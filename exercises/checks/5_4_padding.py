@@ -1,4 +1,4 @@
-"""Checks of 5.4: the loss of each response by itself, cut to its length, so that there is no padding."""
+"""Checks of 5.4: the loss of each response alone, cut to its length, so that there is no padding."""
 import math
 from unittest.mock import patch
 
@@ -8,15 +8,15 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=3, kind="bug hunt",
-    hints=["What is different in a batch when the limit is raised and the responses stay as they are? Compute the loss "
-           "of one response alone by hand, and then beside a longer one.",
-           "Follow each of the three inputs through the function. At the places that do not belong to a response "
-           "nothing may be read, whatever stands there. Is that so everywhere?",
-           "One advantage is the sum of the advantages of the response's own tokens, divided by how many these are. "
-           "Select them as the loss is selected; multiplying by the mask would let NaN through. A row without tokens "
-           "must not divide by 0.",
-           "own = torch.where(mask, adv, 0.0).sum(1, keepdim=True); it is divided by the number of tokens of each row, "
-           "with .clamp(min=1). The two lines after that are right."])
+    hints=["What changes in a batch when the limit is raised and the responses stay the same? Compute the loss of one "
+           "response by hand, first alone, then next to a longer one.",
+           "Follow each of the three inputs through the function. No value outside the responses may have an effect, "
+           "whatever it is. Is that true everywhere?",
+           "The shared advantage is the sum of the advantages of the response's own tokens, divided by the number of "
+           "these tokens. Select them as the loss does; multiplying by the mask would let NaN through. A row without "
+           "tokens must not divide by 0.",
+           "own = torch.where(mask, adv, 0.0).sum(1, keepdim=True). Divide it by the number of tokens of each row, "
+           "with .clamp(min=1). The next two lines are correct."])
 
 
 def cases():
@@ -54,7 +54,7 @@ def one_by_one(logp, adv, mask):
 
 
 LARGE = {n: 100 * sequence_loss.cases[1][n].detach() for n in ("logp", "adv")}
-sequence_loss.extreme("Large advantages or log-probabilities are clipped now; they are used as they are.",
+sequence_loss.extreme("Large advantages or log-probabilities are clipped now; use them unchanged.",
                       **{**sequence_loss.cases[1], **LARGE})
 
 
@@ -66,75 +66,76 @@ def selected(adv, mask):
     return torch.where(mask, adv, 0.0).sum(1, keepdim=True)
 
 
-@sequence_loss.mistake("The same responses, padded further or with other numbers in the padding, have another loss and "
-                       "another gradient. Alone in its batch, a response would be treated rightly.")
+@sequence_loss.mistake("The same responses get another loss and another gradient if there is more padding or if it "
+                       "holds other numbers. A response alone in its batch gets the correct loss.")
 def _(logp, adv, mask):
     return with_advantage(logp, adv.mean(1, keepdim=True), mask)
 
 
-@sequence_loss.mistake("What stands in the padding no longer matters, but how much there is of it still does: the "
-                       "shorter a response beside the longest of its batch, the smaller its advantage.")
+@sequence_loss.mistake("The values in the padding no longer matter, but its length still does: the shorter a response "
+                       "is compared with the longest of its batch, the smaller its advantage.")
 def _(logp, adv, mask):
     return with_advantage(logp, selected(adv, mask) / mask.shape[1], mask)
 
 
-@sequence_loss.mistake("You divide by the number of tokens that count, and still add up more than these.")
+@sequence_loss.mistake("You divide by the number of tokens of the response, but you still sum the padding too; sum the "
+                       "tokens only.")
 def _(logp, adv, mask):
     return with_advantage(logp, adv.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
-@sequence_loss.mistake("Padding is multiplied by 0. Where it holds NaN or infinity that is NaN, and one response "
-                       "spoils the whole batch: select what counts.")
+@sequence_loss.mistake("You multiply the padding by 0. If it holds NaN or infinity, the result is NaN, and one "
+                       "response breaks the whole batch; select the tokens instead.")
 def _(logp, adv, mask):
     return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
-@sequence_loss.mistake("NaN counts as 0 in tokens too: what went wrong there is hidden, and training goes on with a "
-                       "wrong number. What counts is for the mask alone to say.")
+@sequence_loss.mistake("NaN in tokens also counts as 0. This hides an error, and training continues with a wrong "
+                       "number; select by the mask alone.")
 def _(logp, adv, mask):
     own = (adv.nan_to_num() * mask).sum(1, keepdim=True)
     return with_advantage(logp, own / mask.sum(1, keepdim=True).clamp(min=1), mask)
 
 
-@sequence_loss.mistake("Padding is multiplied by 0, and a row without a token of its own divides 0 by 0. Both are NaN: "
-                       "select what counts, and mind the row that has nothing.")
+@sequence_loss.mistake("You multiply the padding by 0, and a row without tokens divides 0 by 0. Both can give NaN; "
+                       "select the tokens, and handle the row without tokens.")
 def _(logp, adv, mask):
     return with_advantage(logp, (adv * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True), mask)
 
 
-@sequence_loss.mistake("A row without a token of its own divides 0 by 0. The loss does not show it, but the gradient "
-                       "is NaN: selecting comes too late for that.")
+@sequence_loss.mistake("A row without tokens divides 0 by 0. The loss hides this, but the gradient is NaN, because the "
+                       "selection comes after the division; avoid the division by 0.")
 def _(logp, adv, mask):
     return with_advantage(logp, selected(adv, mask) / mask.sum(1, keepdim=True), mask)
 
 
-@sequence_loss.mistake("All responses of the batch now share one advantage; each is to have its own.")
+@sequence_loss.mistake("All responses of the batch now share one advantage; give each response its own.")
 def _(logp, adv, mask):
     return with_advantage(logp, torch.where(mask, adv, 0.0).sum() / mask.sum(), mask)
 
 
-@sequence_loss.mistake("Each token has its own advantage now. That is another algorithm: here all tokens of a response "
-                       "share the mean of theirs.")
+@sequence_loss.mistake("Each token has its own advantage now. This is another algorithm: here all tokens of a response "
+                       "share the mean of their advantages.")
 def _(logp, adv, mask):
     return with_advantage(logp, torch.where(mask, adv, 0.0), mask)
 
 
-@sequence_loss.mistake("The tokens of a response share the sum of their advantages; the longer it is, the more it "
-                       "would weigh. Take the mean.")
+@sequence_loss.mistake("The tokens of a response share the sum of their advantages, so longer responses get larger "
+                       "weights; take the mean.")
 def _(logp, adv, mask):
     return with_advantage(logp, selected(adv, mask), mask)
 
 
-@sequence_loss.mistake("The advantages are right now, but the weights have changed: each response weighs the same, "
-                       "where each token did.")
+@sequence_loss.mistake("The advantages are correct now, but the weights have changed: each response counts the same "
+                       "instead of each token.")
 def _(logp, adv, mask):
     length = mask.sum(1, keepdim=True).clamp(min=1)
     each = torch.where(mask, -logp * selected(adv, mask) / length, 0.0)
     return (each.sum(1, keepdim=True) / length).mean()
 
 
-@sequence_loss.mistake("The advantages are right now, but the loss is divided by the size of the padded batch: the "
-                       "step would depend on its longest response.")
+@sequence_loss.mistake("The advantages are correct now, but you divide the loss by the size of the padded batch. Then "
+                       "the gradient depends on the longest response; divide by the number of tokens.")
 def _(logp, adv, mask):
     of_response = selected(adv, mask) / mask.sum(1, keepdim=True).clamp(min=1)
     return torch.where(mask, -logp * of_response, 0.0).mean()
@@ -151,8 +152,8 @@ def more_padding(student):
         after = float(student.sequence_loss(torch.cat([logp, wider], 1), torch.cat([adv, wider], 1),
                                             torch.cat([mask, wider != wider], 1)))
         if abs(after - before) > 1e-5:
-            raise Wrong(f"the loss of three responses is {before:.4g}, and {after:.4g} where they are padded by "
-                        f"{columns} more columns", "sequence_loss")
+            raise Wrong(f"the loss of three responses is {before:.4g}, but {after:.4g} with {columns} more columns of "
+                        "padding", "sequence_loss")
 
 
 @exercise.learning

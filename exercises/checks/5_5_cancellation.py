@@ -1,19 +1,20 @@
-"""Checks of 5.5: mean and variance as the definition has them, in float64, near 0 and far from it."""
+"""Checks of 5.5: mean and variance from their definitions, in float64, near 0 and far from 0."""
 import torch
 
 from spinup.exercises.checks import Exercise, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(20, 30), difficulty=3,
-    hints=["The formula is right, and so is every line of it on paper. How many digits has a float32, and how many of "
-           "them does the square of 1000.1 need before those that tell it from the square of 1000.2?",
-           "What is small is the difference of two large numbers that were rounded. Look for a way to the variance in "
-           "which nothing is squared before a mean has been subtracted from it.",
-           "The variance of both together has three parts: the old one and that of the batch about its own mean, each "
-           "by its share of the count, and what the distance between the two means adds: share of the old x share of "
-           "the new x distance squared.",
-           "torch.var_mean(batch, 0, correction=0) is the batch's own. delta = batch_mean - mean, share = len(batch) / "
-           "total; new_mean = mean + share * delta; new_var = (1 - share) * var + share * batch_var + ..."])
+    hints=["The formula is correct on paper, and so is every line. How many digits does a float32 have? How many of "
+           "them does the square of 1000.1 use before the digits that distinguish it from the square of 1000.2?",
+           "The variance is the small difference of two large, rounded numbers. Find a formula for the variance that "
+           "subtracts a mean before it squares.",
+           "The variance of old and new numbers together has three parts. The first two are the old variance and the "
+           "batch's variance about its own mean, each weighted by its share of the count. The third comes from the "
+           "distance between the two means: share of the old x share of the new x distance squared.",
+           "torch.var_mean(batch, 0, correction=0) gives the variance and mean of the batch. delta = batch_mean - "
+           "mean, share = len(batch) / total; new_mean = mean + share * delta; new_var = (1 - share) * var + share * "
+           "batch_var + ..."])
 
 
 def cases():
@@ -42,7 +43,7 @@ def by_definition(count, mean, var, batch):
     return total, new.float(), (spread / total).float()
 
 
-merge.extreme("Large variances or distances are clipped now.", count=10.0, mean=torch.zeros(1),
+merge.extreme("Large variances or distances are clipped now; do not clip them.", count=10.0, mean=torch.zeros(1),
               var=torch.tensor([900.0]), batch=torch.tensor([[-100.0], [40.0], [90.0]]))
 
 
@@ -59,64 +60,64 @@ def parts(count, mean, var, batch, correction=0):
     return count + len(batch), mean + share * delta, batch_var, delta, share
 
 
-@merge.mistake("Near 0 all is well; far from it, the variance has nothing to do with the data. The difference of two "
-               "large numbers holds little but what rounding left of them.")
+@merge.mistake("Near 0 the result is correct. Far from 0 the variance has little to do with the data: the difference "
+               "of two large numbers contains little but rounding errors.")
 def _(count, mean, var, batch):
     total, new_mean, _, new_var = of_squares(count, mean, var, batch)
     return total, new_mean, new_var
 
 
-@merge.mistake("The variance is no longer negative, but it is the same noise with another sign. That it came out below "
-               "0 was only where one could see that its digits are lost.")
+@merge.mistake("The variance is no longer negative, but its absolute value has the same rounding error. The negative "
+               "sign only made the lost digits visible.")
 def _(count, mean, var, batch):
     total, new_mean, _, new_var = of_squares(count, mean, var, batch)
     return total, new_mean, new_var.abs()
 
 
-@merge.mistake("The variance has a floor now, but above it there is the same noise. A floor, or a larger epsilon, "
-               "hides the one number that showed the error.")
+@merge.mistake("The variance has a floor now, but above the floor the rounding error is the same. A floor or a larger "
+               "epsilon hides the only visible sign of the error.")
 def _(count, mean, var, batch):
     total, new_mean, _, new_var = of_squares(count, mean, var, batch)
     return total, new_mean, new_var.clamp(min=0)
 
 
-@merge.mistake("The subtraction is done in float64 now, of numbers that were rounded to float32 before. Digits that "
-               "are lost do not come back.")
+@merge.mistake("You subtract in float64 now, but the numbers were rounded to float32 before. Lost digits do not come "
+               "back.")
 def _(count, mean, var, batch):
     total, new_mean, squares, _ = of_squares(count, mean, var, batch)
     return total, new_mean, (squares.double() - new_mean.double()**2).float()
 
 
-@merge.mistake("Two variances are averaged, each about a mean of its own. That the two means differ spreads the "
-               "numbers too, and that is missing.")
+@merge.mistake("You average two variances, each about its own mean. The distance between the two means also adds "
+               "variance, and this part is missing.")
 def _(count, mean, var, batch):
     total, new_mean, batch_var, _, share = parts(count, mean, var, batch)
     return total, new_mean, (1 - share) * var + share * batch_var
 
 
-@merge.mistake("Deviations are averaged. They do not add up, variances do; and the distance between the two means is "
-               "missing.")
+@merge.mistake("You average standard deviations. Variances add up, standard deviations do not; and the distance "
+               "between the two means is missing.")
 def _(count, mean, var, batch):
     total, new_mean, batch_var, _, share = parts(count, mean, var, batch)
     return total, new_mean, ((1 - share) * var.sqrt() + share * batch_var.sqrt())**2
 
 
-@merge.mistake("The distance between the two means counts too much: what it adds is weighted by the shares of both, "
-               "the old numbers and the new.")
+@merge.mistake("The distance between the two means counts too much: weight it by both shares, of the old numbers and "
+               "of the new.")
 def _(count, mean, var, batch):
     total, new_mean, batch_var, delta, share = parts(count, mean, var, batch)
     return total, new_mean, (1 - share) * var + share * batch_var + share * delta**2
 
 
-@merge.mistake("The batch's variance is divided by n - 1, the running one by n. Mixed, they are neither; take n, which "
-               "can also be merged again.")
+@merge.mistake("You divide the variance of the batch by n - 1, but the running variance uses n. Use n for both; such "
+               "variances can be merged again.")
 def _(count, mean, var, batch):
     total, new_mean, batch_var, delta, share = parts(count, mean, var, batch, correction=1)
     return total, new_mean, (1 - share) * var + share * batch_var + share * (1 - share) * delta**2
 
 
-@merge.mistake("The old variance is taken over as it is. It was about the old mean; about the new one, the old numbers "
-               "are farther away.")
+@merge.mistake("You keep the old variance unchanged. It was computed about the old mean, and the old numbers are "
+               "farther from the new mean; add this distance.")
 def _(count, mean, var, batch):
     total, new_mean, _, _, share = parts(count, mean, var, batch)
     return total, new_mean, (1 - share) * var + share * ((batch - new_mean)**2).mean(0)

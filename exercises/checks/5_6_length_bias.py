@@ -1,4 +1,4 @@
-"""Checks of 5.6: a loss summed token by token, of responses of different lengths, and its gradient."""
+"""Checks of 5.6: a loss summed token by token, for responses of different lengths, and its gradient."""
 import math
 
 import torch
@@ -8,13 +8,14 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=2,
-    hints=["Take two wrong responses of the same advantage, one of 10 tokens and one of 1,000. By how much does the "
-           "loss push down a token of the first, by how much one of the second?",
-           "Each token's own loss is right. Look at the line that makes one number of them: how many divisions are in "
-           "it, and which of them is not the same for all tokens?",
-           "The mean over all tokens of the batch that count: the sum of their losses, over their number. A mean of "
-           "means is another number wherever lengths differ.",
-           "One sum over everything in `each`, divided by how many places of `mask` are True; no axis, and no mean."])
+    hints=["Take two wrong responses with the same advantage, one of 10 tokens and one of 1,000. How strongly does the "
+           "loss push down a token of the first, and a token of the second?",
+           "The loss of each token is correct. Look at the line that combines them into one number. How many divisions "
+           "does it contain, and which one differs between tokens?",
+           "You need the mean over all tokens of the batch: the sum of their losses, divided by their number. A mean "
+           "of means is a different number if lengths differ.",
+           "Sum everything in `each`, and divide by the number of places where `mask` is True. Use no axis and no "
+           "mean."])
 
 
 def cases():
@@ -28,7 +29,7 @@ def cases():
         found.append(case(logp=logp.requires_grad_(), adv=torch.randn(len(lengths), generator=make), mask=mask))
     anything = torch.tensor([[-1.0, -2.0], [-3.0, math.nan]], requires_grad=True)
     real = torch.tensor([[True, True], [True, False]])
-    unseen = torch.tensor([[-1.0, math.nan], [-3.0, -1.0]])               # a token that counts and is NaN
+    unseen = torch.tensor([[-1.0, math.nan], [-3.0, -1.0]])               # a token of a response that is NaN
     return [*found, *(case(logp=logp, adv=torch.tensor([1.0, -1.0]), mask=real) for logp in (anything, unseen))]
 
 
@@ -42,7 +43,8 @@ def token_by_token(logp, adv, mask):
 
 
 LARGE = {n: 100 * policy_loss.cases[1][n].detach() for n in ("logp", "adv")}
-policy_loss.extreme("Large advantages, log-probabilities or losses are clipped now; the loss is the mean as it is.",
+policy_loss.extreme("Large advantages, log-probabilities or losses are clipped now; the loss is the mean without "
+                    "clipping.",
                     **{**policy_loss.cases[1], **LARGE})
 
 
@@ -50,77 +52,82 @@ def losses(logp, adv, mask):
     return torch.where(mask, -adv[:, None] * logp, 0.0)
 
 
-@policy_loss.mistake("A token weighs less, the longer the response that it stands in. A wrong answer gets cheaper by "
-                     "going on, and a right one earns more for each token by being short.")
+@policy_loss.mistake("A token in a longer response has a smaller weight. So a wrong response reduces its penalty per "
+                     "token by being long, and a correct response increases its reward per token by being short.")
 def _(logp, adv, mask):
     return (losses(logp, adv, mask).sum(1) / mask.sum(1)).mean()
 
 
-@policy_loss.mistake("Padding is counted in what you divide by: the same responses in a wider batch would have a "
-                     "smaller loss.")
+@policy_loss.mistake("You count padding in the divisor, so the same responses in a wider batch have a smaller loss; "
+                     "divide by the number of tokens.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).mean()
 
 
-@policy_loss.mistake("What stands in padding is multiplied by 0, and 0 times NaN is NaN. Anything may stand there: "
-                     "choose with torch.where, or take logp[mask].")
+@policy_loss.mistake("You multiply the padding by 0, and 0 times NaN is NaN. Padding may hold any value; select with "
+                     "torch.where, or use logp[mask].")
 def _(logp, adv, mask):
     return (-adv[:, None] * logp * mask).sum() / mask.sum()
 
 
-@policy_loss.mistake("NaN counts as 0 in tokens too: what went wrong there is hidden, and training goes on with a "
-                     "wrong number. What counts is for the mask alone to say.")
+@policy_loss.mistake("NaN in tokens also counts as 0. This hides an error, and training continues with a wrong number; "
+                     "select by the mask alone.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).nansum() / mask.sum()
 
 
-@policy_loss.mistake("You divide by the longest response of the batch. The tokens of a batch weigh the same then, but "
-                     "how much depends on one response that happened to be long.")
+@policy_loss.mistake("You divide by the length of the longest response. All tokens of a batch then have the same "
+                     "weight, but this weight depends on one long response; divide by the number of tokens.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).sum() / (len(logp) * mask.sum(1).max())
 
 
-@policy_loss.mistake("You divide by the number of responses. Each token weighs the same, but the loss is not their "
-                     "mean: the step grows with the length of the responses.")
+@policy_loss.mistake("You divide by the number of responses. Each token has the same weight, but the loss is not their "
+                     "mean: the gradient grows with the length of the responses.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).sum(1).mean()
 
 
-@policy_loss.mistake("Nothing is divided: the step grows with the number of tokens, which is another in each batch.")
+@policy_loss.mistake("You do not divide, so the gradient grows with the number of tokens, which differs between "
+                     "batches; take the mean.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).sum()
 
 
-@policy_loss.mistake("Now the tokens of long responses weigh more than those of short ones: their length is counted in "
-                     "the sum already, and you multiply by it once more.")
+@policy_loss.mistake("Tokens of long responses now have larger weights than tokens of short ones. The sum already "
+                     "counts their length, and you multiply by it again.")
 def _(logp, adv, mask):
     lengths = mask.sum(1)
     return (losses(logp, adv, mask).sum(1) * lengths).sum() / lengths.sum()
 
 
-@policy_loss.mistake("Wrong answers are treated alike now, but right ones still earn more for each token by being "
-                     "short. The weight of a token must not depend on its advantage.")
+@policy_loss.mistake("Wrong responses have equal weights now, but a correct response still increases its reward per "
+                     "token by being short. The weight of a token must not depend on its advantage.")
 def _(logp, adv, mask):
     each, lengths = losses(logp, adv, mask), mask.sum(1, keepdim=True)
     weight = torch.where(adv[:, None] > 0, 1 / (lengths * len(logp)), 1 / mask.sum())
     return (each * weight).sum()
 
 
-@policy_loss.mistake("Padding is in the sum: what stands behind the end of a response was never written by the policy.")
+@policy_loss.mistake("You sum the padding too. The policy did not generate the values after the end of a response; sum "
+                     "the tokens only.")
 def _(logp, adv, mask):
     return (-adv[:, None] * logp).sum() / mask.sum()
 
 
-@policy_loss.mistake("The mean over tokens is there, and then it is divided by the number of responses once more.")
+@policy_loss.mistake("You take the mean over tokens, but then you also divide by the number of responses; remove this "
+                     "division.")
 def _(logp, adv, mask):
     return losses(logp, adv, mask).sum() / mask.sum() / len(logp)
 
 
 def chatter(policy_loss, updates, seed=0, batch=1024, places=40):
-    """Mean share of right answers, length of right and of wrong ones, before each of so many updates, `[updates, 3]`.
+    """Train a policy of 79 parameters and return the mean share of correct answers, the length of correct responses and
+    of wrong ones, before each update, `[updates, 3]`.
 
-    A policy of 79 numbers says first whether its answer is right, and then goes on until it stops, or `places` are
-    full. Only the answer is rewarded; whether to stop is a number for each place, after a right answer and a wrong one.
+    The policy samples first whether its answer is correct. Then it continues until it stops or `places` are full. Only
+    the answer is rewarded. Whether to stop is one parameter for each place, after a correct answer and after a wrong
+    one.
     """
     make, found = torch.Generator().manual_seed(seed), []
     answer = torch.tensor([-1.0], requires_grad=True)
@@ -144,12 +151,13 @@ def chatter(policy_loss, updates, seed=0, batch=1024, places=40):
 
 @exercise.probe
 def wrong_answers(student):
-    """A policy of 79 numbers that may go on after its answer, 100 updates: wrong answers must not grow"""
+    """A policy of 79 parameters that may continue after its answer, 100 updates: wrong responses must not grow"""
     found = chatter(student.policy_loss, 100)
     before, after = found[:5, 2].mean(), found[-5:, 2].mean()
     if after > 1.3 * before:
-        raise Wrong(f"wrong answers had {before:.1f} tokens on average, and after 100 updates with your loss they have "
+        raise Wrong(f"wrong responses had {before:.1f} tokens on average; after 100 updates with your loss they have "
                     f"{after:.1f}", "policy_loss")
     if found[-1, 0] < 0.5:
-        raise Wrong(f"only {found[-1, 0]:.0%} of the answers are right after 100 updates; more than 50% were expected",
+        raise Wrong(f"only {found[-1, 0]:.0%} of the answers are correct after 100 updates; more than 50% were "
+                    "expected",
                     "policy_loss")

@@ -1,18 +1,22 @@
 # %% [markdown]
 # # 1.1 The log-likelihood of a Gaussian
 #
-# A policy for continuous actions gives a mean and a deviation for each of the $d$ numbers of an action, and draws them
-# independently. Every policy gradient needs to know how likely an action was:
+# Write a function that computes the log-density of actions under a Gaussian policy. A policy for continuous actions
+# gives a mean and a standard deviation for each of the $d$ numbers of an action. It samples these numbers
+# independently. Every policy gradient needs the log-density of the sampled action:
 #
 # $$\log \pi(a) = -\tfrac12 \sum_{i=1}^{d} \left( \frac{(a_i - \mu_i)^2}{\sigma_i^2} + 2 \log \sigma_i
-# + \log 2\pi \right).$$
+# + \log 2\pi \right),$$
 #
-# The deviation comes as its logarithm, which may have any sign, and is either one for all states, `[d]`, or one for
-# each, `[..., d]`.
+# where $a_i$ is number $i$ of the action, $\mu_i$ is its mean and $\sigma_i$ is its standard deviation. In $\log 2\pi$,
+# $\pi$ is the number 3.14.
+#
+# The function gets the logarithm of the standard deviation, `log_std`, which may have any sign. Its shape is `[d]` if
+# all states share it, and `[..., d]` if each state has its own.
 #
 # **You are done when** `spinup exercise check 1.1` says PASS.
 #
-# **Look at** which axis is summed over, and which is not: one number for each action comes out, not one for all.
+# **Look at** the axis over which you sum. You return one number for each action, not one number for all actions.
 
 # %%
 import math
@@ -22,17 +26,17 @@ from torch import Tensor
 
 
 def gaussian_log_prob(act: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """How likely actions are, as logarithms of densities.
+    """Return the log-densities of actions under a Gaussian policy.
 
     Args:
         act: actions, `[..., d]`.
-        mean: `[..., d]`. log_std: `[d]` or `[..., d]`.
+        mean: means, `[..., d]`. log_std: log standard deviations, `[d]` or `[..., d]`.
 
     Returns:
-        `[...]`
+        one log-density for each action, `[...]`
     """
     # BEGIN SOLUTION
-    # STUB: # math.log(2 * math.pi) and log_std.exp() are what you need besides sums and squares.
+    # STUB: # Besides sums and squares you need math.log(2 * math.pi) and log_std.exp().
     # STUB: raise NotImplementedError("TODO 1.1")
     distance = (act - mean) / log_std.exp()
     return -0.5 * (distance**2 + 2 * log_std + math.log(2 * math.pi)).sum(-1)

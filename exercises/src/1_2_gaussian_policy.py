@@ -1,20 +1,21 @@
 # %% [markdown]
 # # 1.2 A Gaussian policy
 #
-# PPO for continuous actions needs little of its policy: a network that turns an observation into the mean $\mu(s)$ of
-# a Gaussian, a parameter $\log \sigma$ that is the same in every state, and three things that one can do with the
-# two: draw an action, tell its log-probability (given here, see 1.1), and tell the entropy, which measures how random
-# the policy still is:
+# Write the network, the sampling and the entropy of a Gaussian policy for PPO. The network maps an observation $s$ to
+# the mean $\mu(s)$ of a Gaussian. A parameter $\log \sigma$, equal in every state, gives the standard deviation. PPO
+# needs three things from this policy: a sampled action, its log-probability (given here, see 1.1), and the entropy. The
+# entropy measures how random the policy still is. The action $a$ and the entropy $H$ are
 #
 # $$a = \mu + \sigma \odot z, \quad z \sim \mathcal N(0, 1), \qquad H = -\mathbb E\left[\log \pi(a)\right]
-# = \sum_{i=1}^{d} \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_i \right).$$
+# = \sum_{i=1}^{d} \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_i \right),$$
 #
-# The entropy is the sum of those of the $d$ dimensions, because they are independent (Cover & Thomas 2006, theorem
-# 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
+# where $z$ is standard normal noise, $\odot$ multiplies number by number, and $d$ is how many numbers an action has.
+# The entropy is the sum of the entropies of the $d$ dimensions, because they are independent (Cover & Thomas 2006,
+# theorem 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
 #
-# **You are done when** `spinup exercise check 1.2` says PASS. With `--full`, PPO then learns with your functions.
+# **You are done when** `spinup exercise check 1.2` says PASS. With `--full`, PPO then trains with your functions.
 #
-# **Look at** what stands after the last layer of the network: a mean may be any number.
+# **Look at** the last layer of the network. A mean can be any number, so nothing may follow this layer.
 
 # %%
 import math
@@ -24,17 +25,17 @@ from torch import Tensor, nn
 
 
 def mlp(sizes: list[int]) -> nn.Sequential:
-    """A network of fully connected layers, with tanh between two of them and nothing after the last.
+    """Return a network of fully connected layers, with tanh between the layers and nothing after the last.
 
     Args:
-        sizes: widths, from the input's to the output's: [3, 64, 2] is two `nn.Linear`, with one `nn.Tanh` between.
+        sizes: widths, from the input to the output. [3, 64, 2] gives two `nn.Linear` with one `nn.Tanh` between them.
 
     Returns:
-        from `[..., sizes[0]]` to `[..., sizes[-1]]`
+        a network from `[..., sizes[0]]` to `[..., sizes[-1]]`
     """
     # BEGIN SOLUTION
     # STUB: layers = []
-    # STUB: # sizes[:-1] and sizes[1:] are what goes into each layer and what comes out of it.
+    # STUB: # sizes[:-1] are the input widths of the layers, sizes[1:] their output widths.
     # STUB: raise NotImplementedError("TODO 1.2: the network")
     layers = []
     for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
@@ -44,14 +45,14 @@ def mlp(sizes: list[int]) -> nn.Sequential:
 
 
 def sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
-    """The actions that this noise draws.
+    """Compute the actions that belong to the given noise.
 
     Args:
-        mean: `[..., d]`. log_std: `[d]` or `[..., d]`.
-        noise: of a standard normal distribution, `[..., d]`; all randomness comes from it.
+        mean: means, `[..., d]`. log_std: log standard deviations, `[d]` or `[..., d]`.
+        noise: standard normal noise, `[..., d]`. It is the only source of randomness.
 
     Returns:
-        `[..., d]`, not clipped: the environment may do that
+        actions, `[..., d]`. Do not clip them; the environment may do that.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 1.2: the action")
@@ -60,19 +61,19 @@ def sample(mean: Tensor, log_std: Tensor, noise: Tensor) -> Tensor:
 
 
 def log_prob(act: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Logarithms of the densities of actions `[..., d]`: `[...]`. Given."""
+    """Return the log-densities `[...]` of actions `[..., d]`. This function is given."""
     distance = (act - mean) / log_std.exp()
     return -0.5 * (distance**2 + 2 * log_std + math.log(2 * math.pi)).sum(-1)
 
 
 def entropy(log_std: Tensor) -> Tensor:
-    """How random the policy is, in nats.
+    """Return the entropy of the policy in nats.
 
     Args:
-        log_std: `[..., d]`
+        log_std: log standard deviations, `[..., d]`.
 
     Returns:
-        `[...]`
+        one entropy for each policy, `[...]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 1.2: the entropy")

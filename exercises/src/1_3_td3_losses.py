@@ -1,24 +1,29 @@
 # %% [markdown]
 # # 1.3 The losses of TD3
 #
-# A critic that learns by bootstrapping errs, and an actor that climbs the critic finds the places where it errs
-# upwards. DDPG spreads these errors with every target. TD3 (Fujimoto et al. 2018) learns two critics $Q_1, Q_2$ and
-# believes the one that promises less (eq. 10), at an action near the one of the target actor, so that a narrow peak
-# counts for little (eq. 14):
+# Write the target and the losses of TD3 (Fujimoto et al. 2018). A critic that bootstraps makes errors, and an actor
+# that maximises the critic finds the actions whose values are too high. In DDPG every target spreads these errors. TD3
+# trains two critics $Q_1, Q_2$ and uses the lower of the two target critics' values $Q'_1, Q'_2$ (eq. 10). It also
+# evaluates them at an action near the action of the target actor, so a narrow peak of a critic counts little (eq. 14).
+# The action $\tilde a$ and the target $y$ are
 #
 # $$\tilde a = \operatorname{clip}\left(\mu'(s') + \operatorname{clip}(\epsilon, -c, c),\, -l,\, l\right), \qquad
 # y = r + \gamma\, (1 - \text{terminated}) \min_{i = 1, 2} Q'_i(s', \tilde a).$$
 #
-# Both critics learn the same $y$, each by its own mean squared error; the actor climbs the first (algorithm 1):
+# Here $s'$ is the next state, $\mu'$ is the target actor, $\epsilon$ is Gaussian noise, $c$ is the limit of the noise,
+# $l$ is the limit of the actions, $r$ is the reward and $\gamma$ is the discount.
+#
+# Both critics learn the same $y$, each with its own mean squared error. The actor $\mu$ maximises the first critic
+# (algorithm 1). The losses, over a batch of $B$ steps, are
 #
 # $$L_Q = \frac1B \sum_{b=1}^{B} \left( (Q_1 - y)^2 + (Q_2 - y)^2 \right), \qquad
 # L_\mu = -\frac1B \sum_{b=1}^{B} Q_1(s, \mu(s)).$$
 #
 # The exercise follows number 1.3 of *Spinning Up in Deep RL*, which had no checks.
 #
-# **You are done when** `spinup exercise check 1.3` says PASS. With `--full`, TD3 then learns with your functions.
+# **You are done when** `spinup exercise check 1.3` says PASS. With `--full`, TD3 then trains with your functions.
 #
-# **Look at** what must not get a gradient: the target is a number to be reached, though it comes from networks.
+# **Look at** the tensors that must not get a gradient. The target is a constant, although networks compute it.
 
 # %%
 import torch
@@ -26,35 +31,35 @@ from torch import Tensor
 
 
 def smoothed_action(next_act: Tensor, noise: Tensor, noise_clip: float, limit: float) -> Tensor:
-    """The action at which the target critics are asked.
+    """Return the actions at which the target critics are evaluated.
 
     Args:
-        next_act: what the target actor would do in the next states, `[B, d]`.
-        noise: Gaussian, of the wanted deviation already, `[B, d]`.
-        noise_clip: the noise is at most this, in either direction.
-        limit: actions are from -limit to limit.
+        next_act: actions of the target actor in the next states, `[B, d]`.
+        noise: Gaussian noise that already has the correct standard deviation, `[B, d]`.
+        noise_clip: clip the noise to -noise_clip to noise_clip.
+        limit: actions range from -limit to limit.
 
     Returns:
-        `[B, d]`
+        actions, `[B, d]`
     """
     # BEGIN SOLUTION
-    # STUB: # Tensor.clamp(low, high) is what you need, more than once.
+    # STUB: # You need Tensor.clamp(low, high) more than once.
     # STUB: raise NotImplementedError("TODO 1.3: the action of the target")
     return (next_act + noise.clamp(-noise_clip, noise_clip)).clamp(-limit, limit)
     # END SOLUTION
 
 
 def td3_target(rew: Tensor, terminated: Tensor, next_q1: Tensor, next_q2: Tensor, gamma: float) -> Tensor:
-    """The target of both critics.
+    """Return the target of both critics.
 
     Args:
         rew: rewards, `[B]`.
-        terminated: 1 where the episode ended with this step, else 0, `[B]` float.
-        next_q1, next_q2: of the target critics at the next state and the smoothed action, `[B]`.
+        terminated: 1 where this step ended the episode by termination, else 0, `[B]` float.
+        next_q1, next_q2: values of the target critics at the next state and the smoothed action, `[B]`.
         gamma: discount.
 
     Returns:
-        `[B]`, through which no gradient flows
+        targets without a gradient, `[B]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 1.3: the target")
@@ -64,11 +69,11 @@ def td3_target(rew: Tensor, terminated: Tensor, next_q1: Tensor, next_q2: Tensor
 
 
 def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
-    """Mean squared errors of both critics, added: one number.
+    """Return the sum of the mean squared errors of both critics: one number.
 
     Args:
-        q1, q2: what the critics say of the states and actions of the batch, `[B]`.
-        target: of both, `[B]`.
+        q1, q2: values of the critics for the states and actions of the batch, `[B]`.
+        target: target of both critics, `[B]`.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 1.3: the loss of the critics")
@@ -77,10 +82,10 @@ def critic_loss(q1: Tensor, q2: Tensor, target: Tensor) -> Tensor:
 
 
 def actor_loss(q1: Tensor) -> Tensor:
-    """The loss of the actor: one number.
+    """Return the loss of the actor: one number.
 
     Args:
-        q1: of the first critic, at the actions that the actor would take in the states of the batch, `[B]`.
+        q1: values of the first critic at the actions of the actor in the states of the batch, `[B]`.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 1.3: the loss of the actor")

@@ -1,32 +1,36 @@
 # %% [markdown]
 # # 2.1 Without a value function
 #
-# A policy gradient makes an action likelier the better it turned out to be, compared with what was expected of its
-# state. What was expected is the value function's to say. It enters the advantages of GAE (Schulman et al. 2016, eq.
-# 16) and nothing else:
+# Predict the effect of a value function that never learns. A policy gradient makes an action more likely if its return
+# was higher than expected in its state. The value function $V$ estimates this expected return. It is used only in the
+# advantages $\hat A_t$ of GAE (Schulman et al. 2016, eq. 16):
 #
 # $$\hat A_t = \sum_{l \ge 0} (\gamma\lambda)^l\, \delta_{t+l}, \qquad
-# \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t).$$
+# \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t),$$
 #
-# Now a training of VPG in which $V$ is never trained: it keeps its first, random weights, and says something near 0 of
-# every state. All else stays: CartPole-v1, where each step gives a reward of 1, $\gamma = 0.99$, $\lambda = 0.95$, and
-# whitened advantages. What happens? Exercise 2.1 of *Spinning Up in Deep RL* asks this of TRPO, and lets six trainings
-# of ten minutes answer.
+# where $r_t$ is the reward of step $t$, $s_t$ is its state, $\gamma$ is the discount, $\lambda$ is the parameter of GAE
+# and $\delta_t$ is the TD error.
 #
-# Predict first. Each function below asks one question and returns the letter of your answer, such as `return "a"`.
-# Then run this file, which trains VPG with and without (it may take a minute), or do it with other settings.
+# Now train VPG without ever training $V$. It keeps its random initial weights, so its values are near 0 in every state.
+# Everything else is unchanged: CartPole-v1 with a reward of 1 per step, $\gamma = 0.99$, $\lambda = 0.95$, and
+# normalised advantages. What happens? Exercise 2.1 of *Spinning Up in Deep RL* asks this about TRPO, and answers it
+# with six training runs of ten minutes.
+#
+# Predict first. Each function below asks one question. Make it return the letter of your answer, such as `return "a"`.
+# Then run this file. It trains VPG with and without a trained $V$, which may take a minute. You can also try other
+# settings.
 #
 # **You are done when** `spinup exercise check 2.1` says PASS.
 #
-# **Look at** what is left of $\hat A_t$ if $V$ is 0 everywhere.
+# **Look at** the terms of $\hat A_t$ that remain if $V$ is 0 everywhere.
 
 # %%
 def learns_faster() -> str:
-    """Which training has the higher return after 100,000 steps, of the last 100 episodes, as a mean of five seeds?
+    """Which run has the higher return after 100,000 steps (last 100 episodes, mean of five seeds)?
 
-    a: the one with the trained value function.
-    b: the one without: it has one thing less to learn, and nothing that could be wrong.
-    c: neither: whitened advantages have mean 0 in either case, and that is all that a baseline is for.
+    a: the run with the trained value function.
+    b: the run without it: it has one thing less to learn, and no value can be wrong.
+    c: neither: normalised advantages have mean 0 in both runs, and a baseline does nothing else.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict which learns faster")
@@ -35,12 +39,12 @@ def learns_faster() -> str:
 
 
 def noise() -> str:
-    """One policy, one set of whole episodes, lambda = 1: the gradient is computed with a trained V, and with an
-    untrained one. How many episodes must be averaged until the gradient is as long as its noise?
+    """Take one policy and one set of whole episodes, with lambda = 1. Compute the gradient once with a trained V and
+    once with an untrained one. Over how many episodes must you average until the gradient is as long as its noise?
 
-    a: without training as many as with: the episodes are the same.
-    b: without training fewer: an untrained V says nearly the same of all states and adds no noise of its own.
-    c: without training several times as many.
+    a: without training V, over as many as with it: the episodes are the same.
+    b: without training V, over fewer: an untrained V is almost equal in all states and adds no noise.
+    c: without training V, over several times as many.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict the noise")
@@ -49,11 +53,11 @@ def noise() -> str:
 
 
 def direction() -> str:
-    """The same, averaged over infinitely many episodes. What does the untrained V do to the gradient?
+    """Now average over infinitely many episodes. How does the untrained V change the gradient of the last question?
 
-    a: it points elsewhere: what is wrong in V is wrong in the gradient.
-    b: nothing: the mean gradient is the same.
-    c: it points the same way and is longer, because returns are larger than advantages.
+    a: the gradient has another direction: errors of V become errors of the gradient.
+    b: not at all: the mean gradient is the same.
+    c: the gradient has the same direction and is longer, because returns are larger than advantages.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict the direction")
@@ -65,8 +69,8 @@ def what_is_left() -> str:
     """Now lambda = 0.95, and V = 0 everywhere. What is the advantage of GAE?
 
     a: the sum of the later rewards, discounted by gamma = 0.99, as for lambda = 1.
-    b: the sum of the later rewards, discounted by gamma * lambda = 0.94: beyond some 17 steps it sees little.
-    c: the next reward alone, because what comes later is V's to say.
+    b: the sum of the later rewards, discounted by gamma * lambda = 0.94: rewards beyond about 17 steps count little.
+    c: the next reward alone, because only V accounts for later rewards.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict what is left")
@@ -75,28 +79,30 @@ def what_is_left() -> str:
 
 
 # BEGIN SOLUTION
-# STUB: # The solution shows here what was measured.
+# STUB: # In the solution, this cell shows the measured results.
 # %% [markdown]
-# ## What was measured
+# ## Measured results
 #
-# ![Two pictures, for lambda 0.95 and 1, of VPG on CartPole-v1 over 100,000 steps, five seeds each. Up to 25,000 steps
-# the curves with and without a trained value function are alike; after that those with one go on to about 480, those
-# without one stay near 290, and some fall.](symptoms/2_1_value_function.png)
+# ![VPG on CartPole-v1 over 100,000 steps, for lambda 0.95 and 1, five seeds each. Up to 25,000 steps the curves with
+# and without a trained value function are alike. Later the runs with one rise to about 480. The runs without one stay
+# near 290, and some fall.](symptoms/2_1_value_function.png)
 #
-# At the end the return is 469 with a trained value function and 290 without one (494 and 280 for $\lambda = 1$), as a
-# mean of five seeds. At first there is no difference: as long as episodes are short, whitening is baseline enough.
+# At the end the mean return of five seeds is 469 with a trained value function and 290 without one (494 and 280 for
+# $\lambda = 1$). At first there is no difference: while episodes are short, the mean that advantage normalisation
+# subtracts is a good enough baseline.
 #
-# The gradient was computed from 2,000 whole episodes of one policy, with a mean length of 88 steps, that VPG had after
-# 10,000 steps. To be averaged until it is as long as its noise:
+# We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length
+# of these episodes is 88 steps. This many episodes must be averaged until the gradient is as long as its noise:
 #
 # | | $\lambda = 1$ | $\lambda = 0.95$ |
 # |---|---|---|
 # | trained | 11.3 episodes | 5.8 |
 # | never trained | 40.6 | 55.3 |
 #
-# With a value function, a smaller $\lambda$ takes noise away, which is what GAE is for. Without one it takes the later
-# rewards away, and there is nothing in their place. In training, batches end before episodes do, so that there even
-# $\lambda = 1$ asks the value function once, at the end of the batch; in the whole episodes here it does not.
+# With a trained value function, a smaller $\lambda$ reduces the noise. This is the purpose of GAE. Without one, a
+# smaller $\lambda$ removes the later rewards, and nothing replaces them. In training, batches end in the middle of
+# episodes. So even with $\lambda = 1$ GAE uses the value function once, at the end of the batch. In the whole episodes
+# here it does not.
 # END SOLUTION
 
 # %%

@@ -1,29 +1,34 @@
 # %% [markdown]
 # # 2.2 The silent bug
 #
-# The code below is the critic's part of DDPG (Lillicrap et al. 2016, algorithm 1). It runs. Nothing is NaN, there is
-# no warning, the loss falls. It was seen in training that
+# Find and fix the bug in the code below, the critic of DDPG (Lillicrap et al. 2016, algorithm 1). The code runs. There
+# is no NaN and no warning, and the loss falls. In training we observed:
 #
-# - the return on Pendulum-v1 stays where it was, while the same DDPG without the bug learns within 4,000 steps;
-# - the critic's loss is not small, and does not become so;
-# - what the critic says of a batch is right on average, and almost the same for every state and action: over 1,000 of
-#   them, drawn evenly, it has a deviation of 2, and of 41 without the bug.
+# - The return on Pendulum-v1 does not improve. The same DDPG without the bug learns within 4,000 steps.
+# - The critic's loss is large and remains large.
+# - The critic's values of a batch are correct on average, but almost equal for all states and actions. Over 1,000
+#   uniformly sampled states and actions, their standard deviation is 2; without the bug it is 41.
 #
 # ![DDPG on Pendulum-v1 over 10,000 steps, three seeds each. Left: without the bug the return of an episode rises to
-# about -150 by step 5,000; with it, it stays near -1,300. Right: the critic's loss falls to 10 with the bug, and to
-# nearly 0 without it.](symptoms/2_2_silent_bug.png)
+# about -150 by step 5,000. With the bug it remains near -1,300. Right: the critic's loss falls to 10 with the bug, and
+# to nearly 0 without it.](symptoms/2_2_silent_bug.png)
 #
-# The bug is that of exercise 2.2 of *Spinning Up in Deep RL* (`BuggedMLPQFunction`), where it takes an hour of training
-# to be seen. It is one of the most frequent in all of deep RL. What the code should do:
+# The bug comes from exercise 2.2 of *Spinning Up in Deep RL* (`BuggedMLPQFunction`), where it takes an hour of training
+# to become visible. It is one of the most frequent bugs in deep RL. The code should compute the targets $y_b$ and the
+# loss $L$:
 #
 # $$y_b = r_b + \gamma\, (1 - \text{terminated}_b)\, Q'(s'_b, a'_b), \qquad
-# L = \frac1B \sum_{b=1}^{B} \left( Q(s_b, a_b) - y_b \right)^2.$$
+# L = \frac1B \sum_{b=1}^{B} \left( Q(s_b, a_b) - y_b \right)^2,$$
 #
-# Find the bug, and repair it where it arises. Then answer for yourself: which setting of DDPG would have hidden it?
+# where $b$ counts the $B$ steps of a batch, $Q$ is the critic, $Q'$ is the target critic, $r_b$ is the reward, $\gamma$
+# is the discount, $s'_b$ is the next state and $a'_b$ is the action of the target actor there.
+#
+# Fix the bug in the function that causes it. Then answer this question for yourself: which setting of DDPG would have
+# hidden the bug?
 #
 # **You are done when** `spinup exercise check 2.2` says PASS.
 #
-# **Look at** how many numbers the mean is taken of.
+# **Look at** how many numbers enter the mean.
 
 # %%
 import torch
@@ -31,33 +36,33 @@ from torch import Tensor, nn
 
 
 def q_values(net: nn.Module, obs: Tensor, act: Tensor) -> Tensor:
-    """The critic's values of states and actions.
+    """Return the critic's values of states and actions.
 
     Args:
-        net: from `[..., k + d]` to `[..., 1]`.
+        net: network from `[..., k + d]` to `[..., 1]`.
         obs: states, `[..., k]`. act: actions, `[..., d]`.
 
     Returns:
-        one value for each, `[...]`
+        one value for each state and action, `[...]`
     """
     # BEGIN SOLUTION
     # STUB: return net(torch.cat([obs, act], -1))
-    # With [B, 1] here, the reward [B] and this made a table [B, B] in the target: row i held r_j + gamma Q'_i for all
-    # j. Its mean error is least where every Q is the mean of all targets. A batch of B = 1 would have hidden the bug:
-    # [1, 1] is no table. nn.functional.mse_loss would have warned.
+    # With the shape [B, 1] here, broadcasting with the reward [B] gives a target [B, B]: row i holds r_j + gamma Q'_i
+    # for all j. The mean squared error is then smallest if every Q is the mean of all targets. A batch of B = 1 would
+    # have hidden the bug, because its target is [1, 1]. nn.functional.mse_loss would have printed a warning.
     return net(torch.cat([obs, act], -1)).squeeze(-1)
     # END SOLUTION
 
 
 def q_loss(net: nn.Module, target_net: nn.Module, obs: Tensor, act: Tensor, rew: Tensor, next_obs: Tensor,
            next_act: Tensor, terminated: Tensor, gamma: float) -> Tensor:
-    """The mean squared error of the critic: one number.
+    """Return the mean squared error of the critic: one number.
 
     Args:
-        net, target_net: the critic and its slow copy.
+        net, target_net: the critic, and its slowly updated copy.
         obs, act: a batch of steps, `[B, k]` and `[B, d]`. rew: its rewards, `[B]`.
-        next_obs: what the steps led to, `[B, k]`. next_act: what the target actor would do there, `[B, d]`.
-        terminated: 1 where the episode ended with this step, else 0, `[B]` float.
+        next_obs: the next states, `[B, k]`. next_act: the actions of the target actor there, `[B, d]`.
+        terminated: 1 where this step ended the episode by termination, else 0, `[B]` float.
         gamma: discount.
     """
     # BEGIN SOLUTION
@@ -77,4 +82,4 @@ if __name__ == "__main__":
     nn.init.zeros_(critic.bias)
     obs = torch.tensor([[0.0], [2.0]])
     loss = q_loss(critic, critic, obs, 0 * obs, torch.tensor([0.0, 2.0]), 0 * obs, 0 * obs, torch.zeros(2), 0.9)
-    print("loss", float(loss), "should be 0: both values are what the rewards say")
+    print("loss", float(loss), "should be 0: both values equal their rewards")

@@ -1,17 +1,21 @@
 # %% [markdown]
 # # 3.1 Generalised advantage estimation
 #
-# How much better was an action than what the policy does on average? One step of experience gives a noisy answer with
-# a bias, the error of the value function $V$; a whole episode gives one without bias, and with the noise of everything
-# that happened later. GAE (Schulman et al. 2016, eq. 16) is a mixture of all answers between:
+# Write a function that computes the advantages of generalised advantage estimation (GAE). An advantage says how much
+# better an action was than the average action of the policy. Estimated from one step of experience, it is biased by the
+# error of the value function $V$. Estimated from a whole episode, it has no bias, but it contains the noise of all
+# later steps. GAE (Schulman et al. 2016, eq. 16) averages all estimates between these two:
 #
 # $$\hat A_t = \sum_{l \ge 0} (\gamma\lambda)^l\, \delta_{t+l}, \qquad
-# \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t).$$
+# \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t),$$
 #
-# An episode can end in two ways. If it has **terminated**, there is no next state: its value is 0. If it was
-# **truncated**, a clock ran out: the next state has a value, which is given here as every other one. In both cases the
-# sum ends, because what follows in the batch is another episode. Both may happen in the same step: then there is no
-# next state either.
+# where $\hat A_t$ is the advantage of step $t$, $r_t$ is its reward, $s_t$ is its state, $\delta_t$ is its TD error,
+# $\gamma$ is the discount, and $\lambda$ sets the balance between bias and noise.
+#
+# An episode can end in two ways. If it **terminated**, there is no next state, and the value of the next state is 0. If
+# it was **truncated** by a time limit, the next state has a value, given like every other value. In both cases the sum
+# ends, because the next step in the batch belongs to another episode. Both can happen in the same step; then there is
+# no next state either.
 #
 # **You are done when** `spinup exercise check 3.1` says PASS.
 #
@@ -24,20 +28,20 @@ from torch import Tensor
 
 def gae(rew: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, gamma: float,
         lam: float) -> Tensor:
-    """Advantages of every step.
+    """Return the advantage of every step.
 
     Args:
         rew: rewards `[N, T]`, time last.
-        value: V(s_t), `[N, T]`. next_value: V(s_{t+1}) of the state that the step really led to, `[N, T]`.
-        terminated, truncated: whether the episode ended with this step so, `[N, T]` bool; both may be set.
+        value: V(s_t), `[N, T]`. next_value: V(s_{t+1}) of the state that the step led to, `[N, T]`.
+        terminated, truncated: whether this step ended the episode in this way, `[N, T]` bool; both may be set.
         gamma, lam: discount and lambda.
 
     Returns:
-        `[N, T]`
+        advantages, `[N, T]`
     """
     # BEGIN SOLUTION
     # STUB: adv = torch.zeros_like(rew)
-    # STUB: # Walk backwards through time, from T - 1 to 0. What is delta? When does the sum go on?
+    # STUB: # Go backwards through time, from T - 1 to 0. What is delta? When does the sum continue?
     # STUB: raise NotImplementedError("TODO 3.1")
     delta = rew + gamma * next_value * ~terminated - value
     goes_on = gamma * lam * ~(terminated | truncated)

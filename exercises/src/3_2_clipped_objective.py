@@ -1,21 +1,24 @@
 # %% [markdown]
 # # 3.2 The clipped objective of PPO
 #
-# A batch of experience is expensive, so one would like to take several gradient steps on it. After the first, the
-# policy is no longer the one that collected it. The ratio of both probabilities corrects for that, and PPO (Schulman et
-# al. 2017, eq. 7) takes away what would be gained by a ratio far from 1:
+# Write the loss of PPO. A batch of experience is expensive, so we want to take several gradient steps on it. After the
+# first step, the policy differs from the policy that collected the batch. The ratio of the two probabilities corrects
+# for this. PPO (Schulman et al. 2017, eq. 7) removes the incentive to move this ratio far from 1:
 #
 # $$r_t(\theta) = \frac{\pi_\theta(a_t | s_t)}{\pi_{\text{old}}(a_t | s_t)}, \qquad
 # L(\theta) = -\frac1B \sum_{t=1}^{B} \min\left( r_t \hat A_t,\;
 # \operatorname{clip}(r_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \right).$$
 #
-# The minimum matters as much as the clip. A good action ($\hat A > 0$) that has become much likelier gets no more
-# gradient. One that has become less likely by mistake still gets all of it, to come back.
+# Here $\pi_\theta$ is the policy that learns, $\pi_{\text{old}}$ is the policy that collected the batch, $r_t$ is the
+# ratio, $\hat A_t$ is the advantage of step $t$, $\epsilon$ is the clip ratio and $B$ is the batch size.
 #
-# **You are done when** `spinup exercise check 3.2` says PASS. With `--full`, PPO then learns with your loss.
+# The minimum matters as much as the clip. A good action ($\hat A > 0$) that has become much more likely gets no more
+# gradient. A good action that has become less likely by mistake still gets its full gradient, so it can recover.
 #
-# **Look at** the four corners: an advantage above or below 0, a ratio too large or too small. In two of them the
-# gradient is 0. Which?
+# **You are done when** `spinup exercise check 3.2` says PASS. With `--full`, PPO then trains with your loss.
+#
+# **Look at** the four corners: an advantage above or below 0, and a ratio that is too large or too small. In two of
+# them the gradient is 0. Which two?
 
 # %%
 import torch
@@ -23,11 +26,12 @@ from torch import Tensor
 
 
 def clipped_loss(logp: Tensor, logp_old: Tensor, adv: Tensor, clip_ratio: float) -> Tensor:
-    """PPO's loss of the policy: one number, of which the optimiser follows the gradient downwards.
+    """Return the policy loss of PPO: one number, which the optimiser minimises.
 
     Args:
         logp: log pi(a|s) of the policy that learns, `[B]`.
-        logp_old: of the policy that collected the batch, `[B]`. A constant: no gradient flows into it.
+        logp_old: log-probabilities of the policy that collected the batch, `[B]`. A constant: no gradient flows into
+            it.
         adv: advantages, `[B]`.
         clip_ratio: epsilon.
     """

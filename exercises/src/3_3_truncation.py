@@ -1,26 +1,29 @@
 # %% [markdown]
 # # 3.3 Truncation is not termination
 #
-# An episode ends in one of two ways. Where the task itself is over, because the pole has fallen, the step has
-# **terminated** it: nothing follows, and what follows is worth 0. Where a clock ran out that the policy does not see,
-# the step has **truncated** it: the state is worth as much as if the clock were not there. So the target of a value
-# function asks for one flag of the two (Pardo et al. 2018, arXiv:1712.00378, «partial-episode bootstrapping»):
+# Write the target of a value function and find the observation that each step led to. An episode ends in one of two
+# ways. If the task itself is over, because the pole has fallen, the step has **terminated** the episode. Nothing
+# follows, so the value of the next state is 0. If a time limit that the policy does not observe has ended the episode,
+# the step has **truncated** it. The value of the state is the same as without the time limit. So the target of a value
+# function uses only one of the two flags (Pardo et al. 2018, arXiv:1712.00378, «partial-episode bootstrapping»):
 #
-# $$y = r + \gamma\, (1 - \text{terminated})\, V(s').$$
+# $$y = r + \gamma\, (1 - \text{terminated})\, V(s'),$$
 #
-# Code that merges both flags to `done` tells the value function that states which look like all others are worth
-# nothing more. Take a task without an end in which every step but the first earns 1, and $\gamma = 0.9$: after the
-# first step its value is $1 / (1 - \gamma) = 10$. With a clock of 6 steps, and `done` in place of `terminated`,
-# learning settles at 3.6.
+# where $y$ is the target, $r$ is the reward, $\gamma$ is the discount, and $V(s')$ is the value of the next state.
 #
-# There is a second trap. An environment of many copies begins the next episode by itself: after a step that ended one,
-# `next_obs` is the first observation of the *next* episode, and what the step really led to is in `final_obs`. It is
-# so in this library, and in Gymnasium's vector environments with `AutoresetMode.SAME_STEP`. Who takes `next_obs` all
-# the same gets 8.5 in that task.
+# Code that merges both flags into `done` teaches a wrong value: states that look like all others get the value 0 where
+# the time limit ends the episode. Take a task without an end in which every step except the first has reward 1, and
+# $\gamma = 0.9$. After the first step its value is $1 / (1 - \gamma) = 10$. With a time limit of 6 steps, and `done` in
+# place of `terminated`, learning converges to 3.6.
+#
+# There is a second trap. An environment with many copies starts the next episode by itself. After a step that ended an
+# episode, `next_obs` is the first observation of the *next* episode. The observation that the step led to is in
+# `final_obs`. This library works this way, and so do Gymnasium's vector environments with `AutoresetMode.SAME_STEP`. If
+# you use `next_obs` anyway, learning converges to 8.5 in that task.
 #
 # **You are done when** `spinup exercise check 3.3` says PASS. It learns the value of that task with your functions.
 #
-# **Look at** which flag each function asks for. The target needs one of them, the observation both.
+# **Look at** the flags that each function needs. The target needs one flag, the observation needs both.
 
 # %%
 import torch
@@ -28,16 +31,16 @@ from torch import Tensor
 
 
 def td_target(rew: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, gamma: float) -> Tensor:
-    """The one-step target of the value function.
+    """Return the one-step target of the value function.
 
     Args:
         rew: rewards, `[N]`.
-        next_value: V(s') of the state that the step really led to, `[N]`.
-        terminated, truncated: whether the episode ended with this step so, `[N]` bool; both may be set.
+        next_value: V(s') of the state that the step led to, `[N]`.
+        terminated, truncated: whether this step ended the episode in this way, `[N]` bool; both may be set.
         gamma: discount.
 
     Returns:
-        `[N]`
+        targets, `[N]`
     """
     # BEGIN SOLUTION
     return rew + gamma * next_value * ~terminated
@@ -45,15 +48,16 @@ def td_target(rew: Tensor, next_value: Tensor, terminated: Tensor, truncated: Te
 
 
 def next_obs_of_step(next_obs: Tensor, final_obs: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
-    """The observation to which each of N steps led.
+    """Return the observation that each of N steps led to.
 
     Args:
-        next_obs: what the environment shows now, `[N, d]`: the first observation of the next episode where one ended.
-        final_obs: the last observation of the old episode where one ended, `[N, d]`; 0 elsewhere.
-        terminated, truncated: whether the episode ended with this step so, `[N]` bool.
+        next_obs: current observations of the environment, `[N, d]`. Where an episode ended, this is the first
+            observation of the next episode.
+        final_obs: last observations of the episodes that ended, `[N, d]`; 0 elsewhere.
+        terminated, truncated: whether this step ended the episode in this way, `[N]` bool.
 
     Returns:
-        `[N, d]`
+        observations, `[N, d]`
     """
     # BEGIN SOLUTION
     ended = terminated | truncated

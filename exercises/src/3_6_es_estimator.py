@@ -1,22 +1,25 @@
 # %% [markdown]
 # # 3.6 The gradient of evolution strategies
 #
-# Evolution strategies need no backpropagation and no value function. They perturb all P weights of a policy at once,
-# play a whole episode, and move towards the perturbations that scored better. That follows the gradient of the return
-# $F$ averaged over perturbations (Salimans et al. 2017, arXiv:1703.03864, sec. 2). Each perturbation $\varepsilon_i$
-# is played with both signs, so that what both episodes have in common cancels (sec. 2.1):
+# Write the centred ranks and the gradient estimate of evolution strategies. Evolution strategies need no
+# backpropagation and no value function. They perturb all P weights of a policy at once, run a whole episode, and move
+# towards the perturbations with higher returns. This follows the gradient of the return $F$ averaged over perturbations
+# (Salimans et al. 2017, arXiv:1703.03864, sec. 2). Each perturbation $\varepsilon_i$ is evaluated with both signs, so
+# that the part shared by both returns cancels (sec. 2.1):
 #
 # $$\nabla_\theta\, \mathbb E\, F(\theta + \sigma \varepsilon) \approx \frac{1}{2 n \sigma} \sum_{i=1}^{n}
 # \big( F(\theta + \sigma \varepsilon_i) - F(\theta - \sigma \varepsilon_i) \big)\, \varepsilon_i,
-# \qquad \varepsilon_i \sim \mathcal N(0, I).$$
+# \qquad \varepsilon_i \sim \mathcal N(0, I),$$
 #
-# One lucky episode could outweigh all others. So the returns are first replaced by their **centred ranks** among all
-# $2n$: $-\tfrac12$ for the worst, $\tfrac12$ for the best, evenly spaced between. Equal returns share the middle of
-# the ranks that they take up. Where nobody scored, all are 0, and so is the step.
+# where $\theta$ are the weights, $\sigma$ is the size of the perturbations and $n$ is their number.
+#
+# One lucky episode could outweigh all others. So first the returns are replaced by their **centred ranks** among all
+# $2n$ returns: $-\tfrac12$ for the worst, $\tfrac12$ for the best, and evenly spaced ranks between. Equal returns share
+# the mean of their ranks. If all returns are equal, all ranks are 0, and so is the step.
 #
 # **You are done when** `spinup exercise check 3.6` says PASS.
 #
-# **Look at** what becomes of either function's result when 1000 is added to every return.
+# **Look at** the results of both functions when you add 1000 to every return.
 
 # %%
 import torch
@@ -24,16 +27,17 @@ from torch import Tensor
 
 
 def centred_ranks(returns: Tensor) -> Tensor:
-    """From -1/2 for the worst return to 1/2 for the best; equals share their ranks.
+    """Return ranks from -1/2 for the worst return to 1/2 for the best; equal returns share the mean of their ranks.
 
     Args:
-        returns: of any shape, such as `[n, 2]` for n perturbations with both signs; ranked all together. At least two.
+        returns: at least two returns of any shape `[...]`, such as `[n, 2]` for n perturbations with both signs. All
+            are ranked together.
 
     Returns:
         float32, of the same shape
     """
     # BEGIN SOLUTION
-    # STUB: # flat[:, None] > flat compares each with all: [m, m].
+    # STUB: # flat[:, None] > flat compares each return with all others: [m, m].
     # STUB: raise NotImplementedError("TODO 3.6")
     flat = returns.flatten()
     below = (flat[:, None] > flat).sum(1)
@@ -44,15 +48,15 @@ def centred_ranks(returns: Tensor) -> Tensor:
 
 
 def es_gradient(noise: Tensor, returns_plus: Tensor, returns_minus: Tensor, sigma: float) -> Tensor:
-    """The estimate above, of what is given as returns, ranks or not.
+    """Return the gradient estimate above. The returns may be ranks or not.
 
     Args:
         noise: the perturbations epsilon, `[n, P]`.
-        returns_plus, returns_minus: of theta + sigma epsilon and of theta - sigma epsilon, `[n]`.
+        returns_plus, returns_minus: returns of theta + sigma epsilon and of theta - sigma epsilon, `[n]`.
         sigma: size of the perturbations.
 
     Returns:
-        `[P]`, the direction in which returns rise
+        the direction in which returns rise, `[P]`
     """
     # BEGIN SOLUTION
     return (returns_plus - returns_minus) @ noise / (2 * len(noise) * sigma)

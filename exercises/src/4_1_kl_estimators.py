@@ -1,28 +1,33 @@
 # %% [markdown]
 # # 4.1 How far is one policy from another?
 #
-# A language model that learns from rewards is kept near the model it began with, the reference. The distance is the
-# divergence
+# Write three estimators of the KL divergence, and its sum over a response. When a language model learns from rewards, a
+# KL penalty keeps it near its initial model, the reference policy. The KL divergence between the policy $\pi$ and the
+# reference policy $\pi_{\rm ref}$ is
 #
-# $$\mathrm{KL}(\pi \,\|\, \pi_{\rm ref}) = \mathbb{E}_{x \sim \pi}\left[\log \frac{\pi(x)}{\pi_{\rm ref}(x)}\right].$$
+# $$\mathrm{KL}(\pi \,\|\, \pi_{\rm ref}) = \mathbb{E}_{x \sim \pi}\left[\log \frac{\pi(x)}{\pi_{\rm ref}(x)}\right],$$
 #
-# The sum over all texts is out of reach. What is known are the log-probabilities of the tokens that were drawn, under
-# both models. With $r = \pi_{\rm ref}(x) / \pi(x)$, the reference above, Schulman
+# where $x$ is a token or a text.
+#
+# We cannot sum over all texts. We know only the log-probabilities of the sampled tokens under both models. With the
+# ratio $r = \pi_{\rm ref}(x) / \pi(x)$, where the reference policy is the numerator, Schulman
 # ([2020](http://joschu.net/blog/kl-approx.html)) compares three estimators:
 #
 # $$k_1 = -\log r, \qquad k_2 = \tfrac12 (\log r)^2, \qquad k_3 = (r - 1) - \log r.$$
 #
-# The mean of $k_1$ over tokens drawn from $\pi$ is the divergence, but single values may be negative. $k_3$ adds
-# $r - 1$, whose mean is 0: the mean stays, no value is negative, and near the reference the noise falls. $k_2$ is never
-# negative either, and has a bias. The divergence of a whole response is the sum over its tokens. Responses are padded
-# to equal length, and what stands in the padding may be anything, infinity and NaN too. A NaN of a token of the
-# response must be seen in the sum.
+# - The mean of $k_1$ over tokens sampled from $\pi$ is the KL divergence, but single values can be negative.
+# - $k_2$ is never negative, but it is biased.
+# - $k_3$ adds $r - 1$, whose mean is 0. So its mean is the KL divergence too, it is never negative, and near the
+#   reference policy its variance is lower.
+#
+# The KL divergence of a whole response is the sum over its tokens. Responses are padded to equal length. The padding
+# may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.
 #
 # **You are done when** `spinup exercise check 4.1` says PASS.
 #
-# **Look at** which of the two policies stands above in $r$; and at the gradients that the file prints when it is run.
-# As a loss, $k_1$ does nothing in expectation, $k_2$ has the gradient of the divergence, and $k_3$ that of
-# $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$.
+# **Look at** which of the two policies is the numerator of $r$. Also look at the gradients that this file prints when
+# you run it. As a loss, $k_1$ has an expected gradient of 0, $k_2$ has the gradient of the KL divergence, and $k_3$ has
+# the gradient of $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$.
 
 # %%
 import torch
@@ -30,13 +35,14 @@ from torch import Tensor
 
 
 def k1(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """The log ratio of each token: unbiased, of either sign.
+    """Return the log ratio of each token: unbiased, positive or negative.
 
     Args:
-        logp, logp_ref: log-probabilities in nats of tokens drawn from the policy, under policy and reference, `[...]`.
+        logp, logp_ref: log-probabilities in nats under the policy and the reference policy, for tokens sampled from the
+            policy, `[...]`.
 
     Returns:
-        `[...]`, in nats.
+        the estimate for each token in nats, `[...]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.1: k1")
@@ -45,7 +51,7 @@ def k1(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 
 def k2(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """Half the squared log ratio of each token: biased, never negative. As `k1`."""
+    """Return half the squared log ratio of each token: biased, never negative. Arguments as in `k1`."""
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.1: k2")
     return 0.5 * (logp - logp_ref).square()
@@ -53,9 +59,9 @@ def k2(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 
 def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
-    """r - 1 - log r of each token: unbiased, never negative. As `k1`."""
+    """Return r - 1 - log r of each token: unbiased, never negative. Arguments as in `k1`."""
     # BEGIN SOLUTION
-    # STUB: # torch.expm1(x) is exp(x) - 1, and exact where x is small.
+    # STUB: # torch.expm1(x) is exp(x) - 1, and it is accurate for small x.
     # STUB: raise NotImplementedError("TODO 4.1: k3")
     log_r = logp_ref - logp
     return torch.expm1(log_r) - log_r
@@ -63,14 +69,14 @@ def k3(logp: Tensor, logp_ref: Tensor) -> Tensor:
 
 
 def kl_per_response(k: Tensor, mask: Tensor) -> Tensor:
-    """The divergence of each response, estimated.
+    """Return the estimated KL divergence of each response.
 
     Args:
-        k: an estimate for each token, `[B, T]`; anything at all in the padding.
+        k: an estimate for each token, `[B, T]`; the padding may hold any value.
         mask: whether a token belongs to the response, `[B, T]` bool.
 
     Returns:
-        `[B]`, in nats a response.
+        one estimate for each response in nats, `[B]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.1: kl_per_response")
@@ -83,7 +89,7 @@ if __name__ == "__main__":
     logits, log_ref = torch.tensor([1.0, 0.0, -1.0], requires_grad=True), torch.tensor([0.2, 0.5, 0.3]).log()
     log_p = logits.log_softmax(0)
     means = {"KL": (log_p.exp() * (log_p - log_ref)).sum()}
-    for k in (k1, k2, k3):                                    # the probability of each token in place of samples
+    for k in (k1, k2, k3):                                    # weight each token by its probability
         means[k.__name__] = (log_p.detach().exp() * k(log_p, log_ref)).sum()
     for name, mean in means.items():
         gradient = torch.autograd.grad(mean, logits, retain_graph=True)[0]

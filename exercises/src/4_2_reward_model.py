@@ -1,28 +1,31 @@
 # %% [markdown]
 # # 4.2 Learning from preferences
 #
-# People find it hard to say what an answer is worth, and easy to say which of two is better. Two functions are the
-# ground of everything that learns from such pairs.
+# Write the log-probability of a response and the loss of a reward model. People find it hard to give a response a
+# score, but easy to say which of two responses is better. All methods that learn from such pairs use these two
+# functions.
 #
-# The first says how likely a language model finds an answer $y$ to a prompt $x$. A text is a row of tokens: the prompt,
-# the answer, and padding. The model reads the row once, and its logits at position $t$ are those of token $t + 1$:
+# The first function returns the log-probability of a response $y$ to a prompt $x$. A text is a row of tokens: the
+# prompt, the response and the padding. The model reads the row once. Its logits at position $t$ predict token $t + 1$:
 #
-# $$\log \pi(y \mid x) = \sum_{t\,:\; \text{token } t+1 \text{ belongs to the answer}}
-# \log \mathrm{softmax}(\ell_t)_{x_{t+1}}.$$
+# $$\log \pi(y \mid x) = \sum_{t\,:\; \text{token } t+1 \text{ belongs to the response}}
+# \log \mathrm{softmax}(\ell_t)_{x_{t+1}},$$
 #
-# The second is the loss of a reward model. If preferences follow the model of Bradley and Terry (1952), an answer of
-# reward $r_w$ is preferred to one of reward $r_l$ with probability $\sigma(r_w - r_l)$. What is minimised is the mean
-# over all pairs (Rafailov et al. 2023, eq. 2):
+# where $\pi$ is the language model, $\ell_t$ are the logits at position $t$ and $x_{t+1}$ is token $t + 1$ of the row.
+#
+# The second function is the loss of a reward model. In the model of Bradley and Terry (1952), a response of reward
+# $r_w$ is preferred to one of reward $r_l$ with probability $\sigma(r_w - r_l)$, where $\sigma$ is the sigmoid. We
+# minimise the mean over all pairs (Rafailov et al. 2023, eq. 2):
 #
 # $$L = -\mathbb{E}\left[\log \sigma(r_w - r_l)\right].$$
 #
 # Some pairs are ranked wrongly by a margin of hundreds. The loss must be finite there too, and its gradient must not
-# vanish: these are the pairs that there is most to learn from.
+# vanish. The model learns most from these pairs.
 #
 # **You are done when** `spinup exercise check 4.2` says PASS.
 #
-# **Look at** the shapes: of $T$ positions, $T - 1$ predict a token that is there. Logits, tokens and mask lose one
-# column each, and not the same one.
+# **Look at** the shapes: of $T$ positions, $T - 1$ predict a token of the row. Logits, tokens and mask each lose one
+# column, but not all lose the same one.
 
 # %%
 import torch
@@ -30,19 +33,19 @@ from torch import Tensor
 
 
 def answer_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
-    """How likely the model finds each answer, given its prompt.
+    """Return the log-probability of each response, given its prompt.
 
     Args:
-        logits: of the token after each position, `[B, T, V]`.
-        tokens: prompt, answer and padding, `[B, T]` int64.
-        mask: whether a token belongs to the answer, `[B, T]` bool; never the first of a row. Logits that predict no
-            token of the answer may be anything, infinity and NaN too.
+        logits: logits of the token after each position, `[B, T, V]`.
+        tokens: prompt, response and padding, `[B, T]` int64.
+        mask: whether a token belongs to the response, `[B, T]` bool; never the first token of a row. Logits that
+            predict no token of the response may hold any value, even infinity or NaN.
 
     Returns:
-        Log-probabilities of whole answers in nats, `[B]`.
+        log-probabilities of whole responses in nats, `[B]`
     """
     # BEGIN SOLUTION
-    # STUB: # x.gather(-1, index[..., None])[..., 0] takes one of the last axis of x for each number in index.
+    # STUB: # x.gather(-1, index[..., None])[..., 0] picks one entry of the last axis of x for each number in index.
     # STUB: raise NotImplementedError("TODO 4.2: answer_log_probs")
     log_pi = logits[:, :-1].log_softmax(-1)
     each = log_pi.gather(-1, tokens[:, 1:, None])[..., 0]
@@ -51,16 +54,16 @@ def answer_log_probs(logits: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
 
 
 def bradley_terry_loss(chosen: Tensor, rejected: Tensor) -> Tensor:
-    """The loss of a reward model.
+    """Return the loss of a reward model.
 
     Args:
-        chosen, rejected: rewards of the answer that was preferred, and of the other one, `[n]`.
+        chosen, rejected: rewards of the chosen and the rejected responses, `[n]`.
 
     Returns:
-        One number, the mean over the n pairs.
+        one number, the mean over the n pairs
     """
     # BEGIN SOLUTION
-    # STUB: # torch.nn.functional knows a logarithm of the sigmoid that does not underflow.
+    # STUB: # torch.nn.functional has a logarithm of the sigmoid that does not underflow.
     # STUB: raise NotImplementedError("TODO 4.2: bradley_terry_loss")
     return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
     # END SOLUTION

@@ -1,24 +1,29 @@
 # %% [markdown]
 # # 4.3 Direct preference optimization
 #
-# With a reward $R$ and a price $\beta$ for each nat of divergence from a reference, the best policy is known:
-# $\pi^*(y \mid x) = \pi_{\rm ref}(y \mid x)\, e^{R(x, y) / \beta} / Z(x)$. Rafailov et al. (2023, eq. 5) read this
-# backwards. Every policy is the best one for some reward, its implicit reward
+# Write the implicit reward and the loss of DPO. For a reward $R$ and a KL penalty with the coefficient $\beta$, the
+# optimal policy is known: $\pi^*(y \mid x) = \pi_{\rm ref}(y \mid x)\, e^{R(x, y) / \beta} / Z(x)$. Here $x$ is the
+# prompt, $y$ is the response, $\pi_{\rm ref}$ is the reference policy, and $Z(x)$ normalises the probabilities.
+# Rafailov et al. (2023, eq. 5) solve this equation for the reward. Every policy $\pi$ is the optimal one for some
+# reward, its implicit reward
 #
 # $$R_\pi(x, y) = \beta \log \frac{\pi(y \mid x)}{\pi_{\rm ref}(y \mid x)} + \beta \log Z(x).$$
 #
-# Of two answers to the same prompt $Z$ is the same and cancels. So the loss of Bradley and Terry, which otherwise
-# trains a reward model, trains the policy itself (eq. 7), for an answer $y_w$ that was preferred to $y_l$:
+# For two responses to the same prompt, $Z$ is the same and cancels. So the loss of Bradley and Terry, which usually
+# trains a reward model, trains the policy itself (eq. 7). For a chosen response $y_w$ and a rejected response $y_l$ it
+# is
 #
 # $$L = -\mathbb{E}\left[\log \sigma\!\left(\beta \log \frac{\pi(y_w \mid x)}{\pi_{\rm ref}(y_w \mid x)}
-# - \beta \log \frac{\pi(y_l \mid x)}{\pi_{\rm ref}(y_l \mid x)}\right)\right].$$
+# - \beta \log \frac{\pi(y_l \mid x)}{\pi_{\rm ref}(y_l \mid x)}\right)\right],$$
 #
-# The reference does not learn: no gradient may reach its log-probabilities.
+# where $\sigma$ is the sigmoid and the mean runs over all pairs.
+#
+# The reference policy does not learn: no gradient may reach its log-probabilities.
 #
 # **You are done when** `spinup exercise check 4.3` says PASS.
 #
-# **Look at** what the gradient knows: the difference of two log-probabilities, and nothing of either alone. Both may
-# fall together, and often do.
+# **Look at** the gradient. It depends on the difference of two log-probabilities, and not on either alone. Both can
+# fall together, and often they do.
 
 # %%
 import torch
@@ -26,14 +31,14 @@ from torch import Tensor
 
 
 def implicit_reward(logp: Tensor, logp_ref: Tensor, beta: float) -> Tensor:
-    """The reward that a policy is the best one for, but for a constant of each prompt.
+    """Return the reward for which the policy is optimal, up to a constant for each prompt.
 
     Args:
-        logp, logp_ref: log-probabilities of whole answers in nats, under policy and reference, `[n]`.
-        beta: the price of a nat of divergence.
+        logp, logp_ref: log-probabilities of whole responses in nats, under the policy and the reference policy, `[n]`.
+        beta: the KL coefficient.
 
     Returns:
-        `[n]`, without beta log Z.
+        rewards, without beta log Z, `[n]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.3: implicit_reward")
@@ -43,15 +48,15 @@ def implicit_reward(logp: Tensor, logp_ref: Tensor, beta: float) -> Tensor:
 
 def dpo_loss(logp_chosen: Tensor, logp_rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor,
              beta: float) -> Tensor:
-    """The loss of a policy on pairs of answers.
+    """Return the loss of a policy on preference pairs.
 
     Args:
-        logp_chosen, logp_rejected: log-probabilities under the policy, of the preferred and of the other answer, `[n]`.
-        ref_chosen, ref_rejected: the same under the reference, `[n]`.
-        beta: as above.
+        logp_chosen, logp_rejected: log-probabilities of the chosen and the rejected responses under the policy, `[n]`.
+        ref_chosen, ref_rejected: their log-probabilities under the reference policy, `[n]`.
+        beta: the KL coefficient.
 
     Returns:
-        One number, the mean over the n pairs.
+        one number, the mean over the n pairs
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.3: dpo_loss")

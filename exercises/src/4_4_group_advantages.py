@@ -1,26 +1,30 @@
 # %% [markdown]
 # # 4.4 Advantages of a group
 #
-# A language model answers each prompt several times, and each answer earns a reward. What was to be expected of a
-# prompt need not be learned by a value function then: the other answers to it tell. RLOO (Ahmadian et al. 2024, eq. 4)
-# takes their mean off,
+# Write the advantages of RLOO, GRPO and Dr. GRPO. A language model generates several responses to each prompt, and each
+# response gets a reward. Then no value function has to learn the expected reward of a prompt: the other responses to it
+# estimate this reward. RLOO (Ahmadian et al. 2024, eq. 4) subtracts the mean of the others:
 #
 # $$A_i = R_i - \frac{1}{G - 1} \sum_{j \ne i} R_j,$$
 #
-# which leaves the policy gradient unbiased, because what is taken off does not depend on answer $i$. GRPO (Shao et al.
-# 2024, section 4.1.2) compares with the mean of the whole group and divides by its deviation; Dr. GRPO (Liu et al.
-# 2025) leaves the division out:
+# where $A_i$ is the advantage of response $i$, $R_i$ is its reward and $G$ is the group size. The policy gradient
+# remains unbiased, because the subtracted baseline does not depend on response $i$. GRPO (Shao et al. 2024, section
+# 4.1.2) subtracts the mean of the whole group and divides by its standard deviation. Dr. GRPO (Liu et al. 2025) omits
+# the division:
 #
 # $$A_i = \frac{R_i - \operatorname{mean}(R_1 \dots R_G)}{\operatorname{std}(R_1 \dots R_G) + \epsilon}, \qquad
-# A_i = R_i - \operatorname{mean}(R_1 \dots R_G).$$
+# A_i = R_i - \operatorname{mean}(R_1 \dots R_G),$$
 #
-# The deviation here is that of the group itself, $\sqrt{\frac1G \sum_i (R_i - \operatorname{mean})^2}$, not an estimate
-# with $G - 1$. A group of equal rewards has no contrast and teaches nothing: its advantages are 0, for $\epsilon = 0$
-# too. Rounding makes that harder than it looks: in float32 the mean of seven times 0.1 need not be 0.1.
+# where $\epsilon$ is a small constant.
+#
+# The standard deviation here is the one of the group itself, $\sqrt{\frac1G \sum_i (R_i - \operatorname{mean})^2}$, not
+# an estimate with $G - 1$. A group of equal rewards has zero variance and gives no learning signal. Its advantages must
+# be 0, even for $\epsilon = 0$. Rounding makes this harder than it looks: in float32 the mean of seven times 0.1 need
+# not be 0.1.
 #
 # **You are done when** `spinup exercise check 4.4` says PASS.
 #
-# **Look at** how RLOO and Dr. GRPO differ: by one factor, the same for all answers.
+# **Look at** the difference between RLOO and Dr. GRPO: one factor, equal for all responses.
 
 # %%
 import torch
@@ -28,13 +32,13 @@ from torch import Tensor
 
 
 def rloo_advantages(reward: Tensor) -> Tensor:
-    """Rewards compared with the mean of the others.
+    """Return each reward minus the mean of the other rewards of its group.
 
     Args:
-        reward: of each answer, `[prompts, group]`, a group being two or more.
+        reward: rewards of the responses, `[prompts, group]`, with groups of at least two.
 
     Returns:
-        `[prompts, group]`
+        advantages, `[prompts, group]`
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 4.4: rloo_advantages")
@@ -44,18 +48,18 @@ def rloo_advantages(reward: Tensor) -> Tensor:
 
 
 def grpo_advantages(reward: Tensor, std: bool, eps: float) -> Tensor:
-    """Rewards compared with the mean of their group, and divided by its deviation where `std` is True.
+    """Return each reward minus the mean of its group, divided by the standard deviation of the group if `std` is True.
 
     Args:
-        reward: of each answer, `[prompts, group]`.
+        reward: rewards of the responses, `[prompts, group]`.
         std: True as in GRPO, False as in Dr. GRPO.
-        eps: added to the deviation; may be 0.
+        eps: added to the standard deviation; may be 0.
 
     Returns:
-        `[prompts, group]`, 0 in a group of equal rewards.
+        advantages, `[prompts, group]`; 0 in a group of equal rewards
     """
     # BEGIN SOLUTION
-    # STUB: # torch.std and torch.std_mean estimate with G - 1, unless they are given correction=0.
+    # STUB: # torch.std and torch.std_mean divide by G - 1 unless you give correction=0.
     # STUB: raise NotImplementedError("TODO 4.4: grpo_advantages")
     deviation, mean = torch.std_mean(reward, 1, correction=0, keepdim=True)
     adv = (reward - mean) / (deviation + eps) if std else reward - mean

@@ -1,32 +1,36 @@
 # %% [markdown]
 # # 5.2 Bug hunt: right in one dimension
 #
-# A Gaussian policy draws each of the $d$ numbers of an action by itself, with the mean $\mu_i$ and the deviation
-# $\sigma_i$. Two functions say all that an algorithm asks of it: the log-likelihood of an action, from which the ratios
-# of PPO and the gradient of every policy are made, and the entropy
+# Find and fix the bugs in the log-likelihood and the entropy of a Gaussian policy. The policy samples each of the $d$
+# numbers of an action independently, with mean $\mu_i$ and standard deviation $\sigma_i$. An algorithm needs two
+# functions of the policy. The log-likelihood of an action gives the ratios of PPO and the gradient of every policy. The
+# entropy is
 #
 # $$H = -\,\mathbb{E}_{a \sim \pi} \log \pi(a),$$
 #
-# which is logged, and rewarded where a policy should stay random. Both functions below run without an error, and both
-# passed their test, an action of one number with the deviation 1. Both bugs are real: the first stood in the dynamics
-# model of d3rlpy ([issue 192](https://github.com/takuseno/d3rlpy/issues/192)), the second in code that exercise 1.2 of
-# the first Spinning Up gave to its readers.
+# where $\pi(a)$ is the density of the action $a$ under the policy. The entropy is logged, and it is rewarded if a
+# policy should remain random.
 #
-# ![Left: deviations that were fitted to noise, with the bug far too small below 2 and right without it. Middle: the
-# entropy that PPO logs on Hopper, 1 nat with the bug and 4 without it. Right: the returns, which are higher with the
-# bug.](symptoms/5_2_entropy.png)
+# Both functions below run without an error. Both passed their test, an action of one number with standard deviation 1.
+# Both bugs are real. The first was in the dynamics model of d3rlpy ([issue
+# 192](https://github.com/takuseno/d3rlpy/issues/192)). The second was in code that exercise 1.2 of the first Spinning
+# Up gave to its readers.
 #
-# What was seen, in three seeds each:
+# ![Left: standard deviations fitted to noise. With the bug they are far too small below 2, without it they are correct.
+# Middle: the entropy that PPO logs on Hopper, 1 nat with the bug and 4 without it. Right: the returns, which are higher
+# with the bug.](symptoms/5_2_entropy.png)
 #
-# - A Gaussian was fitted to noise of the deviation 0.1, by the log-likelihood below. It found 0.005. For 0.5 it found
-#   0.13, and for 2 it found 2.02.
-# - PPO logged an entropy of 0.93 to 1.13 nats on Hopper, whose actions have three numbers, after 20,480 steps. By the
-#   deviations that its policies had then, it was 3.77 to 3.97.
+# We observed, with three seeds each:
+#
+# - We fitted a Gaussian to noise with standard deviation 0.1, by the log-likelihood below. The fit gave 0.005. For 0.5
+#   it gave 0.13, and for 2 it gave 2.02.
+# - PPO logged an entropy of 0.93 to 1.13 nats on Hopper, whose actions have three numbers, after 20,480 steps. Computed
+#   from the standard deviations of its policies, the entropy was 3.77 to 3.97.
 # - The return gave no warning: it was 206, 246 and 285 with the bugs, and 169, 171 and 173 without them.
 #
-# **You are done when** `spinup exercise check 5.2` says PASS. There is more than one thing to find.
+# **You are done when** `spinup exercise check 5.2` says PASS. There is more than one bug.
 #
-# **Look at** the equation above: the mean of -log_prob over many draws must be the entropy, for every $d$ and every
+# **Look at** the equation above: the mean of -log_prob over many samples must be the entropy, for every $d$ and every
 # $\sigma$. The lines at the end of this file compare the two.
 
 # %%
@@ -39,14 +43,14 @@ HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def log_prob(act: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """How likely actions are, as logarithms of densities.
+    """Return the log-densities of actions under a Gaussian policy.
 
     Args:
         act: actions, `[..., d]`.
-        mean: `[..., d]`. log_std: `[d]` or `[..., d]`.
+        mean: means, `[..., d]`. log_std: log standard deviations, `[d]` or `[..., d]`.
 
     Returns:
-        `[...]`
+        one log-density for each action, `[...]`
     """
     # BEGIN SOLUTION
     # STUB: inv_std = torch.exp(-log_std)
@@ -57,10 +61,10 @@ def log_prob(act: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def entropy(log_std: Tensor) -> Tensor:
-    """The entropy of such a policy in nats; it does not depend on the mean.
+    """Return the entropy of the policy in nats; it does not depend on the mean.
 
     Args:
-        log_std: `[d]` or `[..., d]`.
+        log_std: log standard deviations, `[d]` or `[..., d]`.
 
     Returns:
         `[]` or `[...]`
@@ -78,4 +82,4 @@ if __name__ == "__main__":
             log_std = torch.full((d,), math.log(std))
             draws = torch.randn(100_000, d) * std
             drawn = -log_prob(draws, torch.zeros(d), log_std).mean()
-            print(f"d = {d}, deviation {std}: mean of -log_prob {drawn:.3f}, entropy {entropy(log_std):.3f}")
+            print(f"d = {d}, standard deviation {std}: mean of -log_prob {drawn:.3f}, entropy {entropy(log_std):.3f}")

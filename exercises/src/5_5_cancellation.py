@@ -1,28 +1,29 @@
 # %% [markdown]
 # # 5.5 Bug hunt: far from zero
 #
-# Observations in different units are brought to one: subtract the running mean, divide by the running deviation. Both
-# are kept over all of training by merging each batch into what is there, and so are those of rewards or advantages. The
-# function below does so. Its equations are right.
+# Find and fix the numerical error in a function that updates a running mean and variance. Observations with different
+# units are normalised: subtract the running mean, divide by the running standard deviation. Both statistics cover all
+# of training, because each batch is merged into them. Rewards and advantages are often normalised in the same way. The
+# function below does this merge. Its equations are correct.
 #
-# In NeMo-RL ([pull request 4158](https://github.com/NVIDIA-NeMo/RL/pull/4158)) a response with the reward 0 was
-# compared with seven others that had the reward 0.95 each. The deviation of these seven is 0. What was computed was
-# 0.00046, and the advantage of the response became -2,075. Here is the same in our PPO, on CartPole with 1,000 added to
-# each of its four numbers, as if they were prices, or positions on a map:
+# In NeMo-RL ([pull request 4158](https://github.com/NVIDIA-NeMo/RL/pull/4158)) a response with reward 0 was compared
+# with seven others, which all had reward 0.95. The standard deviation of these seven is 0. The computed value was
+# 0.00046, and the advantage of the response became -2,075. The figure shows the same error in our PPO, on CartPole with
+# 1,000 added to each of its four numbers, as if they were prices or positions on a map:
 #
-# ![Left: the running variance of the pole's angle, which with the bug jumps between -0.12 and 0.25 until the training
-# stops, at the crosses, and without it stays just above 0. Right: the returns, lower with the bug even where the
-# variance is kept from being negative.](symptoms/5_5_cancellation.png)
+# ![Left: the running variance of the pole's angle. With the bug it jumps between -0.12 and 0.25 until training stops,
+# at the crosses. Without it, it remains just above 0. Right: the returns, lower with the bug even if the variance is
+# clipped at 0.](symptoms/5_5_cancellation.png)
 #
-# - Left, the running variance of the pole's angle. Without the bug it is 0.001 to 0.009. With it, it takes no other
-#   values than multiples of 1/16, until one of the four variances is negative and its root not a number: in all three
-#   seeds the training stopped, between the steps 4,608 and 6,656.
-# - Right, the return. Whoever puts a floor of 0 under the variance gets a training that does not stop, and a return of
-#   145, 179 and 215 after 30,208 steps, where 230, 263 and 273 were to be had.
+# - The left panel shows the running variance of the pole's angle. Without the bug it is 0.001 to 0.009. With the bug it
+#   takes only multiples of 1/16. In the end one of the four variances is negative, and its square root is NaN. In all
+#   three seeds training stopped between steps 4,608 and 6,656.
+# - The right panel shows the return. If the variance is clipped at 0, training does not stop. The return is then 145,
+#   179 and 215 after 30,208 steps; without the bug it is 230, 263 and 273.
 #
 # **You are done when** `spinup exercise check 5.5` says PASS.
 #
-# **Look at** what the lines at the end of this file print, and at how large the numbers are on the way.
+# **Look at** the output of the lines at the end of this file, and at the size of the intermediate numbers.
 
 # %%
 import torch
@@ -30,15 +31,16 @@ from torch import Tensor
 
 
 def merge(count: float, mean: Tensor, var: Tensor, batch: Tensor) -> tuple[float, Tensor, Tensor]:
-    """Mean and variance of all numbers so far, and of a batch more.
+    """Merge a batch into the running count, mean and variance.
 
     Args:
-        count: of the numbers so far, 0 at first.
-        mean, var: of these, `[d]` float32; the variance is the mean squared distance from the mean, divided by n.
-        batch: new ones, `[B, d]` float32.
+        count: how many numbers there are so far, 0 at first.
+        mean, var: their mean and variance, `[d]` float32. The variance is the mean squared distance from the mean, with
+            divisor n.
+        batch: new numbers, `[B, d]` float32.
 
     Returns:
-        the new count, mean `[d]` and variance `[d]`, float32.
+        the new count, mean `[d]` and variance `[d]`, float32
     """
     total = count + len(batch)
     # BEGIN SOLUTION

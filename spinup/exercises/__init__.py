@@ -1,1 +1,1 @@
-"""Exercises: the students' files, and checks that name mistakes."""
+"""Exercises: files that students work on, and checks that name mistakes."""

@@ -10,8 +10,8 @@
     def _(rew, gamma): ...                 # code with this mistake
 
 A student's function runs on every case, in a separate process; its results are compared here. If they differ from the
-reference, they are compared with every mistake. A message names the mistake with the same results. If there is none, a
-message explains the difference itself.
+reference, they are compared with every mistake. If a mistake gives the same results, the check shows its message.
+Otherwise the message describes the difference.
 """
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ CLOSE = 1e-4            # relative and absolute tolerance of numbers
 
 
 class Wrong(Exception):
-    """Raised by a check. The message explains the mistake.
+    """Raised by a check. The message describes the mistake.
 
     Attributes:
         function: the name of the student's function with the mistake. line: its line in the student's file, 0 if
@@ -52,7 +52,7 @@ class Function:
         cases: inputs; the first case is small enough to solve by hand.
         right: the reference.
         mistakes: messages, each with code that has the mistake.
-        extremes: messages, each with a case that only this mistake gets wrong; tried when all other cases are right.
+        extremes: messages, each with a case that only this mistake gets wrong; used when all other cases are correct.
         close: the relative and absolute tolerance of a number.
         view: converts a returned value that is not a tensor or number for the comparison; a network comes as a `Net`.
     """

@@ -23,7 +23,7 @@ from spinup.exercises import guard, wire
 from spinup.exercises.layers import Net, built
 from spinup.exercises.outcome import line_of, run
 
-EXIT = "it calls exit(); take that out: a check could not go on"
+EXIT = "it calls exit(), which would end the check; remove that call"
 
 
 def stopped(error: BaseException, file: Path, what: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def main() -> None:
     """Run the command line, within its time limit in seconds."""
     file, name, level, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
     sys.argv = [str(file)]
-    sys.path.append(os.getcwd())                              # last: the student's random.py must not replace Python's
+    sys.path.append(os.getcwd())                              # last: a student's random.py must not hide Python's
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)

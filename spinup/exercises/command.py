@@ -20,17 +20,17 @@ from spinup.runs.files import write_whole
 HELP = """\
 usage: spinup exercise COMMAND ...
 
-  spinup exercise init DIR                a folder for your work
-  spinup exercise list                    all exercises, which you have passed, how long they take
-  spinup exercise start [ID]              write the file to work on: of ID, or of the next one  [--notebook]
-  spinup exercise check [ID ...]          whether it is right, and what is wrong  [--full: learning too; --all]
-  spinup exercise watch [ID]              the same, again whenever the file is saved
-  spinup exercise hint [ID]               a hint; the next one is plainer, the fourth nearly says it
-  spinup exercise solution [ID]           once you have passed, or with --reveal
-  spinup exercise reset [ID]              the file as it was given; yours is kept beside it
-  spinup exercise progress                how far you are
+  spinup exercise init DIR                make a folder for your work
+  spinup exercise list                    list all exercises, with time and whether you passed
+  spinup exercise start [ID]              write the file of exercise ID, or of the next one  [--notebook]
+  spinup exercise check [ID ...]          check your code, name what is wrong  [--full: training too; --all]
+  spinup exercise watch [ID]              check again each time you save the file
+  spinup exercise hint [ID]               show a hint; each of the four is plainer than the one before
+  spinup exercise solution [ID]           show our solution after you have passed, or with --reveal
+  spinup exercise reset [ID]              restore the original file; your version is kept beside it
+  spinup exercise progress                show how many exercises you have passed
 
-Without ID: the one that you began last. --json prints lines of JSON instead.
+Without ID, a command uses the exercise that you started last. --json prints lines of JSON instead.
 """
 LOOKS = 0.5             # seconds between checks of a watched file
 
@@ -69,21 +69,21 @@ def upcoming(workspace: Workspace) -> Entry | None:
 
 
 def init(argv: list[str]) -> int:
-    parser = Parser("spinup exercise init", "A folder for your work on the exercises.")
+    parser = Parser("spinup exercise init", "Make a folder for your work on the exercises.")
     parser.add_argument("directory", type=path_of, metavar="DIR")
     args, say = parsed(parser, argv)
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory} is a file; choose another name")
     workspace = Workspace.create(args.directory)
     write_whole(args.directory / "AGENTS.md", read("AGENTS.md").encode())
-    say(f"{len(entries())} exercises wait for you. Begin with:")
+    say(f"{len(entries())} exercises are ready. Start with:")
     say(f"  cd {shlex.quote(str(args.directory))} && spinup exercise start", "bold")
     say.data(directory=str(workspace.folder), exercises=len(entries()))
     return 0
 
 
 def list_(argv: list[str]) -> int:
-    args, say = parsed(Parser("spinup exercise list", "All exercises."), argv)
+    args, say = parsed(Parser("spinup exercise list", "List all exercises."), argv)
     workspace = Workspace.around()
     table = Table(box=None, padding=(0, 2, 0, 0))
     for column in ("", "id", "exercise", "kind", "minutes", "difficulty", "hints"):
@@ -102,13 +102,13 @@ def list_(argv: list[str]) -> int:
 
 
 def start(argv: list[str]) -> int:
-    parser = with_id(Parser("spinup exercise start", "Write the file to work on, if it is not there yet."))
+    parser = with_id(Parser("spinup exercise start", "Write the file of an exercise, unless it exists."))
     parser.add_argument("--notebook", action="store_true", default=False, help="a notebook instead of a Python file")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
     entry = find(args.id) if args.id else upcoming(workspace)
     if entry is None:
-        say("You have passed all of them. `spinup exercise start ID` begins one again.", "green")
+        say("You have passed all exercises. `spinup exercise start ID` starts one again.", "green")
         say.data(exercise=None)
         return 0
     path = workspace.begin(entry, args.notebook)
@@ -116,25 +116,26 @@ def start(argv: list[str]) -> int:
     say("{} · {}-{} minutes · difficulty {} of 5".format(entry.about["kind"], *entry.about["minutes"],
                                                         entry.about["difficulty"]))
     say()
-    say(f"Open {path} in your editor; what to do is at its top. Then:")
+    say(f"Open {path} in your editor and read the task at its top. Then:")
     say(f"  spinup exercise check {entry.id}", "bold")
     say.data(exercise=entry.id, title=entry.title, file=str(path))
     return 0
 
 
 def check_(argv: list[str]) -> int:
-    parser = Parser("spinup exercise check", "Whether an exercise is done, and what is wrong.")
+    parser = Parser("spinup exercise check", "Check your code, and name what is wrong.")
     parser.add_argument("ids", nargs="*", default=[], metavar="ID",
-                        help="such as 2.1, or several. [the one begun last]")
-    parser.add_argument("--all", action="store_true", default=False, help="every exercise whose file is here")
+                        help="such as 2.1, or several. [the one started last]")
+    parser.add_argument("--all", action="store_true", default=False, help="check every exercise with a file here")
     parser.add_argument("--full", action="store_true", default=False,
-                        help="let it learn too: the smallest environments that tell, then a real one; up to minutes")
+                        help="also train with your code: on the smallest task that shows a mistake, then on a "
+                             "real one; this takes minutes")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
     if args.all:
         chosen = [entry for entry in entries() if workspace.file(entry).exists()]
         if not chosen:
-            raise UserError("no exercise has been begun here; type: spinup exercise start")
+            raise UserError("no exercise has been started here; type: spinup exercise start")
     else:
         chosen = [find(word) for word in args.ids] or [current(workspace, "")]
     passed = [judge(workspace, entry, args.full, say).passed for entry in chosen]
@@ -151,7 +152,7 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     """
     file = workspace.file(entry)
     if not file.exists():
-        raise UserError(f"{file.name} is not there yet; type: spinup exercise start {entry.id}")
+        raise UserError(f"{file.name} does not exist yet; type: spinup exercise start {entry.id}")
     verdict = check(entry, file)
     if verdict.passed:
         workspace.note(entry, tries=workspace.of(entry).get("tries", 0) + 1, passed=stamp())
@@ -176,9 +177,9 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
     if not verdict.passed:
         say(f"spinup exercise hint {entry.id}    if you are stuck", "dim")
     else:
-        say(f"spinup exercise solution {entry.id}    how we wrote it", "dim")
+        say(f"spinup exercise solution {entry.id}    show our solution", "dim")
         if slow and not full:
-            say(f"spinup exercise check {entry.id} --full    let it learn", "dim")
+            say(f"spinup exercise check {entry.id} --full    train with your code", "dim")
         after = upcoming(workspace)
         say(f"spinup exercise start    next: {after.id} {after.title}" if after else "That was the last one.", "dim")
     say.data(exercise=entry.id, **verdict.as_dict(), **learned)
@@ -186,7 +187,7 @@ def judge(workspace: Workspace, entry: Entry, full: bool, say: Say) -> Verdict:
 
 
 def watch(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise watch", "Check whenever the file is saved; Ctrl-C ends.")), argv)
+    args, say = parsed(with_id(Parser("spinup exercise watch", "Check each time you save; Ctrl-C ends.")), argv)
     workspace, seen = Workspace.here(), -1.0
     entry = current(workspace, args.id)
     workspace.begin(entry)
@@ -211,7 +212,7 @@ def pause() -> None:
 
 
 def hint(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise hint", "The next hint.")), argv)
+    args, say = parsed(with_id(Parser("spinup exercise hint", "Show the next hint.")), argv)
     workspace = Workspace.here()
     entry = current(workspace, args.id)
     hints, seen = entry.about["hints"], workspace.of(entry).get("hints", 0)
@@ -224,8 +225,8 @@ def hint(argv: list[str]) -> int:
 
 
 def solution(argv: list[str]) -> int:
-    parser = with_id(Parser("spinup exercise solution", "How we wrote it."))
-    parser.add_argument("--reveal", action="store_true", default=False, help="before you have passed")
+    parser = with_id(Parser("spinup exercise solution", "Show our solution."))
+    parser.add_argument("--reveal", action="store_true", default=False, help="show it before you have passed")
     args, say = parsed(parser, argv)
     workspace = Workspace.here()
     entry = current(workspace, args.id)
@@ -245,17 +246,17 @@ def solution(argv: list[str]) -> int:
 
 
 def reset(argv: list[str]) -> int:
-    args, say = parsed(with_id(Parser("spinup exercise reset", "The file as it was given; yours is kept.")), argv)
+    args, say = parsed(with_id(Parser("spinup exercise reset", "Restore the original file; keep yours.")), argv)
     workspace = Workspace.here()
     entry = current(workspace, args.id)
     path, kept = workspace.reset(entry)
-    say(f"{path.name} is as it was given." + (f" Yours is {kept.name}." if kept else ""))
+    say(f"{path.name} is the original file again." + (f" Your version is {kept.name}." if kept else ""))
     say.data(exercise=entry.id, file=str(path), kept=str(kept or ""))
     return 0
 
 
 def progress(argv: list[str]) -> int:
-    args, say = parsed(Parser("spinup exercise progress", "How far you are."), argv)
+    args, say = parsed(Parser("spinup exercise progress", "Show how many exercises you have passed."), argv)
     workspace, known = Workspace.here(), entries()
     passed = [e for e in known if "passed" in workspace.of(e)]
     full = round(30 * len(passed) / len(known))
@@ -267,20 +268,20 @@ def progress(argv: list[str]) -> int:
     seen = sum("revealed" in workspace.of(e) for e in known)
     say(f"{tries} checks, {used} hints, {seen} solutions seen before passing")
     after = upcoming(workspace)
-    say(f"next: {after.id} {after.title}" if after else "All done.")
+    say(f"next: {after.id} {after.title}" if after else "You have passed all exercises.")
     say.data(passed=[e.id for e in passed], of=len(known), hints=used, tries=tries, next=after.id if after else None)
     return 0
 
 
 def with_id(parser: Parser) -> Parser:
     """Add the argument that names an exercise."""
-    parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one begun last]")
+    parser.add_argument("id", nargs="?", default="", metavar="ID", help="such as 2.1. [the one started last]")
     return parser
 
 
 def parsed(parser: Parser, argv: list[str]) -> tuple[Any, Say]:
     """Parse the arguments; return them and a printer. UserError for an unknown flag."""
-    parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead")
+    parser.add_argument("--json", action="store_true", default=False, help="print a line of JSON instead of text")
     args = parser.parse(argv)
     return args, Say(args.json)
 
@@ -295,5 +296,5 @@ def exercise(argv: list[str]) -> int:
         print(HELP, end="")
         return 0
     if argv[0] not in COMMANDS:
-        raise UserError(f"spinup exercise knows no {argv[0]!r}.{nearest(argv[0], COMMANDS)} `spinup exercise` explains")
+        raise UserError(f"there is no command {argv[0]!r}.{nearest(argv[0], COMMANDS)} `spinup exercise` lists them")
     return COMMANDS[argv[0]](argv[1:])

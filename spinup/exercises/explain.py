@@ -9,7 +9,7 @@ from spinup.exercises.outcome import OVERWRITTEN, Case, Outcome, equal, numbers,
 from spinup.exercises.wire import Unknown
 
 SHOWN = 60              # characters of an input in an explanation
-PAIRS = ": `[B, 1]` has met `[B]`, and broadcasting has made all pairs"
+PAIRS = ": broadcasting combined `[B, 1]` with `[B]` to all pairs"
 Index = tuple[int, ...]
 
 
@@ -30,14 +30,14 @@ def explain(name: str, cases: Sequence[Case], expected: Sequence[Outcome], got: 
 def wrong_value(name: str, inputs: Case, expected: Outcome, got: Outcome, close: float) -> str:
     """Describe an error, or the difference of two values."""
     if got.error and got.error.kind == OVERWRITTEN:
-        return (f"{name} changes in place, as clamp_, *= and x[...] = do, a tensor that the gradient still needs; make "
-                "a new tensor instead")
+        return (f"{name} changes in place a tensor that the gradient still needs (clamp_, *= and x[...] = do "
+                "that); make a new tensor instead")
     if got.error and got.error.kind == "SystemExit":
-        return "it calls exit(); take that out: a check could not go on"
+        return "it calls exit(), which would end the check; remove that call"
     if got.error:
         return f"{name} raised {got.error.kind}: {got.error.message}" + on(inputs)
     if got.value is None and expected.value is not None:
-        return f"{name} returns nothing. Does it end with `return`?"
+        return f"{name} returns nothing; does it end with `return`?"
     said, at, shape = difference(f"what {name} returns", expected.value, got.value, close)
     return said + on(inputs, at, shape)
 
@@ -56,9 +56,9 @@ def gradient(name: str, at: int, cases: Sequence[Case], expected: Sequence[Outco
         with_n = [(i, learned(c).index(n)) for i, c in enumerate(cases) if n in learned(c)]
         never = [not any(o[i].gradients[j].any() for i, j in with_n) for o in (expected, got)]
         if never[1]:
-            return f"no gradient reaches {n} through {name}: something on the way was detached"
+            return f"no gradient reaches {n} through {name}: a tensor on the way was detached; do not detach it"
         if never[0]:
-            return f"a gradient reaches {n} through {name}, and none should: detach it, or use torch.no_grad()"
+            return f"a gradient reaches {n} through {name}, and none should; detach it, or use torch.no_grad()"
         said, where_, shape = difference(f"the gradient of {name} by {n}", e, g, close)
         return said + on(inputs, where_, shape)
     return ""

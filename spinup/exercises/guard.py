@@ -50,22 +50,22 @@ def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]
             yield node.lineno, inside(f"{node.module}.{min(taken)}")
     for name in imported:
         if name.partition(".")[0] in LIBRARY:
-            yield node.lineno, (f"this imports {name}. The library holds the answer, so a check does not let it in: "
+            yield node.lineno, (f"this imports {name}. The library contains the answer, so a check does not import it; "
                                 f"write the function yourself, and import the library only under {MAIN}")
     if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id not in modules:
         return
     whole = f"{modules[node.value.id]}.{node.attr}"
     if isinstance(node.ctx, ast.Store | ast.Del):
-        yield node.lineno, (f"this replaces {whole}. That is tampering with the check, and in vain: results are "
-                            "compared in another process")
+        yield node.lineno, (f"this replaces {whole}. That is tampering with the check, and it has no effect: "
+                            "results are compared in another process")
     elif node.attr in INSIDE.get(modules[node.value.id], ()):
         yield node.lineno, inside(whole)
 
 
 def inside(name: str) -> str:
     """Describe a name of the interpreter that gives access to the check."""
-    return (f"this uses {name}, by which one gets at the check itself. That is tampering, and in vain: the verdict is "
-            f"made in another process. Take it out, or put it under {MAIN}")
+    return (f"this uses {name}, which gives access to the check itself. That is tampering, and it has no effect: the "
+            f"verdict is made in another process; remove it, or put it under {MAIN}")
 
 
 def is_main(node: ast.stmt) -> bool:
@@ -82,7 +82,7 @@ class Finder:
         """Refused for a module of the library that is not imported yet; None, which means «look elsewhere», for all
         others."""
         if name.partition(".")[0] in LIBRARY:
-            raise Refused(f"{name} may hold the answer, so a check does not let it in; write the function yourself")
+            raise Refused(f"{name} may contain the answer, so a check does not import it; write the function yourself")
 
 
 def protect() -> None:
@@ -93,9 +93,9 @@ def protect() -> None:
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         if event in OPENS and closed(given[0]):
-            raise Refused("this file may hold the answer, so a check does not open it; write the function yourself")
+            raise Refused("this file may contain the answer, so a check does not open it; write the function yourself")
         if event in STARTS:
-            raise Refused("a check lets no file start another process; take that out")
+            raise Refused("a check does not allow a file to start another process; remove that code")
 
     def from_file(path: Any, *given: Any, **more: Any) -> Any:
         hook("open", (path,))                                 # torch opens it without an audit event

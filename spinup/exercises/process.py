@@ -78,7 +78,7 @@ class Process:
             self.child.wait()
         if self.late:
             raise Stopped(f"it was still running after {self.seconds + GRACE:.0f} seconds and was ended; is there a "
-                          "loop that never ends? If not, other work keeps this machine busy: check again later")
+                          "loop that never ends? If not, this machine is busy; check again later")
         raise Stopped(f"it ended its process (exit code {self.child.returncode}) before the check was done")
 
     def output(self) -> str:

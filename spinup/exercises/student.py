@@ -12,8 +12,8 @@ from spinup.exercises.process import Process, Stopped
 from spinup.exercises.source import Entry, lines, signatures
 from spinup.exercises.wire import Malformed
 
-TAMPERING = ("something else than the answers of its functions came from its process. That is tampering with the "
-             "check, and in vain: the verdict is made in another process, from the numbers that the functions return")
+TAMPERING = ("its process sent other data than the answers of its functions. That is tampering with the check, and it "
+             "has no effect: the verdict is made in another process, from the numbers that the functions return")
 
 
 class Function:
@@ -55,7 +55,7 @@ def read(found: Any, inputs: Case) -> Outcome:
     except (TypeError, KeyError, ValueError) as wrong:
         raise Malformed(str(wrong)) from None
     if not all(fits) or type(outcome.line) is not int:
-        raise Malformed("the gradients of other inputs")
+        raise Malformed("the gradients belong to other inputs")
     return outcome
 
 

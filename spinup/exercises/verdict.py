@@ -53,10 +53,10 @@ def python_of(file: Path) -> tuple[str, list[str]]:
         return "\n".join(code) + "\n", [*names, "its end"]
     except OSError as error:
         raise UserError(f"{file} cannot be read ({(error.strerror or '').lower()}); `spinup exercise start` writes it "
-                        "anew") from None
+                        "again") from None
     except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError):
-        raise UserError(f"{file} is damaged; `spinup exercise reset` puts back the one you began with and keeps yours "
-                        "beside it") from None
+        raise UserError(f"{file} is damaged; `spinup exercise reset` restores the original and keeps yours beside "
+                        "it") from None
 
 
 def plain(cell: list[str]) -> list[str]:
@@ -80,13 +80,13 @@ def static(entry: Entry, text: str) -> Verdict:
         left = todo(text)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", 0) or 0
-        return Verdict(False, "static", f"it is not Python: {getattr(error, 'msg', error)}", line)
+        return Verdict(False, "static", f"it is not valid Python: {getattr(error, 'msg', error)}", line)
     for name, arguments in signatures(entry.text).items():
         if name not in found:
-            return Verdict(False, "static", f"the function {name} is missing; put it back")
+            return Verdict(False, "static", f"the function {name} is missing; restore it")
         if found[name] != arguments:
-            return Verdict(False, "static", f"{name} takes ({', '.join(found[name])}) now; what calls it gives "
-                           f"({', '.join(arguments)}): put these back", where[name])
+            return Verdict(False, "static", f"{name} now has the arguments ({', '.join(found[name])}); "
+                           f"restore ({', '.join(arguments)})", where[name])
     if left:
         return Verdict(False, "static", "this is still to do", left)
     said, line = tampering(text)

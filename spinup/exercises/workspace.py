@@ -44,7 +44,7 @@ class Workspace:
         """Return the workspace of the current folder; UserError if there is none."""
         if found := cls.around():
             return found
-        raise UserError("this is no folder of exercises; type: spinup exercise init rl && cd rl")
+        raise UserError("this is not a folder of exercises; type: spinup exercise init rl && cd rl")
 
     def of(self, entry: Entry) -> dict[str, Any]:
         """Return the state of an exercise: hints shown, times of its start and pass; empty at first."""
@@ -93,8 +93,8 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
             return found
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass
-    raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: your files stay, "
-                    "and a check passes them again")
+    raise UserError(f"{path} is damaged; remove it and type `spinup exercise init {path.parents[1]}`: this keeps your "
+                    "files, and `spinup exercise check` passes them again")
 
 
 def stamp() -> str:

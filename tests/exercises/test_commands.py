@@ -129,7 +129,7 @@ def test_watching_goes_on_while_the_file_is_away(work, cli, monkeypatch):
 
 
 def test_several_are_checked_at_once(work, cli):
-    assert "no exercise has been begun here" in cli("exercise", "check", "--all").err
+    assert "no exercise has been started here" in cli("exercise", "check", "--all").err
     for entry in (FIRST, SECOND):
         cli("exercise", "start", entry.id)
     solve(work, FIRST)
@@ -141,7 +141,7 @@ def test_several_are_checked_at_once(work, cli):
 
 @pytest.mark.parametrize("words, said", [
     (("exercise", "chek"), "Did you mean 'check'"), (("exercise", "check", "9.9"), "no exercise '9.9'"),
-    (("exercise", "check", FIRST.id), f"not there yet; type: spinup exercise start {FIRST.id}"),
+    (("exercise", "check", FIRST.id), f"does not exist yet; type: spinup exercise start {FIRST.id}"),
     (("exercise", "check", "--ful"), "no flag --ful. Did you mean '--full'")])
 def test_wrong_words_are_answered_with_what_to_type(words, said, work, cli):
     done = cli(*words)

@@ -58,13 +58,13 @@ def checked(text, folder):
     ("import numpy as np\nnp.allclose = lambda *_, **__: True", "replaces numpy.allclose. That is tampering"),
     ("torch.allclose = print", "replaces torch.allclose. That is tampering"),
     ("from spinup.exercises.checks import Function\nFunction.check = lambda *_: None",
-     "imports spinup.exercises.checks. The library holds the answer"),
+     "imports spinup.exercises.checks. The library contains the answer"),
     ("import spinup.exercises.checks as c\nc.Function.check = print", "imports spinup.exercises.checks. "),
     ("import sys\nopen(sys.argv[5], 'w').write('{\"done\": true}\\n')", "uses sys.argv, .* That is tampering"),
     ("from sys import argv as a", "uses sys.argv, .* That is tampering"),
     ("import gc\ngc.get_objects()", "uses gc.get_objects, .* That is tampering"),
-    ("from spinup.core.returns import gae as ours", "imports spinup.core.returns. The library holds the answer"),
-    ("def f():\n    import llm.algos.ppo", "imports llm.algos.ppo. The library holds the answer")])
+    ("from spinup.core.returns import gae as ours", "imports spinup.core.returns. The library contains the answer"),
+    ("def f():\n    import llm.algos.ppo", "imports llm.algos.ppo. The library contains the answer")])
 def test_an_attempt_is_named_with_its_line(attempt, words):
     found = static(GAE, GAE.solution + attempt)
     assert not found.passed and found.line == GAE.solution.count("\n") + 1 + attempt.count("\n") * (
@@ -96,10 +96,10 @@ def test_a_verdict_written_by_the_file_is_named_as_tampering(tmp_path):
 
 def test_the_library_and_its_answers_are_out_of_reach(tmp_path):
     found = checked(GAE.solution + LOOK, tmp_path)
-    closed = "this file may hold the answer, so a check does not open it; write the function yourself"
+    closed = "this file may contain the answer, so a check does not open it; write the function yourself"
     assert found.passed and found.printed.splitlines() == [
-        "spinup.core may hold the answer, so a check does not let it in; write the function yourself",
-        "a check lets no file start another process; take that out", closed, "done", closed, closed, closed]
+        "spinup.core may contain the answer, so a check does not import it; write the function yourself",
+        "a check does not allow a file to start another process; remove that code", closed, "done", closed, closed, closed]
 
 
 class Liar:
