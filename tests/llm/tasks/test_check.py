@@ -104,8 +104,8 @@ def test_a_class_is_no_task():
     (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, but returned 'a>'"),
     ([Problem(5)] * 2, r"where prompt is a text, but returned Problem\(prompt=5"),
     ([], "`problems` of the task mine must return a list of 2 problems, but returned 0"),
-    ([Problem("a>")], "must return a list of the 2 problems .* returned 1"),
-    (None, "must return a list of the 2 problems .* returned None")])
+    ([Problem("a>")], "must return a list of 2 problems, but returned 1"),
+    (None, "must return a list of 2 problems, but returned None")])
 def test_problems_are_checked(given, words):
     with pytest.raises(UserError, match=words):
         problems_of(mine(problems=lambda *args: given), 2, np.random.default_rng(0))
@@ -114,9 +114,9 @@ def test_problems_are_checked(given, words):
 
 # Turned red by: a call of a task's own problems, or of its teacher, that is not checked.
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of the 2"),
+    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 2"),
     ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
-    ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', and the text has 'a'")])
+    ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', but the text has 'a'")])
 def test_a_training_says_so(changed, words, tmp_path):
     with pytest.raises(UserError, match=words):
         llm.sft(mine(**changed), layers=1, width=16, heads=2, held_out=2, total_steps=1, quiet=True, threads=1,

@@ -124,8 +124,8 @@ def test_a_reward_takes_a_prompt_and_a_response():
     ('{"prompt": "a", "answer": NaN}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a", "answer": -Infinity}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
-    ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it holds 0"),
-    ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it holds 1")], ids=lambda x: x[:30])
+    ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it has 0"),
+    ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it has 1")], ids=lambda x: x[:30])
 def test_a_bad_file_is_refused(tmp_path, text, words):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
