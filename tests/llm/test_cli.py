@@ -442,15 +442,15 @@ def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
     assert len(shown) == 120
     right = 0
     for i in range(0, 120, 3):
-        prompt, verdict = re.fullmatch(r"([a-h]{3}>)   ranked (rightly|wrongly)", shown[i]).groups()
+        prompt, verdict = re.fullmatch(r"([a-h]{3}>)   ranked (correctly|incorrectly)", shown[i]).groups()
         a, b = (re.fullmatch(rf"  {kind} +reward +(\S+)  ([a-h>]*)", line).groups()
-                for kind, line in zip(("preferred", "other"), shown[i + 1:i + 3], strict=True))
+                for kind, line in zip(("chosen", "rejected"), shown[i + 1:i + 3], strict=True))
         assert is_held_out(prompt)
         assert taste.reward(Problem(prompt), a[1]) > taste.reward(Problem(prompt), b[1])
         for worth, text in (a, b):
             assert float(worth) == pytest.approx(judge(prompt, text), abs=0.006)
-        assert (verdict == "rightly") == (judge(prompt, a[1]) > judge(prompt, b[1]))
-        right += verdict == "rightly"
+        assert (verdict == "correctly") == (judge(prompt, a[1]) > judge(prompt, b[1]))
+        right += verdict == "correctly"
     found = json.loads(cli("eval", learned["judge"], "--episodes", 40, "--json").out)
     low, high = found.pop("interval")
     assert found == {"directory": learned["judge"], "task": "taste", "pairs": 40, "pair_accuracy": right / 40}

@@ -27,7 +27,7 @@ from spinup.errors import UserError
     ("speed grpo --out nowhere/x.json", "--out nowhere/x.json cannot be written"),
     ("speed generate --against trl", "argument --against: invalid choice: 'trl'"),
     ("speed generate --batch 12", "--batch 12 is not a multiple of 8, the responses per prompt; choose 16 or 256"),
-    ("speed generate --new 506", "--new 506 does not fit the model's context of 512; choose at most 505"),
+    ("speed generate --new 506", "--new 506 does not fit in the model's context of 512; choose at most 505"),
     ("roofline ppo", "spinup bench roofline does not know what to do with 'ppo'"),
     ("roofline --device cpu --shape 0.5b", "--shape 0.5b needs a GPU; without one, type --shape small"),
     ("roofline --device tpu", "--device must be auto, cpu, cuda")])
