@@ -25,9 +25,9 @@ usage: spinup llm COMMAND ...
   spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
   spinup llm chat DIR                             chat with a policy: a run or a Hugging Face checkpoint
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
-  spinup llm picture NAME                         run an experiment and plot it: {', '.join(picture_names())}
+  spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
 
-T is {', '.join(task_names())}, with options as in reverse:length=8,symbols=12.
+T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
 T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
 Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
 --reward DIR uses the reward model of a run.

@@ -20,17 +20,17 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         said.append("most groups have zero variance: their rewards are equal, so they give no learning signal "
                     f"({row['no_contrast']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
-        what = "get their reward without an end" if graded else "rarely get a reward"
+        what = "are scored although they are unfinished" if graded else "rarely get a reward"
         said.append(f"{row['cut_off']:.0%} of responses are cut off at {limit} tokens and {what}; raise --max-tokens, "
                     "or wait until the policy learns to end its responses")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
-        said.append("the loss is 0 although the gradient is not, because the advantages have mean 0 and the ratios are "
-                    "near 1; watch the reward, because this loss shows no progress")
+        said.append("the loss is 0 although the gradient is not: this happens if the advantages have mean 0 and the "
+                    "ratios are near 1; watch the reward, because this loss shows no progress")
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
                     "longer explores; a lower --lr keeps the entropy higher")
     if row.get("kl_to_start", 0.0) > 10:
-        said.append(f"the KL to the initial policy is {row['kl_to_start']:.0f} nats per token; read some responses "
-                    "before you trust the reward")
+        said.append(f"the KL divergence from the initial policy is {row['kl_to_start']:.0f} nats per token; read "
+                    "some responses before you trust the reward")
     return said

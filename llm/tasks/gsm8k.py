@@ -45,8 +45,8 @@ class GSM8K(Task):
         self.file = str(self.file)
         check_options(self)
         if not self.file:
-            raise UserError("the task gsm8k needs a file; write gsm8k:file=PATH, for a JSONL file or for a folder with "
-                            "train.jsonl and test.jsonl")
+            raise UserError("the task gsm8k needs a file; write gsm8k:file=PATH, where PATH is a JSONL file or a "
+                            "folder with train.jsonl and test.jsonl")
         path = Path(self.file)
         if not path.is_dir():
             self.train, self.held_out = split(read(path), self.file)

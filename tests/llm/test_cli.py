@@ -123,7 +123,7 @@ WRONG = {                                                                 # what
     "reward broken": ("llm grpo --reward broken.py:one", "broken.py cannot be imported: ModuleNotFoundError"),
     "reward of one": ("llm grpo --reward score.py:alone",
                       "--reward score.py:alone takes (response); write it as a function of (prompt, response)"),
-    "answers": ("llm grpo --task many.jsonl", 'many.jsonl, line 1 has an "answer" that is not a text or a finite number'),
+    "answers": ("llm grpo --task many.jsonl", 'many.jsonl, line 1 has an "answer" that is not a text or a finite num'),
     "prompts missing": ("llm grpo --task nowhere.jsonl", "nowhere.jsonl cannot be read (no such file or directory)"),
     "prompts cut": ("llm grpo --task cut.jsonl", "cut.jsonl, line 2 is not JSON"),
     "prompts a list": ("llm grpo --task list.jsonl", "list.jsonl, line 1 is not a JSON object"),

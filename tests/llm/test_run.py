@@ -314,7 +314,7 @@ def test_a_start_is_of_its_own_task_and_reward():
 
 
 def test_a_value_function_alone_is_no_training(beginner):
-    with pytest.raises(UserError, match="--value-first 4 leaves the policy no update, because --total-steps is 4"):
+    with pytest.raises(UserError, match="--value-first 4 leaves no updates for the policy, because --total-steps is 4"):
         train("vapo", beginner, value_first=4)
 
 
@@ -387,7 +387,7 @@ def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
 # Turned red by: a run that does not hand on what it is measured by.
 def test_a_run_on_a_graded_task_is_told_what_holds_there(beginner, capsys):
     train("grpo", beginner, task="taste:letters=10,length=2", quiet=False)
-    assert "of responses are cut off at 4 tokens and get their reward without an end" in capsys.readouterr().out
+    assert "of responses are cut off at 4 tokens and are scored although they are unfinished" in capsys.readouterr().out
 
 
 # Turned red by: `not ... <= CUT_OFF`, which NaN is.

@@ -221,7 +221,7 @@ def test_what_is_the_same_as_tokens_is_left_out(capsys):
     assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
     assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; nothing where it is to be quiet
     for held_out, what in ((False, "learn from"), (True, "test on")):
-        with pytest.raises(UserError, match=f"no pair of mine is left to {what}, because .* within 2 tokens; raise --max-tok"):
+        with pytest.raises(UserError, match=f"no pair of mine is left to {what}, because .* within 2 tokens; raise"):
             as_tokens(CUT[:2], 2, held_out)
 
 
