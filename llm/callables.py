@@ -44,9 +44,9 @@ def own_advantage(function: Callable[[Tensor], Tensor], rewards: Tensor) -> Tens
     adv = ask(name, function, rewards)
     check_shape(name, adv, rewards.shape)
     if adv.is_complex():
-        raise UserError(f"{name} must return a real tensor, and returned one of {adv.dtype}")
+        raise UserError(f"{name} must return a real tensor, but returned one of type {adv.dtype}")
     if not torch.isfinite(adv).all():
-        raise UserError(f"{name} must return finite numbers, and returned {SHORT.repr(adv.tolist())}")
+        raise UserError(f"{name} must return finite numbers, but returned {SHORT.repr(adv.tolist())}")
     return adv.to(rewards)
 
 
@@ -71,17 +71,18 @@ def ask(name: str, function: Callable[..., Any], *args: Tensor) -> Any:
 def check_shape(name: str, found: Any, shape: torch.Size) -> None:
     """Raise UserError unless a result is a tensor of the expected shape."""
     if not isinstance(found, Tensor):
-        raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned {SHORT.repr(found)}")
+        raise UserError(f"{name} must return a tensor of shape {list(shape)}, but returned {SHORT.repr(found)}")
     if found.shape != shape:
-        raise UserError(f"{name} must return a tensor of shape {list(shape)}, and returned one of {list(found.shape)}")
+        raise UserError(f"{name} must return a tensor of shape {list(shape)}, but returned one of shape "
+                        f"{list(found.shape)}")
 
 
 def check_learnable(name: str, found: Any, shape: torch.Size) -> None:
     """Raise UserError unless a result is a differentiable real tensor of that shape."""
     check_shape(name, found, shape)
     if not found.is_floating_point() or not found.requires_grad:
-        fault = "without a gradient" if found.is_floating_point() else f"of {found.dtype}"
-        raise UserError(f"{name} must return a differentiable real tensor, and returned one {fault}; compute it from "
+        fault = "without a gradient" if found.is_floating_point() else f"of type {found.dtype}"
+        raise UserError(f"{name} must return a differentiable real tensor, but returned one {fault}; compute it from "
                         "its first argument, without detach()")
 
 
@@ -94,8 +95,8 @@ def check_finite(name: str, found: Tensor, counted: Tensor | None, args: tuple[T
     def finite(x: Tensor) -> bool:
         return bool(torch.isfinite(select(x, counted)).all())
     if not finite(found) and all(map(finite, args)):
-        raise UserError(f"{name} must return finite numbers, and returned NaN or infinity although its arguments are "
-                        "finite; look there for a division by 0, a logarithm or a large exponent")
+        raise UserError(f"{name} must return finite numbers, but returned NaN or infinity although its arguments are "
+                        "finite; check it for a division by 0, a logarithm or a large exponent")
 
 
 def diagnostic(name: str, key: Any, value: Any, taken: Collection[str]) -> Tensor:
@@ -104,8 +105,8 @@ def diagnostic(name: str, key: Any, value: Any, taken: Collection[str]) -> Tenso
     Raise UserError if its name is not a word or is taken, or if it is not a number.
     """
     if not isinstance(key, str) or not key.isidentifier():
-        raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; its name must be a word such as my_kl, "
-                        "of letters, digits and _")
+        raise UserError(f"{name} returns a diagnostic named {SHORT.repr(key)}; choose a name of letters, digits "
+                        "and _, such as my_kl")
     if key in TAKEN or key in taken:
         raise UserError(f"{name} returns a diagnostic named {key}, which is a column of the run; choose another name")
     number = value.numel() == 1 and not value.is_complex() if isinstance(value, Tensor) else isinstance(value, Real)

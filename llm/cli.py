@@ -20,18 +20,19 @@ def help_text() -> str:
     return f"""\
 usage: spinup llm COMMAND ...
 
-  spinup llm METHOD [--task T] [--model DIR]      `spinup llm grpo --help` lists its flags; a method is one of
+  spinup llm METHOD [--task T] [--model DIR]      train; `spinup llm grpo --help` lists the flags. Methods:
 {methods}
-  spinup llm rlhf [--task taste]                  {', '.join(STAGES)}, one after another
-  spinup llm chat DIR                             talk to a policy: a run, or a checkpoint of Hugging Face's
+  spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
+  spinup llm chat DIR                             chat with a policy: a run or a Hugging Face checkpoint
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
-  spinup llm picture NAME                         a picture that is a lesson: {', '.join(picture_names())}
+  spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
 
-A task is one of {', '.join(task_names())}, with options as in
-reverse:length=8,symbols=12; or a JSONL file of prompts, with --reward file.py:function if its lines have no answers; or
-one of comparisons, whose lines have "prompt", "chosen" and "rejected". --reward DIR takes a reward model's run.
-Without --model, a small character model first imitates a teacher for a while (a run of sft), then learns from rewards.
-`spinup plot`, `watch`, `eval` and `resume` take these runs too, and `spinup grid llm grpo ...` too.
+T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
+T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
+Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
+--reward DIR uses the reward model of a run.
+Without --model, supervised fine-tuning (a run of sft) first trains a small character model, the initial policy.
+`spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings.
 """
 
 
@@ -53,10 +54,10 @@ def run(argv: list[str]) -> int:
 
 def chat(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = Parser("spinup llm chat", "Talk to a policy; an empty line ends it.")
+    parser = Parser("spinup llm chat", "Chat with a policy; an empty line ends the chat.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint")
-    parser.add_argument("--greedy", action="store_true", default=False, help="the likeliest answer each time")
-    parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="the longest answer")
+    parser.add_argument("--greedy", action="store_true", default=False, help="always take the most likely token")
+    parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens")
     args = parser.parse(argv)
     check_input("spinup llm chat")
     from llm.watch import chat
@@ -66,7 +67,7 @@ def chat(argv: list[str]) -> int:
 def export(argv: list[str]) -> int:
     parser = Parser("spinup llm export", "Write a policy as a checkpoint that Hugging Face's libraries read.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
-    parser.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder to make")
+    parser.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder to create")
     args = parser.parse(argv)
     from llm.policy.checkpoint import save_pretrained
     from llm.policy.load import load_model
@@ -78,12 +79,12 @@ def export(argv: list[str]) -> int:
 
 def picture(argv: list[str]) -> int:
     from spinup.runs.flags import add_seeds
-    parser = Parser("spinup llm picture", "A picture that is a lesson, with its numbers as JSON beside it.")
+    parser = Parser("spinup llm picture", "Run an experiment and plot it; a JSON file beside it has the numbers.")
     parser.add_argument("name", choices=list(picture_names()), help=", ".join(picture_names()))
     add_seeds(parser, [1, 2, 3], "[1 2 3]")
     parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                         help="folder of the runs. [runs]")
-    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="the picture. [NAME.png]")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="file of the picture. [NAME.png]")
     args = parser.parse(argv)
     from llm.bench.pictures.draw import draw
     return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
@@ -95,16 +96,16 @@ def stages_parser() -> Parser:
     from llm.pipeline import SHAPE, TASK
     from spinup.runs.config import comments, settings_of, types_of
     from spinup.runs.flags import add_setting
-    parser = Parser("spinup llm rlhf", "Imitation, a reward model from comparisons, then PPO on its reward: "
-                                       "three runs, one after another. The same command with the same --exp-name skips "
-                                       "what is finished, and goes on.")
+    parser = Parser("spinup llm rlhf", "Supervised fine-tuning (SFT), a reward model from comparisons, then PPO on "
+                                       "its reward: three runs in sequence. The same command with the same --exp-name "
+                                       "skips finished stages and resumes a stopped one.")
     configs = {stage: registry.find(f"llm {stage}").load().Config for stage in STAGES}
     alike = [f for f in settings_of(LanguageConfig) if len({getattr(c, f) for c in configs.values()}) == 1]
     for stage, config in {"": LanguageConfig, **configs}.items():
-        group = parser.add_argument_group(f"settings of {stage} alone" if stage else "settings of all stages; of one, "
-                                                                                     "as in --sft.total-steps")
+        group = parser.add_argument_group(f"settings of {stage} only" if stage else "settings of all stages; for one "
+                                                                                    "stage, as in --sft.total-steps")
         prefix, reasons = f"{stage}." if stage else "", comments(config)
-        for name, reason in {"preset": "auto (that of the task), none, or a name from `spinup algos`",
+        for name, reason in {"preset": "auto (the task's preset), none, or a name from `spinup algos`",
                              "config": "a TOML file of settings"}.items():
             add_setting(group, prefix + name, str, "" if stage else reason, "auto" if name == "preset" else "")
         for field, hint in types_of(config).items():
@@ -127,7 +128,7 @@ def rlhf(argv: list[str]) -> int:
     except KeyboardInterrupt:
         if not stages[-1].cfg.quiet:
             named = [] if "exp_name" in given else ["--exp-name", stages[0].cfg.exp_name.removesuffix(f"_{STAGES[0]}")]
-            print(f"to go on with all stages, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
+            print(f"to resume the pipeline, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
         return signals.exit_code()
     return 0
 
@@ -135,15 +136,15 @@ def rlhf(argv: list[str]) -> int:
 def bench_parser(name: str, description: str) -> Parser:
     """Parser of a benchmark. Omitted flags keep the function's defaults."""
     parser = Parser(f"spinup bench {name}", description)
-    parser.add_argument("--out", type=path_of, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--out", type=path_of, metavar="FILE", help="also write the JSON to this file")
     return parser
 
 
 def bench_roofline(argv: list[str]) -> int:
-    parser = bench_parser("roofline", "Sampling as a share of memory bandwidth; training as a share of peak FLOP/s "
-                                      "(MFU).")
-    parser.add_argument("--device", help="cuda or cpu. [a GPU where there is one]")
-    parser.add_argument("--shape", choices=["0.5b", "small"], help="of random weights. [0.5b on a GPU, else small]")
+    parser = bench_parser("roofline", "Measure sampling as a share of memory bandwidth, and training as a share of "
+                                      "peak FLOP/s (MFU).")
+    parser.add_argument("--device", help="cuda or cpu. [a GPU if there is one]")
+    parser.add_argument("--shape", choices=["0.5b", "small"], help="model, random weights. [0.5b on a GPU, else small]")
     given = vars(parser.parse(argv))
     from llm.bench.roofline import roofline
     return roofline(**given)
@@ -151,13 +152,13 @@ def bench_roofline(argv: list[str]) -> int:
 
 def bench_accuracy(argv: list[str]) -> int:
     from spinup.runs.flags import add_seeds, processes, whole
-    parser = bench_parser("accuracy", "What a method reaches on held-out problems, and how soon, seed by seed.")
+    parser = bench_parser("accuracy", "Measure the held-out accuracy of a method and the time to reach it, per seed.")
     rewarded = [name for name, algorithm in registry.algorithms("llm").items() if algorithm.about.get("rewards", True)]
     parser.add_argument("method", choices=rewarded, help=", ".join(rewarded))
-    parser.add_argument("--task", default="reverse", help="such as reverse, addition, countdown. [reverse]")
+    parser.add_argument("--task", default="reverse", help="task, such as reverse, addition, countdown. [reverse]")
     add_seeds(parser, [1, 2, 3], "[1 2 3]")
-    parser.add_argument("--workers", type=processes("workers"), metavar="N", help="runs at a time. [1]")
-    parser.add_argument("--threads", type=whole("threads"), metavar="N", help="of torch, in each run. [1]")
+    parser.add_argument("--workers", type=processes("workers"), metavar="N", help="runs in parallel. [1]")
+    parser.add_argument("--threads", type=whole("threads"), metavar="N", help="torch threads per run. [1]")
     parser.add_argument("--log-dir", type=path_of, metavar="DIR", help="the folder of the runs. [runs]")
     given = vars(parser.parse(argv))
     from llm.bench.accuracy import accuracy
@@ -166,12 +167,12 @@ def bench_accuracy(argv: list[str]) -> int:
 
 def bench_grpo(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = bench_parser("speed grpo", "New tokens a second of GRPO beside TRL's, with reward variance in all groups "
-                                        "and in half of them.")
-    parser.add_argument("--against", choices=["trl"], help="the peer. [trl]")
-    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs, in turn. [3]")
+    parser = bench_parser("speed grpo", "Compare GRPO with TRL in new tokens per second, with reward variance in all "
+                                        "groups, then in half of them.")
+    parser.add_argument("--against", choices=["trl"], help="library to compare with. [trl]")
+    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating runs. [3]")
     parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")
-    parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates of a run. [300]")
+    parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates per run. [300]")
     given = vars(parser.parse(argv))
     given.pop("against", None)
     from llm.bench.speed import speed_grpo
@@ -180,12 +181,12 @@ def bench_grpo(argv: list[str]) -> int:
 
 def bench_generate(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = bench_parser("speed generate", "New tokens a second of the sampler beside transformers' generate.")
-    parser.add_argument("--against", choices=["transformers"], help="the peer. [transformers]")
-    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs, in turn. [30]")
+    parser = bench_parser("speed generate", "Compare the sampler with transformers' generate in new tokens per second.")
+    parser.add_argument("--against", choices=["transformers"], help="library to compare with. [transformers]")
+    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating calls. [30]")
     parser.add_argument("--batch", dest="batches", type=whole("batch"), nargs="+", metavar="B",
-                        help="answers at a time. [16 256]")
-    parser.add_argument("--new", type=whole("new"), nargs="+", metavar="T", help="tokens of an answer. [8 32]")
+                        help="responses per call. [16 256]")
+    parser.add_argument("--new", type=whole("new"), nargs="+", metavar="T", help="tokens per response. [8 32]")
     given = vars(parser.parse(argv))
     given.pop("against", None)
     from llm.bench.speed import speed_generate

@@ -77,5 +77,5 @@ class PreferenceConfig(LanguageConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.micro_batch % 2:
-            raise UserError(f"--micro-batch {self.micro_batch} would cut a pair; choose an even number of responses, "
+            raise UserError(f"--micro-batch {self.micro_batch} would split a pair; choose an even number of responses, "
                             f"such as {self.micro_batch + 1}")

@@ -14,23 +14,23 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
     """
     said, graded = [], measure != "held_out_accuracy"
     if row.get("no_contrast", 0) > LITTLE_CONTRAST:
-        what = ("raise --temperature or --samples, or start from a policy that says more than one thing" if graded else
-                "the task is nearly solved, or needs harder prompts" if row["reward"] > 0.5 else
-                "start from a better policy, or give easier prompts or more --samples")
-        said.append("most groups have no contrast: all their responses earn the same, so they teach nothing "
+        what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
+                "the task is nearly solved, or you need harder prompts" if row["reward"] > 0.5 else
+                "start from a better policy, use easier prompts or raise --samples")
+        said.append("most groups have zero variance: their rewards are equal, so they give no learning signal "
                     f"({row['no_contrast']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
-        what = "are judged as they stand" if graded else "can hardly earn anything"
-        said.append(f"{row['cut_off']:.0%} of answers are cut off at {limit} tokens and {what}; raise --max-tokens, or "
-                    "wait until the policy has learned to stop")
+        what = "are scored although they are unfinished" if graded else "rarely get a reward"
+        said.append(f"{row['cut_off']:.0%} of responses are cut off at {limit} tokens and {what}; raise --max-tokens, "
+                    "or wait until the policy learns to end its responses")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
-        said.append("loss is 0 while the gradient is not: advantages whose mean is 0, at a ratio near 1, look like "
-                    "this; watch the reward, for this loss says nothing")
+        said.append("the loss is 0 although the gradient is not: this happens if the advantages have mean 0 and the "
+                    "ratios are near 1; watch the reward, because this loss shows no progress")
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
-        said.append(f"entropy is {row['entropy']:.3f} nats: the policy says the same every time and will find nothing "
-                    "new; a lower --lr keeps it open")
+        said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
+                    "longer explores; a lower --lr keeps the entropy higher")
     if row.get("kl_to_start", 0.0) > 10:
-        said.append(f"the policy is {row['kl_to_start']:.0f} nats a token from where it began: read its responses "
-                    "before trusting the reward")
+        said.append(f"the KL divergence from the initial policy is {row['kl_to_start']:.0f} nats per token; read "
+                    "some responses before you trust the reward")
     return said

@@ -28,7 +28,7 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
     """Print responses of a policy, or rewards of a reward model. Raise UserError if a GIF is requested."""
     check_drawn(stochastic)
     if gif:
-        raise UserError("a language model has no picture to show; leave out --gif to read its responses")
+        raise UserError("a language model has no frames to show; leave out --gif to read its responses")
     reading.watch(directory, prompts=episodes, seed=seed)
 
 
@@ -41,8 +41,8 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
 def check_drawn(stochastic: bool) -> None:
     """Raise UserError for --stochastic, because responses of language models are always sampled."""
     if stochastic:
-        raise UserError("the responses of a language model are always drawn; leave out --stochastic (`spinup llm chat "
-                        "DIR --greedy` gives the likeliest)")
+        raise UserError("the responses of a language model are always sampled; leave out --stochastic (`spinup llm "
+                        "chat DIR --greedy` takes the most likely tokens)")
 
 
 def check(algorithm: Algorithm, config: LanguageConfig) -> None:

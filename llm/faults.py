@@ -32,7 +32,7 @@ def finite(result: Any, name: str, here: str) -> float:
     except Exception:                                                     # numpy and torch raise their own types
         number = math.nan
     if not abs(number) <= LARGEST:
-        raise UserError(f"{name} must return a finite number, and returned {SHORT.repr(result)} {here}")
+        raise UserError(f"{name} must return a finite number, but returned {SHORT.repr(result)} {here}")
     return number
 
 

@@ -16,7 +16,7 @@ def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError
     piece = min(PIECE, cfg.micro_batch // 2 if cfg.micro_batch else PIECE)
     flags = [f"--micro-batch {piece}"] * (piece > 1) + ["--checkpointing"] * (not cfg.checkpointing)
     advice = f"add {' '.join(flags)}, or lower" if flags else "lower"
-    return UserError(f"the memory does not suffice for these settings; {advice} --max-tokens")
+    return UserError(f"not enough memory for these settings; {advice} --max-tokens")
 
 
 @contextmanager

@@ -75,8 +75,8 @@ def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
         method, chained = module.__name__.rpartition(".")[2], CHAIN[:len(stages)]
         for key in given:
             if key in ("exp_name", *chained, *(SHAPE if chained else ())):
-                raise UserError(f"{flag(f'{method}.{key}')} cannot be given: the stages share a name, and begin with "
-                                "what those before them made; leave it out")
+                raise UserError(f"{flag(f'{method}.{key}')} cannot be set, because all stages share a name and each "
+                                "one starts from the results of the earlier ones; leave it out")
         asked = shared | given
         preset, file = asked.pop("preset", "auto"), asked.pop("config", None)
         algorithm = find(f"llm {method}")
@@ -93,8 +93,8 @@ def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
         check_job(f"llm {method}", stages[-1].run, cfg)
     for before, after in pairwise(s.run for s in stages):
         if after.directory.exists() and before.status != "finished":
-            raise UserError(f"{describe(after.directory)} is there, but {describe(before.directory)}, of which it was "
-                            "made, is not finished; choose another --exp-name")
+            raise UserError(f"{describe(after.directory)} exists, but {describe(before.directory)}, the stage "
+                            "before it, is not finished; choose another --exp-name")
     check([s for s in stages if s.run.status != "finished"])
     return stages
 
@@ -144,5 +144,5 @@ def summary(stage: Stage) -> str:
     if stage.module is STAGES[-1]:
         gold = f", held-out gold {done['held_out_gold']:.3f} (true)" if "held_out_gold" in done else ""
         nats = read_progress(stage.run.directory)["kl_of_response"][-1]
-        said += f" (learned){gold}, {nats:.1f} nats from the start"
+        said += f" (learned){gold}, {nats:.1f} nats from the initial policy"
     return f"{stage.method:<13}{done['seconds']:>7,.0f} s   {said}"

@@ -59,8 +59,8 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     wanted, found, drawn = HELD_OUT_PAIRS if held_out else cfg.pairs, [], 0
     while sum(len(b.texts) for b in found) < 2 * wanted:
         if drawn >= PATIENCE * wanted:
-            raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} hardly any earned different "
-                            "rewards, so that nothing can be preferred; begin with another --model, or raise "
+            raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} almost all have equal "
+                            "rewards, so they give too few preference pairs; use another --model, or raise "
                             "--temperature")
         problems = problems_of(run.task, min(AT_ONCE, wanted), rng, held_out)
         batch = run.sample(problems, 2, generator=generator)
@@ -89,8 +89,8 @@ def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: P
     for sentence in [] if cfg.quiet else said:
         print(sentence, flush=True)
     if not kept:
-        raise UserError(f"no pair of {run.task.name} is left to {'test on' if held_out else 'learn from'}: both "
-                        f"responses are always the same within {limit} tokens; raise --max-tokens")
+        raise UserError(f"no pair of {run.task.name} is left to {'test on' if held_out else 'learn from'}, because "
+                        f"the two responses of each are the same within {limit} tokens; raise --max-tokens")
     problems, texts = [p for p, _, _ in kept], [text for _, a, b in kept for text in (a, b)]
     return run.demonstrated(problems, texts)
 

@@ -68,8 +68,8 @@ class Run(Training):
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
-            raise UserError(f"{describe(self.directory)} is an initial model that other runs read; it stays as it is. "
-                            "Train one of your own with `spinup llm sft`, and give it with --model DIR")
+            raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
+                            "train another one with `spinup llm sft`, and use it with --model DIR")
         self.max_tokens = config.response_tokens(task)
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
@@ -239,7 +239,7 @@ class Run(Training):
 
     def summary(self) -> str:
         if self.measure != "held_out_accuracy":
-            gold = f", the true one {self.best['held_out_gold']:.3f}" if "held_out_gold" in self.best else ""
+            gold = f", true reward {self.best['held_out_gold']:.3f}" if "held_out_gold" in self.best else ""
             return f"{short(self.measure)} {self.best.get(self.measure, math.nan):.3f}{gold}"
         return (f"held-out accuracy {self.best.get('held_out_accuracy', math.nan):.3f} sampled, "
                 f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")

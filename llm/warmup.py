@@ -55,14 +55,14 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
             result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
                 if not cfg.quiet:
-                    print(f"this was the imitation before {cfg.algorithm}: the same command again ends it, then trains "
-                          "with rewards", flush=True)
+                    print(f"this was the SFT run before {cfg.algorithm}; repeat the same command to finish it and then "
+                          "train on rewards", flush=True)
                 raise KeyboardInterrupt
             seconds = read_result(directory)["seconds"]
     reached = read_result(directory)["held_out_accuracy"]
     if not cfg.quiet:
-        print(f"start: {describe(directory)}, held-out accuracy {reached:.2f}"
-              + (f", made by imitation in {seconds:.0f} s" if seconds else ""), flush=True)
+        print(f"initial policy: {describe(directory)}, held-out accuracy {reached:.2f}"
+              + (f", trained by SFT in {seconds:.0f} s" if seconds else ""), flush=True)
     start = on_device(load_model(directory), cfg)
     start.made_in = seconds
     return start

@@ -39,7 +39,7 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     data = read_run(folder)
     for name in ("task", "reward"):
         if isinstance(data["config"][name], dict):
-            raise UserError(f"the {name} of {describe(folder)} is a Python object; from Python: "
+            raise UserError(f"the {name} of {describe(folder)} is a Python object; load the run in Python: "
                             f"llm.load({str(folder)!r})")
     return folder, data, make_task(data["config"]["task"], data["config"]["reward"] or None)
 
@@ -54,8 +54,8 @@ def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
     """Return the folder of a run's initial policy. Raise UserError if it no longer exists."""
     if not Path(data["start"]).is_dir():
-        raise UserError(f"{describe(folder)} was made from {data['start']}, which is not there; put it back, or type "
-                        "the command in the folder that it was trained in")
+        raise UserError(f"{describe(folder)} starts from {data['start']}, which does not exist; restore it, or type "
+                        "the command in the folder where you trained it")
     return Path(data["start"])
 
 
@@ -85,8 +85,8 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
         if len(found) >= n:
             break
     if not found:
-        raise UserError(f"no two responses of {describe(start_of(folder, data))} earn different rewards, so that none "
-                        "is preferred; give more --episodes")
+        raise UserError(f"all pairs of responses of {describe(start_of(folder, data))} have equal rewards, so there "
+                        "are no preferences; raise --episodes")
     return found[:n]
 
 
@@ -132,9 +132,9 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     if data.get("judges"):
         pairs = find_pairs(folder, data, task, prompts, seed)
         for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs), strict=True):
-            verdict = "   ranked rightly" if said[0] > said[1] else "   ranked wrongly"
+            verdict = "   ranked correctly" if said[0] > said[1] else "   ranked incorrectly"
             console.print(Text(problem.prompt, "bold") + Text(verdict, "dim"))
-            for kind, style, text, worth in zip(("preferred", "other"), ("green", "red"), texts, said, strict=True):
+            for kind, style, text, worth in zip(("chosen", "rejected"), ("green", "red"), texts, said, strict=True):
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
     policy, gold = writer(folder, data, task), task.gold
@@ -190,7 +190,7 @@ def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
     """Results on pairs, as numbers and in words. right: `[n]`, True where a pair is ranked correctly."""
     mean, between, words = mean_of(right.astype(float), SHARE)
     return ({"pairs": len(right), "pair_accuracy": mean, "interval": between},
-            f"{mean:.3f} of {len(right)} held-out pairs ranked rightly ({words})")
+            f"{mean:.3f} of {len(right)} held-out pairs ranked correctly ({words})")
 
 
 def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
@@ -200,7 +200,7 @@ def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, 
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
              "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{PASS}": float(right.amax(1).mean()),
              "reward": float(sampled.mean())}
-    return found, (f"{mean:.3f} of held-out problems solved ({words}), drawing {PASS} answers to each of {len(right)}; "
+    return found, (f"{mean:.3f} of held-out problems solved ({words}), with {PASS} responses to each of {len(right)}; "
                    f"greedy {found['held_out_greedy']:.3f}; solved at least once in {PASS}: "
                    f"{found[f'pass@{PASS}']:.3f}")
 
@@ -216,10 +216,10 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
             values = rewards.double().numpy()
             mean, between, words = mean_of(values.mean(1))
             found |= {name: mean, f"{name}_interval": between, f"{name}_std": float(values.std())}
-            said.append(f"{mean:.3f} ({words}; deviation of a response {values.std():.3f})")
-    words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, drawing {PASS} answers to each of "
+            said.append(f"{mean:.3f} ({words}; standard deviation of a response {values.std():.3f})")
+    words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, with {PASS} responses to each of "
              f"{len(sampled)} held-out problems; greedy {found['reward_greedy']:.3f}")
-    return found, words if gold is None else f"{words}; true reward of the drawn answers {said[1]}"
+    return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 
 def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
@@ -229,18 +229,18 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     """
     policy = load(directory)
     if isinstance(policy, RewardModel):
-        raise UserError(f"{directory} holds a reward model, which judges and does not write; `spinup watch "
-                        f"{directory}` shows what it says")
+        raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
+                        f"{directory}` to see its rewards")
     alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0
     if sys.stdin.isatty():
-        print(f"type a prompt{f' of {alphabet!r}' if alphabet else ''}; an empty line ends")
+        print(f"type a prompt{f' of the characters {alphabet!r}' if alphabet else ''}; an empty line ends the chat")
     while True:
         try:
             prompt = input("> " if sys.stdin.isatty() else "").rstrip("\n")
         except EOFError:
             if not answered and not sys.stdin.isatty():
-                raise UserError("the standard input holds no prompt; run `spinup llm chat` in a terminal, or pipe a "
-                                "prompt a line into it") from None
+                raise UserError("standard input has no prompt; run `spinup llm chat` in a terminal, or pipe one prompt "
+                                "per line into it") from None
             return 0
         if not prompt:
             return 0

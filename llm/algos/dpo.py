@@ -84,8 +84,8 @@ class Config(PreferenceConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
-            raise UserError("of the responses to a prompt the best is compared with the worst, and "
-                            "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for "
+            raise UserError("a preference pair consists of two responses to a prompt, and "
+                            "--samples 1 gives only one; choose 2 or more, or 0 for "
                             "fixed pairs")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:

@@ -82,10 +82,10 @@ class Config(LearningConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.samples == 1:
-            raise UserError("the responses to a prompt are compared with each other, and "
-                            "--samples 1 leaves nothing to compare; choose 2 or more")
+            raise UserError("a group needs at least two responses to compare, and "
+                            "--samples 1 gives only one; choose 2 or more")
         if self.minibatches > (most := self.prompts * self.samples):
-            raise UserError(f"--minibatches {self.minibatches} is more than the responses of an "
+            raise UserError(f"--minibatches {self.minibatches} is more than the responses per "
                             f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
                             f" choose at most {most}")
 

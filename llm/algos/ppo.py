@@ -86,9 +86,9 @@ class Config(LearningConfig):
             raise UserError("--kl-target adapts --kl-coef, which is 0; add "
                             "--kl-coef 0.05")
         if self.value_first >= self.total_steps:
-            raise UserError(f"--value-first {self.value_first} leaves the policy none of "
-                            f"--total-steps {self.total_steps}; choose fewer of the former, or "
-                            "more of the latter")
+            raise UserError(f"--value-first {self.value_first} leaves no updates for the policy, "
+                            f"because --total-steps is {self.total_steps}; lower --value-first or "
+                            "raise --total-steps")
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:

@@ -55,8 +55,8 @@ class Config(LearningConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.baseline == "others" and self.samples == 1:
-            raise UserError("a response is compared with the others to the same prompt, and "
-                            "--samples 1 leaves none; choose 2 or more")
+            raise UserError("the baseline is the mean of the other responses to the prompt, and "
+                            "--samples 1 gives none; choose 2 or more")
 
 
 def leave_one_out(rewards: Tensor, samples: int) -> Tensor:

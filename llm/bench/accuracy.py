@@ -33,14 +33,14 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     """
     check_out(out)
     if make_task(task).measure != MEASURE:
-        raise UserError(f"--task {task} has no right answers to count; choose another, such as reverse")
+        raise UserError(f"--task {task} has no correct answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
     with ThreadPoolExecutor(workers) as pool:
         runs = list(pool.map(lambda seed: one(method, task, seed, name, threads, log_dir), seeds))
     for r in runs:
         print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "
               f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "
-              f"{r['start_seconds']:.0f} s of imitation; at {SOON} s {r['soon']}", flush=True)
+              f"{r['start_seconds']:.0f} s of SFT; accuracy at {SOON} s: {r['soon']}", flush=True)
     config = read_json(log_dir / name / f"{name}_s{seeds[0]}" / "config.json")
     goal, met = goals(method, task, runs)
     words = f"--seeds {' '.join(map(str, seeds))}" + (f" --threads {threads}" if threads > 1 else "")
@@ -80,20 +80,20 @@ def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool
     seconds = np.array([r["seconds"] for r in runs])
     if task == "reverse":
         if method in ACTOR_CRITIC:
-            return (f"start .2 to .5; .97 at the end, in {LATE} s",
+            return (f"initial accuracy .2 to .5; final accuracy .97 within {LATE} s",
                     bool((start >= .2).all() and (start <= .5).all() and (end >= .97).all()
                          and (seconds <= LATE).all()))
         soon = np.array([r["soon"] or 0.0 for r in runs])
-        return (f"start .2 to .5; .95 in the last row before {SOON} s; .97 at the end, in {LATE} s",
+        return (f"initial accuracy .2 to .5; .95 in the last row before {SOON} s; final accuracy .97 within {LATE} s",
                 bool((start >= .2).all() and (start <= .5).all() and (soon >= .95).all() and (end >= .97).all()
                      and (seconds <= LATE).all()))
     if task == "addition":
         teacher = make_task(task).teacher_accuracy
-        return (f"imitation within .05 of the teacher's {teacher:.3f}; with rewards .3 above it, all in 240 s",
+        return (f"SFT accuracy within .05 of the teacher's {teacher:.3f}; final accuracy .3 above it, all within 240 s",
                 bool((abs(start - teacher) <= .05).all() and (end >= teacher + .3).all()
                      and all(r["seconds"] + r["start_seconds"] <= 240 for r in runs)))
     if task == "countdown":
-        return ("start .15 to .35; at least doubled in 300 s",
+        return ("initial accuracy .15 to .35; at least doubled within 300 s",
                 bool((start >= .15).all() and (start <= .35).all() and (end >= 2 * start).all()
                      and (seconds <= 300).all()))
     return "", True

@@ -42,7 +42,7 @@ class Questions(Task):
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         """Raise UserError, because there is nothing to imitate."""
-        raise UserError("the task of this benchmark has no teacher; give --model a folder")
+        raise UserError("this benchmark's task has no demonstrations for SFT; add --model with the folder of a model")
 
     def reward(self, problem: Problem, response: str) -> float:
         """Return a number in [0, 1) that depends only on prompt and response; with `half`, 0 for half of the prompts.

@@ -54,7 +54,7 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
         raise UserError(f"--device must be cuda or cpu, not {device!r}")
     shape = shape or {"cuda": "0.5b", "cpu": "small"}[kind]
     if shape == "0.5b" and kind == "cpu":
-        raise UserError("--shape 0.5b takes a GPU; without one type --shape small")
+        raise UserError("--shape 0.5b needs a GPU; without one, type --shape small")
     check_out(out)
     check_installed("safetensors")                            # check first: the last part, minutes later, needs it
     dtype, threads = torch.bfloat16 if kind == "cuda" else torch.float32, torch.get_num_threads()
@@ -76,18 +76,19 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
     model = Transformer(SHAPES[shape]).to(where, dtype)
     parameters = sum(p.numel() for p in model.parameters())
     print(f"random weights of shape {shape}, {parameters / 1e6:,.1f} M parameters, {str(dtype)[6:]}, on {name}\n"
-          + ("no GPU is measured here; a small model stays in the CPU's caches, so shares of memory may pass 100 %\n"
+          + ("this does not measure a GPU; a small model fits in the CPU's caches, so the shares can exceed 100 %\n"
              if kind == "cpu" else "")
-          + f"peak: {bandwidth / 1e9:,.0f} GB/s, {flops / 1e12:,.3g} TFLOP/s ({'stated' if stated else 'measured'}); a "
-            f"copy reaches {copied / 1e9:,.0f} GB/s, a large product {multiplied / 1e12:,.3g} TFLOP/s\n\n"
-            f"sampling at {CONTEXT} tokens of context\n"
-            f"{'batch':>7}{'tokens/s':>12}{'ms a step':>11}{'of bandwidth':>14}", flush=True)
+          + f"peak: {bandwidth / 1e9:,.0f} GB/s, {flops / 1e12:,.3g} TFLOP/s "
+            f"({'from the manufacturer' if stated else 'measured'}); a large copy reaches "
+            f"{copied / 1e9:,.0f} GB/s, a large matrix product {multiplied / 1e12:,.3g} TFLOP/s\n\n"
+            f"sampling with {CONTEXT} tokens of context\n"
+            f"{'batch':>7}{'tokens/s':>12}{'ms/step':>11}{'of bandwidth':>14}", flush=True)
 
     sampled = []
     for batch in batches:
         seconds = fitting(sampling_step, model, batch)
         if seconds is None:
-            print(f"{batch:>7}   does not fit the memory")
+            print(f"{batch:>7}   does not fit in memory")
             break
         size = bytes_a_step(model, batch)
         share = size / seconds / bandwidth
@@ -104,11 +105,11 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
                    "flop_per_token": each, "mfu": round(pace * each / flops, 4)}
         print(f"\ntraining on {rows} rows of {length} tokens: {pace:,.0f} tokens/s, MFU {trained['mfu']:.1%}")
     else:
-        print(f"\ntraining on {rows} rows of {length} tokens does not fit the memory")
+        print(f"\ntraining on {rows} rows of {length} tokens does not fit in memory")
 
     split = fitting(grpo_step, where, SHAPES[shape], dtype, ANSWER[kind])
     if split is not None:
-        print(f"a step of grpo, {split['answers']} answers of {split['tokens_each']:.0f} tokens: "
+        print(f"one GRPO update, {split['answers']} responses of {split['tokens_each']:.0f} tokens: "
               f"{split['seconds']:.3f} s, of which "
               + ", ".join(f"{phase} {share:.0%}" for phase, share in split["shares"].items()))
     return finish({

@@ -42,13 +42,13 @@ GOALS = {64: 1.4, 128: 1.2}                               # by width, if no grou
 HALF_GOAL = 2.0                                           # if half of the groups have zero variance
 GENERATE_GOALS = {(16, 8): 2.0, (256, 8): 1.15}           # by batch and new tokens
 NOTES = (
-    "spinup reads a prompt once for its eight answers; trl once for each, in sampling and in training",
-    "spinup leaves groups without contrast out of the pass back; trl computes their gradient, which is 0",
-    "spinup trains on the log-probabilities it sampled with; so does trl in effect (one update a batch, nothing "
-    "computed twice)",
-    "spinup writes progress.csv, TensorBoard and twenty checkpoints, and answers held-out prompts at each of its rows; "
-    "trl logs every ten steps, writes no checkpoint before its end and evaluates nothing",
-    "gradient checkpointing, which trl switches on by default, is off in both; fp32 in both")
+    "spinup reads a prompt once for its eight responses; trl reads it once per response, in sampling and in training",
+    "spinup skips groups with equal rewards in the backward pass; trl computes their gradient, which is 0",
+    "spinup trains on the log-probabilities from sampling; in effect trl does the same (one update per batch, so it "
+    "computes nothing twice)",
+    "spinup writes progress.csv, TensorBoard files and twenty checkpoints, and responds to held-out prompts for each "
+    "row; trl logs every ten steps, writes no checkpoint before the end and evaluates nothing",
+    "gradient checkpointing, which trl switches on by default, is off in both; both use fp32")
 
 
 def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int = 3, out: Path | None = None) -> int:
@@ -61,10 +61,10 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
     if width not in GOALS:
         raise UserError(f"--width must be one of {', '.join(map(str, GOALS))}, not {width}")
     if steps < 2:
-        raise UserError(f"--total-steps {steps} leaves nothing to measure after the first row; choose at least 2")
+        raise UserError(f"--total-steps {steps} leaves no update to measure after the first row; choose at least 2")
     check_out(out)
     check_installed("trl")
-    print(f"grpo, width {width}: {steps:,} updates of {PROMPTS * SAMPLES} answers of {NEW} tokens, {rounds} "
+    print(f"grpo, width {width}: {steps:,} updates of {PROMPTS * SAMPLES} responses of {NEW} tokens, {rounds} "
           f"{'pair' if rounds == 1 else 'pairs'}, one thread each", flush=True)
     flops = call("limit")["flops"]
     found: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
                     job = {"model": str(Path(folder, "model")), "half": half, "steps": steps, "seed": seed}
                     runs[name].append(run := call(name, job))
                     print(f"{case}, pair {seed}  {name:<6} {run['tokens_per_second']:>8,.0f} tokens/s   "
-                          f"{run['no_contrast']:.0%} of groups without contrast   {run['seconds']:.1f} s"
+                          f"{run['no_contrast']:.0%} of groups with zero variance   {run['seconds']:.1f} s"
                           + (f", and {run['evaluation_seconds']:.1f} s of evaluation"
                              if run["evaluation_seconds"] else ""), flush=True)
             found[case] = compare(runs, goal, flops, 0.5 if half else 1.0)
@@ -86,21 +86,21 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
                                       for name, r in x["tokens_per_second"].items()))
         print(f"  ratios {', '.join(f'{r:.2f}' for r in x['ratios'])}; median {x['ratio_median']:.2f}, goal "
               f"{x['goal']}: {'met' if x['met'] else 'missed'}; {x['ratio_median_with_evaluation']:.2f} with spinup's "
-              f"evaluation, {x['evaluation_share']:.0%} of its time")
+              f"evaluation, which takes {x['evaluation_share']:.0%} of its time")
     print("\n".join(f"  {note}" for note in NOTES))
     first = found["equal work"]["runs"]
     return finish({
         "benchmark": "speed", "algorithm": "grpo", "against": "trl", "width": width,
         "ratio_median": found["equal work"]["ratio_median"],
-        "ratio_median_is": "new tokens a second of spinup over those of trl where every group has contrast, without "
-                           "spinup's held-out evaluation, with its logging and checkpoints",
-        "limit_is": "new tokens a second that the matrix products alone allow, prompts read once, 2 FLOP a parameter "
-                    "to sample and 6 to train, at the pace of a large product",
+        "ratio_median_is": "new tokens per second of spinup divided by those of trl, if no group has zero variance; "
+                           "without spinup's held-out evaluation, with its logging and checkpoints",
+        "limit_is": "new tokens per second if only matrix products took time: prompts read once, 2 FLOP per parameter "
+                    "to sample and 6 to train, at the speed of a large matrix product",
         "goal": GOALS[width], **found,
         "parameters": {name: runs[0]["parameters"] for name, runs in first.items()},
-        "architecture": "4 layers, 4 heads with keys of their own, hidden 3 x width, 43 tokens, tied, no biases: "
-                        "Qwen2's but for those on query, key and value (LlamaForCausalLM); fp32",
-        "answers": f"all of {NEW} tokens: these weights never choose the end token",
+        "architecture": "4 layers, 4 heads, each with its own keys, hidden size 3 x width, 43 tokens, tied embeddings, "
+                        "no biases: Qwen2 without those of query, key and value (LlamaForCausalLM); fp32",
+        "answers": f"all have {NEW} tokens, because these weights never sample the end token",
         "steps": steps, "settings": {"prompts": PROMPTS, "samples": SAMPLES, "prompt_tokens": PROMPT, "max_tokens": NEW,
                                      "lr": LR, "kl_coef": 0, "clip": 0.2, "epochs": 1, "average": "sequence",
                                      "threads": 1, "dtype": "float32"},
@@ -213,9 +213,10 @@ def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (
     batches, new = list(batches), list(new)
     for batch in batches:
         if batch < SAMPLES or batch % SAMPLES:
-            raise UserError(f"--batch {batch} is no multiple of the {SAMPLES} answers to each prompt; choose 16 or 256")
+            raise UserError(f"--batch {batch} is not a multiple of {SAMPLES}, the responses per prompt; choose 16 or "
+                            "256")
     if PROMPT + max(new) > 512:
-        raise UserError(f"--new {max(new)} does not fit the model's context of 512; choose at most {512 - PROMPT}")
+        raise UserError(f"--new {max(new)} does not fit in the model's context of 512; choose at most {512 - PROMPT}")
     check_out(out)
     check_installed("transformers")
     threads = torch.get_num_threads()
@@ -231,13 +232,13 @@ def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (
     return finish({
         "benchmark": "speed", "algorithm": "generate", "against": "transformers", "width": width,
         "ratio_median": main["ratio_median"],
-        "ratio_median_is": f"new tokens a second of spinup over those of transformers, batch {main['batch']}, "
+        "ratio_median_is": f"new tokens per second of spinup divided by those of transformers, batch {main['batch']}, "
                            f"{main['new']} new tokens", "rows": rows,
         "settings": {"rounds": rounds, "prompt_tokens": PROMPT, "samples": SAMPLES, "temperature": 1, "threads": 1,
                      "dtype": "float32"},
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "notes": ["spinup reads a prompt once for its eight answers, and keeps the log-probabilities of what it drew; "
-                  "transformers reads it for each, and keeps none"],
+        "notes": ["spinup reads a prompt once for its eight responses and keeps the log-probabilities of its samples; "
+                  "transformers reads it once per response and keeps none"],
         "goal": main["goal"], "met": all(row["met"] for row in rows)}, out)
 
 
@@ -252,8 +253,8 @@ def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> l
     sampler, generator, rng = Sampler(ours, end=-1), torch.Generator().manual_seed(1), np.random.default_rng(1)
     rows: list[dict[str, Any]] = []
     parameters = [sum(p.numel() for p in m.parameters()) for m in (ours, theirs)]
-    print(f"sampling, {parameters[0] / 1e6:.1f} M parameters, prompts of {PROMPT} tokens, {SAMPLES} answers to each, "
-          f"one thread, {rounds} calls each in turn\n"
+    print(f"sampling, {parameters[0] / 1e6:.1f} M parameters, prompts of {PROMPT} tokens, {SAMPLES} responses each, "
+          f"one thread, {rounds} alternating calls each\n"
           f"{'batch':>6}{'new':>5}{'spinup':>12}{'transformers':>14}   tokens/s")
     for batch in batches:
         ids = torch.from_numpy(rng.integers(1, ours.shape.vocab_size, (batch // SAMPLES, PROMPT)))

@@ -34,7 +34,7 @@ LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_positio
 
 
 FETCH = "fetch the whole folder of the model again"
-TOGETHER = "fetch the weights and config.json from one place"
+TOGETHER = "fetch the weights and config.json from the same place"
 
 
 def names(model: Transformer) -> dict[str, Tensor]:
@@ -76,14 +76,15 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
         tokenizer = load_tokenizer(folder)
     few, many = tokenizer.vocab_size, shape.vocab_size       # hub models often have more tokens than their tokenizer
     if few > many or few < many and isinstance(tokenizer, CharTokenizer):
-        raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from one place")
+        raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from the same "
+                        "place")
     with ExitStack() as stack, room_for(folder):
         source = {}                                                       # by tensor name: the open file that holds it
         for file in files:
             try:
                 weights = stack.enter_context(library.safe_open(file, framework="pt"))
             except (OSError, RuntimeError, library.SafetensorError):
-                raise UserError(f"{file} is missing, damaged or cut short; fetch it again") from None
+                raise UserError(f"{file} is missing, damaged or incomplete; fetch it again") from None
             source |= dict.fromkeys(weights.keys(), weights)
         if (last := f"model.layers.{shape.layers - 1}.input_layernorm.weight") not in source:
             raise UserError(f"the weights in {folder} lack {last}; {TOGETHER}")
@@ -111,7 +112,7 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.
             raise UserError(f"the weights in {folder} {says} {min(wrong)}{others}; {TOGETHER}")
     for name, part in table.items():
         if (found := source[name].get_slice(name).get_shape()) != [*part.shape]:
-            raise UserError(f"{name} in {folder} is {found} and should be {[*part.shape]}; {TOGETHER}")
+            raise UserError(f"{name} in {folder} has the shape {found} instead of {[*part.shape]}; {TOGETHER}")
     model.to(dtype).to_empty(device="cpu")
     for name, part in names(model).items():
         weight = source[name].get_tensor(name)
@@ -128,13 +129,13 @@ def shape_of(folder: Path) -> Shape:
     """
     file = folder / "config.json"
     config = read(file)
-    listed = config.get("architectures") or ["no architecture"]
+    listed = config.get("architectures") or ["none given"]
     if not isinstance(listed, list) or not all(isinstance(x, str) for x in listed):
         raise ValueError(f"architectures must be a list of names, not {listed!r}")
     family = next((x for x in listed if x in FAMILIES), None)
     if family is None:
-        raise UserError(f"{file} is of {', '.join(listed)}; "
-                        f"choose a model of {', '.join(FAMILIES)}")
+        raise UserError(f"{file} has an unsupported architecture ({', '.join(listed)}); "
+                        f"choose a model with {', '.join(FAMILIES)}")
     # Version 5 of transformers writes rope_parameters; older versions write rope_theta and rope_scaling.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     rope_type = rope.get("rope_type", rope.get("type", "default"))
@@ -156,8 +157,8 @@ def shape_of(folder: Path) -> Shape:
               "quantised weights": config.get("quantization_config")}
     for what, so in unlike.items():
         if so:
-            raise UserError(f"the model in {folder} has {what}, which this library does not know; choose another one, "
-                            "such as Qwen/Qwen2.5-0.5B-Instruct")
+            raise UserError(f"the model in {folder} has {what}, which this library does not support; choose another "
+                            "one, such as Qwen/Qwen2.5-0.5B-Instruct")
     heads = config["num_attention_heads"]
     given = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads, "tie_word_embeddings": False}
     given |= {key: value for key, value in config.items() if value is not None}
@@ -179,7 +180,7 @@ def weight_files(folder: Path) -> list[Path]:
     if whole.is_file():
         return [whole]
     if not index.is_file():
-        raise UserError(f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
+        raise UserError(f"{folder} holds no model.safetensors; fetch the whole folder of a model in this format")
     listed = read(index).get("weight_map")
     if not isinstance(listed, dict) or not listed or any(
             not isinstance(name, str) or Path(name).name != name for name in listed.values()):
@@ -257,7 +258,7 @@ def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     shape = model.shape
     family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
     if family is None:
-        raise UserError("no family of models has both qkv_bias and qk_norm; leave one of them out to save this one")
+        raise UserError("no family of models has both qkv_bias and qk_norm; switch one of them off to save this model")
     others, scaling = sorted(tokenizer.ends - {tokenizer.end}), None
     if shape.rope_scaling is not None:
         scaling = {"rope_type": "llama3", **dict(zip(LLAMA3, shape.rope_scaling, strict=True))}

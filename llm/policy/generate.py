@@ -31,7 +31,7 @@ class Prompts:
     def of(cls, rows: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> "Prompts":
         """Create prompts from lists of ids. Raise ValueError if one is empty: the first token needs a context."""
         if not all(map(len, rows)):
-            raise ValueError("a prompt is empty; begin it with a token")
+            raise ValueError("a prompt is empty; give it at least one token")
         longest = max(map(len, rows))
         ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
         return cls(ids, torch.tensor([len(row) for row in rows], device=device))
@@ -113,7 +113,7 @@ class Sampler:
         """
         model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
         if L + max_tokens > model.shape.context:
-            raise ValueError(f"a prompt of {L} tokens and a response of {max_tokens} do not fit the context of "
+            raise ValueError(f"a prompt of {L} tokens and a response of {max_tokens} do not fit in the context of "
                              f"{model.shape.context}")
         of = torch.arange(P, device=device).repeat_interleave(samples)
 

@@ -46,10 +46,10 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
         for problem in getattr(task, "train", ()):
             task.demonstration(problem, np.random.default_rng(cfg.seed))
         raise UserError(f"the prompts of {task.name} are ordinary text, which a small character model cannot read; "
-                        "give --model the folder of a checkpoint with a tokenizer")
+                        "add --model with the folder of a checkpoint that has a tokenizer")
     if cfg.width % cfg.heads or cfg.width // cfg.heads % 2:
-        raise UserError(f"--heads {cfg.heads} must divide --width {cfg.width} into even parts; choose --heads 4 and a "
-                        "--width of 64 or 128")
+        raise UserError(f"--heads {cfg.heads} must divide --width {cfg.width} into heads of even size; choose --heads "
+                        "4 and a --width of 64 or 128")
     tokenizer = CharTokenizer(task.alphabet)
     shape = Shape(tokenizer.vocab_size, CONTEXT, cfg.layers, cfg.width, cfg.heads, cfg.heads, cfg.width // cfg.heads,
                   3 * cfg.width)
@@ -67,8 +67,8 @@ def load_model(folder: str | Path) -> Start:
     path = find_run(path)
     data = read_run(path)
     if data.get("judges"):
-        raise UserError(f"{describe(path)} holds a reward model, which judges and does not write; give its folder as "
-                        "--reward")
+        raise UserError(f"{describe(path)} holds a reward model, which does not generate text; use it with --reward "
+                        "instead")
     model, tokenizer = blank(path, data)
     return Start(fill(model, path), tokenizer, path)
 
@@ -84,7 +84,7 @@ def load_reward_model(folder: str | Path) -> RewardModel:
     path = find_run(Path(folder))
     data = read_run(path)
     if not data.get("judges"):
-        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; make one with: spinup "
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; train one with: spinup "
                         "llm reward_model")
     body, tokenizer = blank(path, data)
     return RewardModel(fill(ScalarModel(body), path).to(find_device("auto", True)), tokenizer)
@@ -96,7 +96,8 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
     Raise UserError for a run of an agent in an environment.
     """
     if "shape" not in data:
-        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model")
+        raise UserError(f"{describe(path)} is a run of {data['algorithm']}, which has no language model; choose a run "
+                        "of spinup llm")
     with reading(f"{describe(path)}/config.json", "restore it or train again"):
         shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
         if "alphabet" in data:
@@ -110,7 +111,7 @@ def fill(model: Model, path: Path) -> Model:
     try:
         load_weights(model, load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
     except FAULTS as error:
-        raise UserError(f"{describe(path)}/checkpoint.pt does not belong to the config.json beside it "
+        raise UserError(f"{describe(path)}/checkpoint.pt does not match the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
     return model
 
@@ -145,5 +146,5 @@ def check_judge(judge: RewardModel | None, tokenizer: Tokenizer, task: str) -> N
     if isinstance(known, CharTokenizer) and isinstance(tokenizer, CharTokenizer):
         strange = "".join(sorted(set(tokenizer.alphabet) - set(known.alphabet)))
         if strange:
-            raise UserError(f"the reward model does not fit the task {task}, for it cannot read {strange!r}; make one "
-                            "for this task with: spinup llm reward_model")
+            raise UserError(f"the reward model does not fit the task {task}, because it does not know {strange!r}; "
+                            "train one for this task with: spinup llm reward_model")

@@ -114,5 +114,5 @@ def for_tokens(call: Callable[[str], str | None] | None, tokenizer: Tokenizer) -
 def check_context(prompt: int, response: int, model: Transformer, setting: str = "--max-tokens") -> None:
     """Raise UserError, which names `setting`, if a prompt and its response do not fit the model's context."""
     if prompt + response > model.shape.context:
-        raise UserError(f"a prompt of {prompt} tokens and a response of {response} are longer than the model's context "
+        raise UserError(f"a prompt of {prompt} tokens and a response of {response} together exceed the model's context "
                         f"of {model.shape.context}; choose a smaller {setting} or shorter prompts")

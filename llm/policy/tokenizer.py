@@ -57,7 +57,7 @@ class CharTokenizer:
         self.alphabet, self.vocab_size = alphabet, len(alphabet) + 1
         self.ids = {character: i for i, character in enumerate(alphabet, 1)}
         if len(self.ids) < len(alphabet):
-            raise UserError(f"the alphabet {alphabet!r} has a character twice; give each once")
+            raise UserError(f"the alphabet {alphabet!r} has a character twice; list each one once")
 
     def encode(self, text: str) -> list[int]:
         """Return the ids. Raise UserError, which names the first character that the alphabet lacks."""
@@ -120,7 +120,7 @@ class HFTokenizer:
                 break
         if found:
             return found
-        raise UserError(f"{folder} names no token that ends a text; put an eos_token into its tokenizer_config.json")
+        raise UserError(f"{folder} names no end token; add an eos_token to its tokenizer_config.json")
 
     def encode(self, text: str) -> list[int]:
         """Return the ids without the tokens that start a whole text, such as Llama's `<s>`."""
@@ -149,7 +149,7 @@ def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:
     """Return all tokens that contain this text; none for an empty text. Raise UserError if no token contains it."""
     found = [i for i in range(tokenizer.vocab_size) if text in tokenizer.decode([i])] if text else []
     if text and not found:
-        raise UserError(f"no token of this tokenizer holds --step {text!r}; choose a shorter one")
+        raise UserError(f"no token of this tokenizer contains --step {text!r}; choose a shorter one")
     return found
 
 

@@ -19,15 +19,15 @@ def check_task(task: Any, kind: str) -> None:
             raise UserError(f"a task of type {kind} has the {name} {SHORT.repr(getattr(task, name))}; give it {wanted}")
 
     alphabet, end = task.alphabet, task.end_of_turn
-    check("name", isinstance(task.name, str) and is_folder(task.name), "the plain name of a folder, such as guess")
+    check("name", isinstance(task.name, str) and is_folder(task.name), "a name that a folder can have, such as guess")
     check("alphabet", alphabet is None or (isinstance(alphabet, str) and alphabet != ""),
           "a text of all its characters, or None for ordinary text")
     check("max_tokens", isinstance(task.max_tokens, Integral) and not isinstance(task.max_tokens, bool)
           and task.max_tokens >= 1, "a whole number of at least 1")
     if task.open is not None:
-        check("open", callable(task.open), "a method open(problem) that begins an episode")
+        check("open", callable(task.open), "a method open(problem) that starts an episode")
         check("end_of_turn", isinstance(end, str) and end != "" and set(end) <= set(alphabet or end),
-              "characters of its alphabet, or no turn can end" if alphabet else "a text, such as a new line")
+              "characters of its alphabet, so that a turn can end" if alphabet else "a text, such as a new line")
 
 
 def is_folder(name: str) -> bool:
@@ -52,11 +52,11 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
         found = task.problems(n, rng, held_out)
     if not isinstance(found, list | tuple) or len(found) != n:
         given = len(found) if isinstance(found, list | tuple) else SHORT.repr(found)
-        raise UserError(f"{name} must return a list of the {n} problems that it is asked for, and returned {given}")
+        raise UserError(f"{name} must return a list of {n} problems, but returned {given}")
     for problem in found:
         if not isinstance(getattr(problem, "prompt", None), str):
             raise UserError(f"{name} must return objects such as llm.tasks.Problem(prompt), where prompt is a text, "
-                            f"and returned {SHORT.repr(problem)}")
+                            f"but returned {SHORT.repr(problem)}")
     return list(found)
 
 
@@ -71,6 +71,6 @@ def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:
     with whose(name):
         text = task.demonstration(problem, rng)
     if not isinstance(text, str):
-        raise UserError(f"{name} must return a text, and returned {SHORT.repr(text)} for the prompt "
+        raise UserError(f"{name} must return a text, but returned {SHORT.repr(text)} for the prompt "
                         f"{SHORT.repr(problem.prompt)}")
     return text

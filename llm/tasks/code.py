@@ -56,7 +56,7 @@ class Code(Task):
         self.file = str(self.file)
         check_options(self)
         if sys.platform == "win32":
-            raise UserError("the task code runs programs in processes as Linux and macOS have them; run it there")
+            raise UserError("the task code needs processes of Linux or macOS to run programs; use one of these systems")
         self.alphabet = None if self.file else "0123456789+-*/%(),=abfimnsx"
         if self.file:
             self.train, self.held_out = split(read(self.file), self.file)
@@ -70,7 +70,7 @@ class Code(Task):
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         if not problem.answer:
-            raise UserError(f'{self.file} has no "answer" to {SHORT.repr(problem.prompt)}; give one to each line')
+            raise UserError(f'{self.file} has no "answer" to {SHORT.repr(problem.prompt)}; add one to each line')
         return problem.answer
 
     def reward(self, problem: Problem, response: str) -> float:
@@ -140,6 +140,6 @@ def read(file: str) -> list[Problem]:
         if not isinstance(tests, list) or not tests or not all(isinstance(test, str) for test in tests):
             raise UserError(f'{where} has no list of texts as its "tests"; write "tests": ["assert f(3) == 9"]')
         if not isinstance(answer, str):
-            raise UserError(f'{where} has an "answer" that is no text; write a program, or leave it out')
+            raise UserError(f'{where} has an "answer" that is not a text; write a program, or leave it out')
         problems.append(Problem(prompt, answer, tuple(tests)))
     return problems

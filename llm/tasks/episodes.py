@@ -55,7 +55,7 @@ class Dialogue:
         self.episode = call(name, here, task.open, problem)
         for method in ("act", "observe", "close"):
             if not callable(getattr(self.episode, method, None)):
-                raise UserError(f"{name} must return an episode, and returned {SHORT.repr(self.episode)}, which has no "
+                raise UserError(f"{name} must return an episode, but returned {SHORT.repr(self.episode)}, which has no "
                                 f"method {method}, {here}; derive its class from llm.tasks.episodes.Episode")
 
     def take(self, turn: str) -> str:
@@ -66,17 +66,17 @@ class Dialogue:
         name, here = f"`act` of the task {self.task.name}", f"for the turn {SHORT.repr(turn)}"
         result = call(name, here, self.episode.act, turn)
         if not isinstance(result, tuple) or len(result) != 2:
-            raise UserError(f"{name} must return (reward, done), and returned {SHORT.repr(result)} {here}")
+            raise UserError(f"{name} must return (reward, done), but returned {SHORT.repr(result)} {here}")
         self.reward += finite(result[0], name, here)
         if not isinstance(result[1], bool | np.bool_):
-            raise UserError(f"{name} must return (reward, done), where done is True or False, and returned "
+            raise UserError(f"{name} must return (reward, done), where done is True or False, but returned "
                             f"{SHORT.repr(result[1])} for done {here}")
         self.done = bool(result[1])
         if self.done:
             return ""
         text = call(self.name, f"after the turn {SHORT.repr(turn)}", self.episode.observe)
         if not isinstance(text, str):
-            raise UserError(f"{self.name} must return a text, and returned {SHORT.repr(text)}")
+            raise UserError(f"{self.name} must return a text, but returned {SHORT.repr(text)}")
         return text
 
     def end(self, turn: str, ended: bool) -> None:
@@ -104,8 +104,8 @@ def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
         for problem in problems if task.open else []:
             dialogue = Dialogue(task, problem)
             if id(dialogue.episode) in begun:
-                raise UserError(f"`open` of the task {task.name} must return a new episode for each response, and "
-                                "returned the same object twice; make one in each call")
+                raise UserError(f"`open` of the task {task.name} must return a new episode for each response, but "
+                                "returned the same object twice; create one in each call")
             begun.add(id(dialogue.episode))
             dialogues.append(stack.enter_context(closing(dialogue)))
         yield dialogues
@@ -150,8 +150,8 @@ def played(task: Any, text: str, problem: Any) -> tuple[list[bool], float, bool]
                 own += [False] * len(found := following(text, len(own), added, f"episode of the task {task.name}"))
                 begin, rest = len(own), added[len(found):]
             if dialogue.done and len(own) < len(text):
-                raise Disagreement(f"after {text[:len(own)]!r} the episode of the task {task.name} is over, and the "
-                                   f"text has {text[len(own):]!r}; a demonstration must end there")
+                raise Disagreement(f"after {text[:len(own)]!r} the episode of the task {task.name} is over, but the "
+                                   f"text continues with {text[len(own):]!r}; a demonstration must end there")
         over = dialogue.done
         dialogue.end(text[begin:], ended=True)
     return own, dialogue.reward, over or rest != ""
@@ -161,8 +161,8 @@ def following(text: str, begin: int, added: str, who: str) -> str:
     """Return the part of `added` that a text has from `begin` on. Raise Disagreement if it has other text there."""
     found = text[begin:begin + len(added)]
     if not added.startswith(found):
-        raise Disagreement(f"after {text[:begin]!r} the {who} writes {added!r}, and the text has {found!r}; a "
-                           "demonstration must hold what it writes")
+        raise Disagreement(f"after {text[:begin]!r} the {who} writes {added!r}, but the text has {found!r}; a "
+                           "demonstration must contain the same output")
     return found
 
 

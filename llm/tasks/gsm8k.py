@@ -45,8 +45,8 @@ class GSM8K(Task):
         self.file = str(self.file)
         check_options(self)
         if not self.file:
-            raise UserError("the task gsm8k needs its file; write gsm8k:file=PATH, of a JSONL file or of a folder with "
-                            "train.jsonl and test.jsonl")
+            raise UserError("the task gsm8k needs a file; write gsm8k:file=PATH, where PATH is a JSONL file or a "
+                            "folder with train.jsonl and test.jsonl")
         path = Path(self.file)
         if not path.is_dir():
             self.train, self.held_out = split(read(path), self.file)
@@ -55,7 +55,7 @@ class GSM8K(Task):
         both = {p.prompt for p in self.train} & {p.prompt for p in self.held_out}
         if both or not self.train or not self.held_out:
             wrong = f"{len(both)} questions are in both" if both else "one of them is empty"
-            raise UserError(f"{path} must hold different questions in train.jsonl and test.jsonl, and {wrong}")
+            raise UserError(f"{path} must hold different questions in train.jsonl and test.jsonl, but {wrong}")
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         return take(self.held_out if held_out else self.train, n, rng)
@@ -77,6 +77,6 @@ def read(path: Path) -> list[Problem]:
             raise UserError(f'{where} must have texts as "question" and "answer"')
         number = answer_in(solution) if "####" in solution else None
         if number is None:
-            raise UserError(f"{where} has no number behind #### in its answer; write it as '... #### 42'")
+            raise UserError(f"{where} has no number after #### in its answer; write it as '... #### 42'")
         problems.append(Problem(f"{question}\n{INSTRUCTION}", str(number), solution))
     return problems

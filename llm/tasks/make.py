@@ -56,7 +56,7 @@ def adapted(task: Any) -> Task:
     missing = [name for name in needed if not hasattr(task, name)         # or only inherits the one of `Task`
                or (hasattr(Task, name) and getattr(getattr(task, name), "__func__", None) is getattr(Task, name))]
     if missing:
-        raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for its form")
+        raise UserError(f"a task of type {kind.__name__} has no {missing[0]}; see llm.tasks.Task for what a task needs")
     task = task if isinstance(task, Task) else Wrapped(task)
     check_task(task, kind.__name__)
     return task
@@ -94,8 +94,8 @@ def find_class(text: str) -> tuple[type, str]:
 def no_task(name: str) -> str:
     """Return an error message for an unknown name; it lists the tasks."""
     names = task_names()
-    return (f"there is no task {name!r}.{nearest(name, names)} There are {', '.join(names)}, any JSONL file of prompts "
-            "or pairs, and package.module:Class or file.py:Class of a class of your own")
+    return (f"there is no task {name!r}.{nearest(name, names)} A task is {', '.join(names)}, a JSONL file of prompts "
+            "or pairs, or your own class, as package.module:Class or file.py:Class")
 
 
 def find_own(place: str, name: str) -> type:
@@ -136,7 +136,7 @@ def make_named(text: str) -> Any:
     cls, typed = find_class(text)
     pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
-        raise UserError(f"--task {text}: options are written name=value, with commas between them")
+        raise UserError(f"--task {text}: write options as name=value, separated by commas")
     given, hints, name = {key.strip(): x.strip() for key, _, x in pairs}, option_hints(cls), getattr(cls, "name", text)
     check_names(given, list(hints), f"the task {name} has no option")
     values = {key: option(name, key, parse, hints[key], x) for key, x in given.items()}

@@ -47,7 +47,7 @@ class PairTask(UserTask):
         self.left_out = [left_out(places, fault) for fault, places in faulty.items()]
         if not problems:
             why = f" ({self.left_out[0]})" if faulty else ""
-            raise UserError(f"{source} holds no pair to learn from{why}; write one such as {SHAPE} a line")
+            raise UserError(f"{source} holds no pair to learn from{why}; write one such as {SHAPE} per line")
         texts = [text for p in problems for text in (p.answer, p.data["rejected"])]
         self.max_tokens = min(LONGEST, max(map(len, texts)) + 1) if max_tokens is None else max_tokens
         used = set("".join([*texts, *(p.prompt for p in problems)]))
@@ -66,11 +66,11 @@ def fault_of(row: Any) -> str:
         if text is None:
             return f'"{name}" is missing'
         if not isinstance(text, str):
-            return f'"{name}" is no text' + " but a list; conversations are not read" * isinstance(text, list)
+            return f'"{name}" is not a text' + " but a list; conversations are not supported" * isinstance(text, list)
         if not text.strip():
             return f'"{name}" is empty'
         if SURROGATE.search(text):
-            return f'"{name}" holds half of a character'
+            return f'"{name}" contains an unpaired surrogate'
     return "both responses are the same" if row["chosen"] == row["rejected"] else ""
 
 

@@ -84,7 +84,7 @@ def judge_many(jobs: Sequence[tuple[str, Sequence[str]]], workers: int = 2, **li
 def tried() -> tuple[str, list[str]]:
     """Test the sandbox with one answer. Return why it does not work here, or ""; and the KINDS it does not limit."""
     if sys.platform == "win32":
-        return "it needs processes as Linux and macOS have them", []
+        return "it needs processes of Linux or macOS", []
     verdict, free = run("", ["pass"], 5.0, 256)
     return verdict.error, free
 
@@ -95,7 +95,7 @@ def limits() -> str:
     if error:
         return f"does not work here: {error}"
     limited = "limits on " + ", ".join(["time", "output", *(kind for kind in KINDS if kind not in free)])
-    unfiltered = f" (no filter of system calls is known for {sys.platform} on {os.uname().machine})"
+    unfiltered = f" (this library has no system-call filter for {sys.platform} on {os.uname().machine})"
     return f"{limited}; none on {', '.join([*free, 'reading files'])}{'' if call_filter() else unfiltered}"
 
 
@@ -115,7 +115,7 @@ def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tupl
     """Return the verdict, and those of KINDS that were not limited. seconds: limit of processor time."""
     start, token = time.perf_counter(), secrets.token_hex(16)
     if any("\0" in source for source in (code, *tests)):                  # NUL separates them from each other
-        return Verdict(0, len(tests), "there is a NUL character in the code", 0.0), []
+        return Verdict(0, len(tests), "the code contains a NUL character", 0.0), []
     job = "\0".join((token, code, *tests)).encode("utf-8", "surrogatepass")
     with (tempfile.TemporaryDirectory(prefix="answer-", ignore_cleanup_errors=True) as folder,
           tempfile.TemporaryFile() as output):
@@ -143,7 +143,7 @@ def run(code: str, tests: Sequence[str], seconds: float, memory_mb: int) -> tupl
     elif left == -signal.SIGPROF:
         error = f"took more than {seconds:g} s of processor time"
     else:
-        error = f"ended before its tests did ({named(left)})"
+        error = f"ended before its tests were done ({named(left)})"
     done = [told.get(str(number), error) for number in range(len(tests) + 1)]
     failed = [f"{text} in {tests[i - 1]!r}" if i and str(i) in told else text for i, text in enumerate(done) if text]
     return Verdict(done[1:].count(""), len(tests), failed[0] if failed else "", time.perf_counter() - start), free

@@ -35,7 +35,7 @@ def limit_resources():
             resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
         except (OSError, ValueError):
             continue
-        if not (name == "AS" and sys.platform == "darwin"):             # there it is taken and then ignored
+        if not (name == "AS" and sys.platform == "darwin"):             # macOS accepts this limit and ignores it
             free.discard(what)
 
 def enter_namespaces(libc):
@@ -47,21 +47,21 @@ def enter_namespaces(libc):
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
     if libc.syscall(442, -100, b"/", 0x8000, (ctypes.c_uint64 * 4)(1), 32) == 0:    # mount_setattr: / and all below
-        free.discard("other folders")                                   # can be read and no more
+        free.discard("other folders")                                   # they can only be read
         if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 6, b"size=8m,nr_inodes=100") == 0:
             free.discard("the number of files")
-            os.chdir(folder)                                            # what lies above the old one now
+            os.chdir(folder)                                            # enter the one mounted over the old one
 
 def limit_processes():
     signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 1)               # should the parent be gone by then
+    signal.setitimer(signal.ITIMER_REAL, 2 * seconds + 1)               # in case the parent has died
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-    if os.getuid():                                                     # root is not bound
+    if os.getuid():                                                     # the limit does not apply to root
         free.discard("processes")
 
 def drop_capabilities(libc):
     if libc.capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0 and os.getuid() == 0:
-        free.discard("memory and open files of other processes")        # they belong to a root that has its own
+        free.discard("memory and open files of other processes")        # other processes of root have more capabilities
 
 def refuse_calls(libc):
     code = ctypes.create_string_buffer(refused)
@@ -73,12 +73,12 @@ def attempt(limit):
     try:
         limit(ctypes.CDLL(None))
     except (AttributeError, OSError):
-        pass                                                            # stays among the free
+        pass                                                            # the kind stays in `free`: not limited
 
-# The process of the answer: what the tests ask, one line of JSON each, is done to its objects.
+# The answer's process. It carries out the requests of the tests on its objects; a request is one line of JSON.
 def serve(requests, replies):
     objects = []
-    answer = sys.modules["answer"] = type(sys)("answer")                # dataclasses look for their module
+    answer = sys.modules["answer"] = type(sys)("answer")                # dataclasses look up their module here
 
     def number(value):
         objects.append(value)
@@ -124,7 +124,7 @@ def forward(name, self, *args):
         raise TypeError(f"an object of the answer has no {name}") from None
     return method(*args)
 
-# Only these operations ask the answer. It has no say in others, such as a comparison with plain data.
+# Only these operations ask the answer. It cannot influence others, such as a comparison with plain data.
 for name in ("setattr getitem setitem delitem len iter next enter exit str int float index abs neg add sub mul truediv "
              "floordiv mod pow radd rsub rmul rtruediv matmul or and xor").split():
     name = f"__{name}__"
@@ -136,7 +136,7 @@ for name in "eq ne lt le gt ge".split():
 
 def number_of(value):
     if type(value) is not Remote:
-        raise TypeError(f"a test gives the answer plain data or the answer's own objects, and gave {value!r}")
+        raise TypeError(f"a test can give the answer only plain data or the answer's own objects, not {value!r}")
     return value._number
 
 def ask(*parts):
@@ -152,7 +152,7 @@ def ask(*parts):
         kind = next((k for k in kinds if isinstance(k, type) and issubclass(k, Exception)), RuntimeError)
         try:
             error = kind(reply["text"].removeprefix(kind.__name__ + ": "))
-        except TypeError:                                               # UnicodeDecodeError, which wants more
+        except TypeError:                                               # UnicodeDecodeError needs more arguments
             error = RuntimeError(reply["text"])
         error.told = str(reply["text"])
         raise error
@@ -184,12 +184,12 @@ other = os.fork()
 limit_processes()
 if other == 0:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)                                                       # the output, which is only counted
+    os.dup2(2, 1)                                                       # output; only its size is used
     os.dup2(get, 3)
     os.dup2(put, 4)
     os.closerange(5, 32)
     if sys.platform == "linux":
-        attempt(lambda libc: libc.prctl(1, 9))                          # it ends with the other process
+        attempt(lambda libc: libc.prctl(1, 9))                          # end when the other process ends
         attempt(drop_capabilities)
         attempt(refuse_calls)
     serve(os.fdopen(3, "rb"), os.fdopen(4, "wb"))
@@ -199,18 +199,18 @@ os.close(put)
 requests, replies, verdict = os.fdopen(asked, "wb"), os.fdopen(answered, "rb"), os.dup(1)
 os.dup2(2, 1)
 if sys.platform == "linux":
-    attempt(lambda libc: libc.prctl(4, 0, 0, 0, 0))                     # its memory and descriptors: for nobody to open
+    attempt(lambda libc: libc.prctl(4, 0, 0, 0, 0))                     # nobody may open its memory and descriptors
     attempt(refuse_calls)
 token, source, *tests = sys.stdin.buffer.read().decode("utf-8", "surrogatepass").split("\0")
 tell("free", ",".join(json.loads(replies.readline() or "[]")))
 try:
-    names = {name: value for name, value in ask("run", source).items()  # `abs` and `all` stay Python's in a test
+    names = {name: value for name, value in ask("run", source).items()  # a test uses Python's own `abs` and `all`
              if not name.startswith("__") and name not in vars(builtins)}
     names["__name__"] = "answer"
     tell(0, "")
 except Exception as error:
     tell(0, said(error))
-    tests = []                                                          # without the answer no test makes sense
+    tests = []                                                          # without an answer there is nothing to test
 for number, test in enumerate(tests, 1):
     try:
         exec(test, names)

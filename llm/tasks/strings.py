@@ -24,7 +24,7 @@ class Copy(Task):
     def __post_init__(self):
         check_options(self)
         if self.symbols ** self.length < FEWEST:
-            raise UserError(f"the task {self.name} needs at least {FEWEST} different prompts, and length={self.length} "
+            raise UserError(f"the task {self.name} needs at least {FEWEST} different prompts, but length={self.length} "
                             f"with symbols={self.symbols} makes {self.symbols ** self.length}; raise length")
         self.alphabet = ascii_lowercase[:self.symbols] + ">"
         self.max_tokens = self.length + 1

@@ -48,8 +48,8 @@ class UserTask(Task):
         self.function = as_reward(reward)
         missing = [where for (where, _), problem in zip(rows, problems, strict=True) if not problem.answer]
         if self.function is None and missing:
-            raise UserError(f'{missing[0]} has no "answer" to compare with; give every prompt one, or a function with '
-                            "--reward file.py:function")
+            raise UserError(f'{missing[0]} has no "answer" to compare with; add one to every prompt, or a reward '
+                            "function with --reward file.py:function")
         shown = [p.data.get("demonstration", p.data.get("completion", p.answer)) for p in problems]
         if alphabet is None and all(isinstance(text, str) and text for text in shown):
             self.alphabet = "".join(sorted(set("".join([*(p.prompt for p in problems), *shown]))))
@@ -64,11 +64,11 @@ class UserTask(Task):
             raise UserError(f"{where} has no text as its prompt; write {SHAPE}")
         strange = "" if self.alphabet is None else "".join(sorted(set(prompt) - set(self.alphabet)))
         if strange:
-            raise UserError(f"{where} uses {strange!r}, which the alphabet lacks; add it there")
+            raise UserError(f"{where} uses {strange!r}, which is not in the alphabet; add it")
         answer = row.get("answer")
         number = isinstance(answer, Real) and not isinstance(answer, bool) and abs(answer) < math.inf        # not NaN
         if not (number or isinstance(answer, str | None)):
-            raise UserError(f'{where} has an "answer" that is no text or finite number; write {{"prompt": '
+            raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
                             '"...", "answer": "..."}')
         return Problem(prompt, "" if answer is None else str(answer), {k: v for k, v in row.items() if k != "prompt"})
 
@@ -78,8 +78,8 @@ class UserTask(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         text = problem.data.get("demonstration", problem.data.get("completion", problem.answer))
         if not isinstance(text, str) or not text:
-            raise UserError(f'nothing shows a small model how to answer {SHORT.repr(problem.prompt)}; give each prompt '
-                            'a text as its "demonstration", or --model the folder of a model that can answer')
+            raise UserError(f'a small model needs a demonstration for {SHORT.repr(problem.prompt)}; give each prompt a '
+                            'text as its "demonstration", or add --model with the folder of a trained model')
         return text
 
     def reward(self, problem: Problem, response: str) -> float:
@@ -100,10 +100,10 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
                 if line.strip():
                     rows.append((f"{path}, line {number}", json.loads(line)))
                     if not isinstance(rows[-1][1], dict):
-                        raise UserError(f"{path}, line {number} is no JSON object; write one such as {shape}")
+                        raise UserError(f"{path}, line {number} is not a JSON object; write one such as {shape}")
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({str(error.strerror).lower()}); give a JSONL file, one object such as "
-                        f"{shape} a line") from None
+        raise UserError(f"{path} cannot be read ({str(error.strerror).lower()}); give a JSONL file, with one object "
+                        f"such as {shape} per line") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -119,11 +119,11 @@ def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Pro
     """
     for problem in problems:
         if half := SURROGATE.search(problem.prompt + problem.answer):
-            raise UserError(f"{source} holds half of a character, {half[0]!r}, in {SHORT.repr(problem.prompt)}; take "
-                            "it out")
+            raise UserError(f"{source} contains an unpaired surrogate, {half[0]!r}, in {SHORT.repr(problem.prompt)}; "
+                            "remove it")
     prompts = {problem.prompt for problem in problems}
     if len(prompts) < 2:
-        raise UserError(f"{source} must hold at least two different prompts, for one is kept to test on; it holds "
+        raise UserError(f"{source} must contain at least two different prompts, because one is held out; it has "
                         f"{len(prompts)}")
     held = {prompt for prompt in prompts if is_held_out(prompt)}
     if not held or held == prompts:
@@ -201,5 +201,5 @@ def named_in(module: ModuleType, place: str, name: str, given: str, advice: str)
         names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
         raise UserError(f"{given}: there is no {name!r} in {place}.{nearest(name, names)}")
     if not callable(getattr(module, name)):
-        raise UserError(f"{given}: {name} is no function; {advice}")
+        raise UserError(f"{given}: {name} is not a function; {advice}")
     return getattr(module, name)

@@ -104,14 +104,14 @@ def fails(*args):
     ("grpo", {"advantage": fails}, "the advantage fails failed"), ("dpo", {"loss": fails}, "the loss fails failed"),
     ("grpo", {"average": fails}, "the average fails failed"),
     ("grpo", {"loss": lambda logp, *_: logp.sum()},
-     r"the loss lambda must return a tensor of shape \[8, 3\], and returned one of \[\]"),
+     r"the loss lambda must return a tensor of shape \[8, 3\], but returned one of shape \[\]"),
     ("grpo", {"loss": lambda logp, *_: (logp, 1.0)}, "must return a tensor, or a tensor and a dict of numbers"),
-    ("grpo", {"loss": lambda *_: 1.0}, r"must return a tensor of shape \[8, 3\], and returned 1.0"),
+    ("grpo", {"loss": lambda *_: 1.0}, r"must return a tensor of shape \[8, 3\], but returned 1.0"),
     ("grpo", {"advantage": lambda rewards: rewards.flatten()},
-     r"the advantage lambda must return a tensor of shape \[8, 4\], and returned one of \[32\]"),
+     r"the advantage lambda must return a tensor of shape \[8, 4\], but returned one of shape \[32\]"),
     ("grpo", {"advantage": lambda rewards: rewards / 0}, "the advantage lambda must return finite numbers"),
     ("grpo", {"average": lambda loss, mask: loss}, r"the average lambda must return a tensor of shape \[\]"),
-    ("dpo", {"loss": lambda log_ratio, *_: log_ratio}, r"must return a tensor of shape \[4\], and returned one of")])
+    ("dpo", {"loss": lambda log_ratio, *_: log_ratio}, r"must return a tensor of shape \[4\], but returned one of")])
 def test_mistakes_are_named(method, own, words, train):
     with pytest.raises(UserError, match=words):
         train(method, **own)
@@ -128,7 +128,7 @@ def own_loss(function):
 # Turned red by: a diagnostic that replaces a column of the run or is averaged with it; a name that is no column's.
 @pytest.mark.parametrize("key", [*sorted(TAKEN), "", "a,b", "x\ny", 5])
 def test_a_diagnostic_has_a_name_of_its_own(key):
-    words = f"{key}, which is a column of the run; choose another" if key in TAKEN else ".*must be a word such as my_kl"
+    words = f"{key}, which is a column of the run; choose another" if key in TAKEN else ".*choose a name of letters"
     with pytest.raises(UserError, match=f"^the loss lambda returns a diagnostic named {words}"):
         own_loss(lambda logp, *_: (-logp, {key: 123.0}))
 
@@ -152,8 +152,8 @@ def test_a_diagnostic_is_a_number(value):
 @pytest.mark.parametrize(("function", "words"), [
     (lambda logp, *_: (-logp).detach(), "the loss lambda must return a differentiable real tensor, .* without a grad"),
     (lambda logp, *_: torch.zeros_like(logp), "a differentiable real tensor, .*without a gradient; compute"),
-    (lambda logp, *_: logp.long(), "must return a differentiable real tensor, and returned one of torch.int64"),
-    (lambda logp, *_: logp + 0j, "must return a differentiable real tensor, and returned one of torch.complex64"),
+    (lambda logp, *_: logp.long(), "must return a differentiable real tensor, but returned one of type torch.int64"),
+    (lambda logp, *_: logp + 0j, "must return a differentiable real tensor, but returned one of type torch.complex64"),
     (lambda logp, *_: logp.log(), "the loss lambda must return finite numbers, .* although its arguments are finite")])
 def test_a_loss_must_be_learnable(function, words):
     with pytest.raises(UserError, match=words):

@@ -72,13 +72,13 @@ WRONG = {                                                                 # what
     "method": ("llm grp", "there is no method 'grp'. Did you mean 'grpo'? `spinup llm` lists them"),
     "method of no likeness": ("llm xyzzy", "there is no method 'xyzzy'. `spinup llm`"),
     "method without llm": ("dr_grpo --lr 1", "dr_grpo is a method for language models; type: spinup llm dr_grpo"),
-    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? There are addition, "),
+    "task": ("llm grpo --task revers", "no task 'revers'. Did you mean 'reverse'? A task is addition, "),
     "task of imitation": ("llm sft --task adition", "no task 'adition'. Did you mean 'addition'?"),
     "option": ("llm grpo --task reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
     "option's value": ("llm grpo --task reverse:length=x",
                        "in the task reverse, length must be a whole number, not 'x'"),
     "option's range": ("llm grpo --task sort:symbols=27", "in the task sort, symbols must be from 2 to 26, not 27"),
-    "option alone": ("llm grpo --task reverse:length", "options are written name=value"),
+    "option alone": ("llm grpo --task reverse:length", "write options as name=value"),
     "preset": ("llm dapo --preset reverse-dapo", "no preset 'reverse-dapo'; choose from auto, none, "),
     "flag": ("llm rloo --promts 3", "spinup llm rloo has no flag --promts. Did you mean '--prompts'?"),
     "flag of another": ("llm sft --samples 3", "spinup llm sft has no flag --samples."),
@@ -87,47 +87,47 @@ WRONG = {                                                                 # what
                                             "'group'?"),
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),
-    "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into even parts; choose --heads 4"),
-    "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into even parts"),
-    "group of one": ("llm grpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
-    "group of one of another": ("llm dapo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more"),
-    "no others": ("llm rloo --samples 1", "the others to the same prompt, and --samples 1 leaves none; choose 2 or"),
-    "one response": ("llm online_dpo --samples 1", "--samples 1 leaves nothing to compare; choose 2 or more, or 0 for"),
+    "heads": ("llm grpo --heads 3", "--heads 3 must divide --width 64 into heads of even size; choose --heads 4"),
+    "heads of imitation": ("llm sft --heads 4 --width 68", "--heads 4 must divide --width 68 into heads of even size"),
+    "group of one": ("llm grpo --samples 1", "--samples 1 gives only one; choose 2 or more"),
+    "group of one of another": ("llm dapo --samples 1", "--samples 1 gives only one; choose 2 or more"),
+    "no others": ("llm rloo --samples 1", "the other responses to the prompt, and --samples 1 gives none; choose 2 or"),
+    "one response": ("llm online_dpo --samples 1", "--samples 1 gives only one; choose 2 or more, or 0 for"),
     "minibatches": ("llm grpo --prompts 2 --samples 4 --minibatches 9",
-                    "--minibatches 9 is more than the responses of an update, --prompts 2 x --samples 4 = 8; choose at "
+                    "--minibatches 9 is more than the responses per update, --prompts 2 x --samples 4 = 8; choose at "
                     "most 8"),
-    "step": ("llm step_dpo --step zz", "no token of this tokenizer holds --step 'zz'; choose a shorter one"),
-    "step of a model": ("llm step_dpo --step zz --model {model}", "no token of this tokenizer holds --step 'zz'"),
-    "buffer": ("llm grpo --overlong 600", "longer than the model's context of 512; choose a smaller --overlong or"),
+    "step": ("llm step_dpo --step zz", "no token of this tokenizer contains --step 'zz'; choose a shorter one"),
+    "step of a model": ("llm step_dpo --step zz --model {model}", "no token of this tokenizer contains --step 'zz'"),
+    "buffer": ("llm grpo --overlong 600", "together exceed the model's context of 512; choose a smaller --overlong or"),
     "buffer of a model": ("llm grpo --overlong 600 --model {model}", "choose a smaller --overlong or"),
     "text": ("llm grpo --task open.jsonl --reward score.py:one",
-             "nothing shows a small model how to answer 'a>'; give each prompt a text as its \"demonstration\", or"),
-    "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs its file"),
+             "a small model needs a demonstration for 'a>'; give each prompt a text as its \"demonstration\", or"),
+    "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs a file"),
     "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
     "model of the hub": ("llm grpo --model Qwen/Qwen2.5-0.5B", "fetch it with `hf download Qwen/Qwen2.5-0.5B"),
     "model a file": ("llm grpo --model file", "file is not a folder"),
     "model of nothing": ("llm grpo --model empty", "empty holds no config.json; fetch the whole folder of the model"),
     "model without weights": ("llm grpo --model bare", "bare holds no model.safetensors"),
-    "model of another family": ("llm grpo --model gpt", "is of GPT2LMHeadModel; choose a model of LlamaForCausalLM, "),
+    "model of another family": ("llm grpo --model gpt", "(GPT2LMHeadModel); choose a model with LlamaForCausalLM, "),
     "model damaged": ("llm grpo --model cut", "cut/config.json is damaged; fetch it again"),
     "model of the classic side": ("llm grpo --model classic", "classic is a run of ppo, which has no language model"),
     "model of another alphabet": ("llm rloo --model {model} --task addition", "is not in the alphabet 'abcdefghij>'"),
-    "long prompt": ("llm grpo --task long.jsonl", "a prompt of 600 tokens and a response of 256 are longer than the "
+    "long prompt": ("llm grpo --task long.jsonl", "a prompt of 600 tokens and a response of 256 together exceed the "
                                                   "model's context of 512; choose a smaller --max-tokens"),
     "long prompt of imitation": ("llm sft --task long.jsonl", "a prompt of 600 tokens"),
-    "long response": ("llm grpo --model {model} --max-tokens 600", "a response of 600 are longer"),
+    "long response": ("llm grpo --model {model} --max-tokens 600", "a response of 600 together exceed"),
     "reward's form": ("llm grpo --reward one", "--reward must be written file.py:function, not 'one'"),
     "reward's file": ("llm grpo --reward nowhere.py:one", "--reward nowhere.py:one: there is no file nowhere.py"),
     "reward's name": ("llm grpo --reward score.py:fail", "no 'fail' in score.py. Did you mean 'fails'?"),
-    "reward a number": ("llm grpo --reward score.py:nothing", "nothing is no function"),
+    "reward a number": ("llm grpo --reward score.py:nothing", "nothing is not a function"),
     "reward broken": ("llm grpo --reward broken.py:one", "broken.py cannot be imported: ModuleNotFoundError"),
     "reward of one": ("llm grpo --reward score.py:alone",
                       "--reward score.py:alone takes (response); write it as a function of (prompt, response)"),
-    "answers": ("llm grpo --task many.jsonl", 'many.jsonl, line 1 has an "answer" that is no text or finite number; '),
+    "answers": ("llm grpo --task many.jsonl", 'many.jsonl, line 1 has an "answer" that is not a text or a finite num'),
     "prompts missing": ("llm grpo --task nowhere.jsonl", "nowhere.jsonl cannot be read (no such file or directory)"),
     "prompts cut": ("llm grpo --task cut.jsonl", "cut.jsonl, line 2 is not JSON"),
-    "prompts a list": ("llm grpo --task list.jsonl", "list.jsonl, line 1 is no JSON object"),
-    "prompts too few": ("llm grpo --task one.jsonl", "must hold at least two different prompts"),
+    "prompts a list": ("llm grpo --task list.jsonl", "list.jsonl, line 1 is not a JSON object"),
+    "prompts too few": ("llm grpo --task one.jsonl", "must contain at least two different prompts"),
     "no answers": ("llm grpo --task open.jsonl", 'line 1 has no "answer" to compare with'),
     "device": ("llm sft --device cuda:99", "there is no device 'cuda:99' here"),
     "log dir": ("llm sft --log-dir file", "--log-dir file cannot be written to"),
@@ -142,11 +142,11 @@ WRONG = {                                                                 # what
     "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
     "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
     "picture's file": ("llm picture beyond-imitation --out nowhere/x.png", "--out nowhere/x.png cannot be written"),
-    "GIF": ("watch {model} --gif x.gif", "a language model has no picture to show; leave out --gif"),
+    "GIF": ("watch {model} --gif x.gif", "a language model has no frames to show; leave out --gif"),
     "grid alone": ("grid llm", "spinup grid llm needs a method, as in: spinup grid llm grpo --seed 1 2; `spinup llm`"),
     "grid without a method": ("grid llm --seed 1 2", "spinup grid llm needs a method"),
-    "eval drawing": ("eval {model} --stochastic", "always drawn; leave out --stochastic (`spinup llm chat DIR"),
-    "watch drawing": ("watch {model} --stochastic", "always drawn; leave out --stochastic"),
+    "eval drawing": ("eval {model} --stochastic", "always sampled; leave out --stochastic (`spinup llm chat DIR"),
+    "watch drawing": ("watch {model} --stochastic", "always sampled; leave out --stochastic"),
     "problems": ("eval {model} --episodes 0", "--episodes must be at least 1, not 0")}
 
 
@@ -179,7 +179,7 @@ def test_a_mistake_is_answered_in_one_sentence_and_leaves_nothing(case, cli, fil
 @pytest.mark.parametrize(("name", "words"), [
     ("fails", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': KeyError: '[a-j>]*' "
               r"\(.*score.py, line 9\)"),
-    ("text", r"the reward function must return a finite number, and returned 'good' for the prompt '[a-j]{2}>' and the "
+    ("text", r"the reward function must return a finite number, but returned 'good' for the prompt '[a-j]{2}>' and the "
              r"response '[a-j>]*'"),
     ("leaves", r"the reward function failed for the prompt '[a-j]{2}>' and the response '[a-j>]*': SystemExit: 3 "
                r"\(.*score.py, line 15\)")])
@@ -317,7 +317,7 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert found == {"directory": run, "task": "reverse", "problems": 20, "held_out_accuracy": 1.0,
                      "interval": [1.0, 1.0], "held_out_greedy": 1.0, "pass@8": 1.0, "reward": 1.0}
     assert cli("eval", run, "--episodes", 20).out == (
-        f"{run}: 1.000 of held-out problems solved (95 % interval 1.000 to 1.000), drawing 8 answers to each of 20; "
+        f"{run}: 1.000 of held-out problems solved (95 % interval 1.000 to 1.000), with 8 responses to each of 20; "
         "greedy 1.000; solved at least once in 8: 1.000\n")
     assert cli("llm", "rloo", *WORDS, "--model", beginner, "--reward", "score.py:half", "--exp-name", "y").code == 0
     half = json.loads(cli("eval", "runs/y", "--json", "--episodes", 40).out)
@@ -350,7 +350,7 @@ def test_chat_answers_a_pipe(run, cli, monkeypatch):
         monkeypatch.setattr("sys.stdin", io.StringIO(f"{wrong}\n"))
         check_refused(cli("llm", "chat", run), words)
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    check_refused(cli("llm", "chat", run), "the standard input holds no prompt; run `spinup llm chat` in a terminal")
+    check_refused(cli("llm", "chat", run), "standard input has no prompt; run `spinup llm chat` in a terminal")
 
 
 # Turned red by: environment steps on the axis.
@@ -413,10 +413,10 @@ def test_eval_tells_the_true_reward_beside_the_learned_one(learned, cli):
         assert found.pop(f"{name}_std") == pytest.approx(rewards.std(), abs=0.006)
     greedy = found.pop("reward_greedy")
     assert found == {"directory": learned["ppo"], "task": "taste", "problems": 5}
-    of = r"(-?\d\.\d{3}) \(95 % interval -?\d\.\d{3} to -?\d\.\d{3}; deviation of a response \d\.\d{3}\)"
+    of = r"(-?\d\.\d{3}) \(95 % interval -?\d\.\d{3} to -?\d\.\d{3}; standard deviation of a response \d\.\d{3}\)"
     said = cli("eval", learned["ppo"], "--episodes", 5).out.removeprefix(f"{learned['ppo']}: ")
-    said = re.fullmatch(rf"learned reward {of}, drawing 8 answers to each of 5 held-out problems; greedy (\S+); true "
-                        rf"reward of the drawn answers {of}\n", said)
+    said = re.fullmatch(rf"learned reward {of}, with 8 responses to each of 5 held-out problems; greedy (\S+); true "
+                        rf"reward of the sampled responses {of}\n", said)
     assert said and float(said[2]) == pytest.approx(greedy, abs=6e-4)
 
 
@@ -442,21 +442,21 @@ def test_watch_and_eval_of_a_reward_model_compare_pairs(learned, cli):
     assert len(shown) == 120
     right = 0
     for i in range(0, 120, 3):
-        prompt, verdict = re.fullmatch(r"([a-h]{3}>)   ranked (rightly|wrongly)", shown[i]).groups()
+        prompt, verdict = re.fullmatch(r"([a-h]{3}>)   ranked (correctly|incorrectly)", shown[i]).groups()
         a, b = (re.fullmatch(rf"  {kind} +reward +(\S+)  ([a-h>]*)", line).groups()
-                for kind, line in zip(("preferred", "other"), shown[i + 1:i + 3], strict=True))
+                for kind, line in zip(("chosen", "rejected"), shown[i + 1:i + 3], strict=True))
         assert is_held_out(prompt)
         assert taste.reward(Problem(prompt), a[1]) > taste.reward(Problem(prompt), b[1])
         for worth, text in (a, b):
             assert float(worth) == pytest.approx(judge(prompt, text), abs=0.006)
-        assert (verdict == "rightly") == (judge(prompt, a[1]) > judge(prompt, b[1]))
-        right += verdict == "rightly"
+        assert (verdict == "correctly") == (judge(prompt, a[1]) > judge(prompt, b[1]))
+        right += verdict == "correctly"
     found = json.loads(cli("eval", learned["judge"], "--episodes", 40, "--json").out)
     low, high = found.pop("interval")
     assert found == {"directory": learned["judge"], "task": "taste", "pairs": 40, "pair_accuracy": right / 40}
     assert low < right / 40 < high
     assert cli("eval", learned["judge"], "--episodes", 40).out == (
-        f"{learned['judge']}: {right / 40:.3f} of 40 held-out pairs ranked rightly (95 % interval {low:.3f} to "
+        f"{learned['judge']}: {right / 40:.3f} of 40 held-out pairs ranked correctly (95 % interval {low:.3f} to "
         f"{high:.3f})\n")
     assert cli("watch", learned["judge"], "--episodes", 40, "--seed", 1).out.splitlines() != shown
 
@@ -472,20 +472,20 @@ def test_a_reward_model_must_read_what_the_task_writes(typed, learned, cli, tree
         write_json(Path("judge/config.json"), read_json(Path("judge/config.json")) | {"alphabet": "abcdefxy>"})
     before, strange = tree(), "gh" if words else "ij"
     check_refused(cli("llm", method, *words, "--task", f"taste:letters={letters}", "--reward", folder),
-                  f"the reward model does not fit the task taste, for it cannot read {strange!r}; make one for this "
-                  "task with: spinup llm reward_model")
+                  f"the reward model does not fit the task taste, because it does not know {strange!r}; train one for "
+                  "this task with: spinup llm reward_model")
     assert tree() == before
 
 
 # Turned red by: a traceback where the start has moved, or where nothing can be said.
 def test_what_a_reward_model_cannot_do_is_said(learned, cli, tmp_path):
-    check_refused(cli("llm", "chat", learned["judge"]), "holds a reward model, which judges and does not write; "
-                                                        f"`spinup watch {learned['judge']}` shows what it says")
+    check_refused(cli("llm", "chat", learned["judge"]), "holds a reward model, which does not generate text; "
+                                                        f"type `spinup watch {learned['judge']}` to see its rewards")
     shutil.copytree(learned["judge"], tmp_path / "alone")
     data = read_json(tmp_path / "alone/config.json")
     write_json(tmp_path / "alone/config.json", data | {"start": "runs/gone"})
     for command in ("watch", "eval"):
-        check_refused(cli(command, "alone"), "alone was made from runs/gone, which is not there; put it back, or type")
+        check_refused(cli(command, "alone"), "alone starts from runs/gone, which does not exist; restore it, or type")
 
 
 # The task says of a response only whether it is the chosen one. Turned red by: the accuracy on that; log-probabilities

@@ -117,7 +117,7 @@ def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error
         raise error
 
     monkeypatch.setattr(where, fail)
-    with pytest.raises(UserError, match=f"^the memory does not suffice for these .*{words}$"):
+    with pytest.raises(UserError, match=f"^not enough memory for these .*{words}$"):
         getattr(llm, method)(model=beginner, log_dir=str(tmp_path), **settings(method, **given))
     begun = [json.loads(x.read_text())["status"] for x in tmp_path.glob("*/*/result.json")]
     assert begun == ([] if method == "dpo" else ["failed"])               # pairs are drawn before the run begins

@@ -91,7 +91,8 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
         f"reward_model {result['reward_model']['seconds']:>7,.0f} s   "
         f"pair accuracy {result['reward_model']['pair_accuracy']:.3f}",
         f"ppo          {result['ppo']['seconds']:>7,.0f} s   held-out reward {result['ppo']['held_out_reward']:.3f} "
-        f"(learned), held-out gold {result['ppo']['held_out_gold']:.3f} (true), {nats:.1f} nats from the start", "",
+        f"(learned), held-out gold {result['ppo']['held_out_gold']:.3f} (true), {nats:.1f} nats from the initial "
+        "policy", "",
         *(f"  spinup {word} {RUNS['ppo']}" for word in ("plot", "watch", "eval", "llm chat"))]
     assert done.out.splitlines()[-8:] == table
     assert [line for line in done.out.splitlines() if line.startswith("stage")] == [
@@ -136,7 +137,7 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
     assert done.code == 130 and "Traceback" not in done.err
     *_, before, resume, advice, command = done.out.splitlines()
     assert before == "interrupted after 30 steps and saved; to go on, type:" and resume == f"  spinup resume {where}"
-    assert advice == "to go on with all stages, type:" and command.endswith(" --exp-name rlhf_taste_1")
+    assert advice == "to resume the pipeline, type:" and command.endswith(" --exp-name rlhf_taste_1")
     program, *words = shlex.split(command)
     again = cli(*words)
     assert program == "spinup" and again.code == 0 and "going on at step 30\n" in again.out
@@ -197,7 +198,7 @@ WRONG = {                                                                 # what
     "other letters": ("--ppo.task sort", "in the stage ppo: 'i' is not in the alphabet 'abcdefgh>'"),
     "long response": ("--ppo.max-tokens 600", "in the stage ppo: a prompt of 4 tokens and a response of 600"),
     "device": ("--reward-model.device cuda:99", "in the stage reward_model: there is no device 'cuda:99'"),
-    "micro-batch": ("--reward-model.micro-batch 3", "--micro-batch 3 would cut a pair"),
+    "micro-batch": ("--reward-model.micro-batch 3", "--micro-batch 3 would split a pair"),
     "heads": ("--sft.heads 3", "in the stage sft: --heads 3 must divide --width"),
     "wandb": ("--ppo.wandb", "in the stage ppo: --wandb needs"),
     "log dir": ("--log-dir file", "--log-dir file cannot be written to")}
@@ -242,7 +243,7 @@ def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
     before = tree()
     refused = cli(*typed(OWN))
     assert refused.code == 2 and tree() == before
-    assert refused.err == (f"spinup: {RUNS['reward_model']} is there, but {RUNS['sft']}, of which it was made, is not "
+    assert refused.err == (f"spinup: {RUNS['reward_model']} exists, but {RUNS['sft']}, the stage before it, is not "
                            "finished; choose another --exp-name\n")
 
 

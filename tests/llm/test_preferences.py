@@ -319,7 +319,7 @@ def test_each_pair_comes_once_before_any_comes_again(n, batch):
 
 # Turned red by: pieces that cut a pair.
 def test_a_piece_of_a_batch_holds_whole_pairs():
-    with pytest.raises(UserError, match="--micro-batch 3 would cut a pair"):
+    with pytest.raises(UserError, match="--micro-batch 3 would split a pair"):
         Config(micro_batch=3)
 
 

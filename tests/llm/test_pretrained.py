@@ -89,7 +89,7 @@ def test_a_step_ends_with_any_token_that_holds_its_end(folder):
     assert [tokenizer.decode([i]) for i in tokens_with("\n", tokenizer)] == ["\n", ".\n"]
     assert tokens_with("b", CharTokenizer("abc")) == CharTokenizer("abc").encode("b")
     assert tokens_with("", tokenizer) == []
-    with pytest.raises(UserError, match="no token of this tokenizer holds --step 'ab'; choose a shorter one"):
+    with pytest.raises(UserError, match="no token of this tokenizer contains --step 'ab'; choose a shorter one"):
         tokens_with("ab", CharTokenizer("abc"))
 
 

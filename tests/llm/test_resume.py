@@ -86,14 +86,14 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     (directory,) = (tmp_path / "runs").glob("start_*/*")
     assert done.out.endswith(f"interrupted after 30 steps and saved; to go on, type:\n"
                              f"  spinup resume {directory.relative_to(tmp_path)}\n"
-                             "this was the imitation before llm rloo: the same command again ends it, then trains with "
-                             "rewards\n")
+                             "this was the SFT run before llm rloo; repeat the same command to finish it and then "
+                             "train on rewards\n")
     assert read_json(directory / "result.json")["status"] == "interrupted"
     again = cli(*words)
     assert again.code == 0 and "going on at step 30\n" in again.out
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
     longer = cli("resume", directory, "--total-steps", "5000")            # it would change what other runs begin with
-    assert longer.code == 2 and "is an initial model that other runs read; it stays as it is" in longer.err
+    assert longer.code == 2 and "is the initial policy of other runs and must not change" in longer.err
     assert read_json(directory / "config.json")["config"]["total_steps"] != 5000
 
 

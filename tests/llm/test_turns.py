@@ -278,10 +278,10 @@ def test_every_episode_is_closed_whatever_happens(where, error, model):
 
 # Turned red by: a wrong result that is found out by torch, in other words.
 @pytest.mark.parametrize(("where", "result", "words"), [
-    ("act", 1.0, r"`act` of the task guess must return \(reward, done\), and returned 1.0 for the turn "),
-    ("act", (float("nan"), False), "`act` of the task guess must return a finite number, and returned nan for"),
-    ("act", ("1", False), "must return a finite number, and returned '1'"),
-    ("observe", None, "`observe` of the task guess must return a text, and returned None")])
+    ("act", 1.0, r"`act` of the task guess must return \(reward, done\), but returned 1.0 for the turn "),
+    ("act", (float("nan"), False), "`act` of the task guess must return a finite number, but returned nan for"),
+    ("act", ("1", False), "must return a finite number, but returned '1'"),
+    ("observe", None, "`observe` of the task guess must return a text, but returned None")])
 def test_wrong_results_are_named(where, result, words, model, monkeypatch):
     monkeypatch.setattr(Guessing, where, lambda *args: result)
     with pytest.raises(UserError, match=words):

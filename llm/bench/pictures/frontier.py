@@ -48,21 +48,22 @@ def frontier(seeds: list[int], log_dir: Path, out: Path) -> int:
     with figure(out, 8.6, 5.2) as made:
         axes = made.add_subplot()
         axes.plot([kl_of_best(n) for n in LADDER], np.mean(ladder, 0), color="#444444", linewidth=1.2, linestyle="--",
-                  label="the best of n, chosen when asked")
+                  label="best-of-n at inference time")
         for i, (method, curve) in enumerate(curves.items()):
             colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS)]
             axes.plot([0, *curve["kl"]], [0, *curve["gain"]], color=colour, linewidth=1.3, linestyle=line)
             axes.plot(curve["kl"][-1], curve["gain"][-1], "o", color=colour, markersize=6, label=method,
                       markerfacecolor="white" if i >= len(COLOURS) else colour)
-        axes.set(title=f"What each method makes of {PAIRS:,} comparisons", xlabel="KL from the start, nats a response",
-                 ylabel="true reward, deviations above the start")
+        axes.set(title=f"True reward after training on {PAIRS:,} comparisons",
+                 xlabel="KL to the initial policy, nats per response",
+                 ylabel="true reward, standard deviations above the initial policy")
         axes.set_xlim(left=0)
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="the end of training")
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="end of training")
     accuracy = [read_json(folder / "result.json")["pair_accuracy"] for folder in judges]
     print(f"reward models from {PAIRS:,} pairs: accuracy {', '.join(f'{x:.3f}' for x in accuracy)}")
     for method, curve in curves.items():
         ends = (", ".join(f"{x:.2f}" for x in curve[key]) for key in ("end_gain", "end_kl"))
-        print("{:<11} gains {} deviations at {} nats".format(method, *ends))
+        print("{:<11} gains {} standard deviations at a KL of {} nats".format(method, *ends))
     met = all(min(curves[m]["end_gain"]) >= GOAL and max(curves[m]["end_kl"]) <= NATS for m in PROMISED)
     return conclude(out, "frontier", seeds, met, start=[list(map(float, x)) for x in before], accuracy=accuracy,
                     curves=curves, best_of_n={"kl": [kl_of_best(n) for n in LADDER],

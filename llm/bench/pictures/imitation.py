@@ -28,16 +28,16 @@ def beyond_imitation(seeds: list[int], log_dir: Path, out: Path) -> int:
             first, then = run["imitation"], run["rewards"]
             began = first["wall_seconds"][-1]
             axes.plot(first["wall_seconds"], first["held_out_accuracy"], color=COLOURS[0], linewidth=1.6,
-                      label=None if i else "imitation (SFT)")
+                      label=None if i else "supervised fine-tuning (SFT)")
             axes.plot([began, *(began + t for t in then["wall_seconds"])],
                       [first["held_out_accuracy"][-1], *then["held_out_accuracy"]], color=COLOURS[1], linewidth=1.6,
-                      label=None if i else "then rewards (GRPO)")
-        axes.axhline(teacher, color="#444444", linestyle="--", linewidth=1.2, label=f"the teacher, {teacher:.2f}")
-        axes.set(title="A student of a teacher that forgets to carry", xlabel="seconds of training, one thread",
-                 ylabel="share of held-out sums right", ylim=(0, 1.03))
+                      label=None if i else "then training on rewards (GRPO)")
+        axes.axhline(teacher, color="#444444", linestyle="--", linewidth=1.2, label=f"teacher, {teacher:.2f}")
+        axes.set(title="SFT and GRPO with a teacher that forgets to carry", xlabel="training time in seconds, "
+                 "one thread", ylabel="held-out accuracy", ylim=(0, 1.03))
         axes.set_xlim(left=0)
         axes.legend(loc="center left")
     imitated, learned = ([run[kind]["held_out_accuracy"][-1] for run in runs] for kind in ("imitation", "rewards"))
-    print(f"teacher {teacher:.2f}, imitation {np.mean(imitated):.2f}, with rewards {np.mean(learned):.2f}")
+    print(f"teacher {teacher:.2f}, after SFT {np.mean(imitated):.2f}, after GRPO {np.mean(learned):.2f}")
     return conclude(out, "beyond-imitation", seeds, bool(min(learned) >= teacher + 0.3), teacher=teacher,
                     imitation=imitated, rewards=learned, runs=runs)

@@ -93,12 +93,12 @@ def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any
                     ("kl", "kl_of_response"), ("proxy", "held_out_reward"), ("gold", "held_out_gold"))}} for n in PAIRS}
     with figure(out, 10.0, 4.4) as made:
         for axes, how, title in zip(made.subplots(1, 2, sharey=True), ("best_of_n", "ppo"),
-                                    ("the best of n, up to 1,024", "PPO without a price of divergence"), strict=True):
+                                    ("best-of-n, n up to 1,024", "PPO without a KL penalty"), strict=True):
             for i, n in enumerate(PAIRS):
                 x = np.sqrt(np.maximum(mean[n][how]["kl"], 0))
                 axes.plot(x, mean[n][how]["gold"], color=COLOURS[i], linewidth=2.0, label=f"{n:,} pairs")
                 axes.plot(x, mean[n][how]["proxy"], color=COLOURS[i], linewidth=1.2, linestyle=":")
-            axes.set(title=title, xlabel="√KL from the start, √nats a response")
+            axes.set(title=title, xlabel="√KL to the initial policy, √nats per response")
         first = made.axes[0]
         first.set_ylabel("deviations above the teacher")
         first.plot([], [], color="#444444", linewidth=2.0, label="true reward")
@@ -109,8 +109,8 @@ def finish(seeds: list[int], out: Path, best: dict[Any, Any], ppo: dict[Any, Any
                 "highest_gold": [max(ppo[n, s]["held_out_gold"]) for s in seeds]} for n in PAIRS}
     for n, end in ends.items():
         right, proxy, gold, high = (end[k] for k in ("accuracy", "proxy", "gold", "highest_gold"))
-        print(f"{n:>5} pairs: accuracy {', '.join(f'{x:.3f}' for x in right)}; the learned reward ends at "
-              f"{np.mean(proxy):.2f}, the true one at {np.mean(gold):.2f}, having been at {np.mean(high):.2f}")
+        print(f"{n:>5} pairs: accuracy {', '.join(f'{x:.3f}' for x in right)}; final learned reward "
+              f"{np.mean(proxy):.2f}, final true reward {np.mean(gold):.2f}, highest true reward {np.mean(high):.2f}")
     few, curve = PAIRS[0], mean[PAIRS[0]]["ppo"]
     top = int(np.argmax(curve["gold"]))
     met = curve["gold"][-1] < curve["gold"][top] - 0.3 and curve["proxy"][-1] > curve["proxy"][top]

@@ -60,7 +60,7 @@ def weighted(bed: Testbed, ref: TabularPolicy, policy: TabularPolicy, g: torch.G
     return lambda policy: policy_gradient(bed.logp(policy, ids), weight[:, None])[0].sum(1).mean()
 
 
-METHODS = {"PPO, price of divergence in the reward": ppo, "DPO, pairs with noisy preferences": dpo,
+METHODS = {"PPO, KL penalty in the reward": ppo, "DPO, pairs with noisy preferences": dpo,
            "weighted imitation, exp(R / beta)": weighted}
 
 
@@ -109,8 +109,8 @@ def unification(seeds: list[int], log_dir: Path, out: Path) -> int:
                 axes.plot(steps, curves[name, seed], color=COLOURS[i], linewidth=1.4,
                           label=name if seed == seeds[0] else None)
         axes.axhline(GOAL, color="#444444", linestyle="--", linewidth=1.0, label=f"{GOAL}")
-        axes.set(title="Three ways to the policy  π_ref · exp(R / β) / Z", xlabel="updates", yscale="log",
-                 ylabel="total variation from it")
+        axes.set(title="Three methods that reach the policy  π_ref · exp(R / β) / Z", xlabel="updates", yscale="log",
+                 ylabel="total variation distance to this policy")
         axes.legend(loc="upper right")
     ends = {name: [curves[name, seed][-1] for seed in seeds] for name in METHODS}
     for name, found in ends.items():

@@ -23,13 +23,13 @@ from spinup.errors import UserError
     ("speed grpo --against sb3", "argument --against: invalid choice: 'sb3'"),
     ("speed grpo --env CartPole-v1", "spinup bench speed grpo has no flag --env"),
     ("speed grpo --width 96", "argument --width: invalid choice: 96"),
-    ("speed grpo --total-steps 1", "--total-steps 1 leaves nothing to measure after the first row; choose at least 2"),
+    ("speed grpo --total-steps 1", "--total-steps 1 leaves no update to measure after the first row; choose at least"),
     ("speed grpo --out nowhere/x.json", "--out nowhere/x.json cannot be written"),
     ("speed generate --against trl", "argument --against: invalid choice: 'trl'"),
-    ("speed generate --batch 12", "--batch 12 is no multiple of the 8 answers to each prompt; choose 16 or 256"),
-    ("speed generate --new 506", "--new 506 does not fit the model's context of 512; choose at most 505"),
+    ("speed generate --batch 12", "--batch 12 is not a multiple of 8, the responses per prompt; choose 16 or 256"),
+    ("speed generate --new 506", "--new 506 does not fit in the model's context of 512; choose at most 505"),
     ("roofline ppo", "spinup bench roofline does not know what to do with 'ppo'"),
-    ("roofline --device cpu --shape 0.5b", "--shape 0.5b takes a GPU; without one type --shape small"),
+    ("roofline --device cpu --shape 0.5b", "--shape 0.5b needs a GPU; without one, type --shape small"),
     ("roofline --device tpu", "--device must be auto, cpu, cuda")])
 def test_mistakes_take_one_line_and_start_nothing(cli, words, message, monkeypatch):
     monkeypatch.setattr(language, "call", lambda *_: pytest.fail("a process was started"))
@@ -185,7 +185,7 @@ def test_roofline_end_to_end(monkeypatch, capsys):
     assert roofline.roofline(device="cpu", batches=(1, 2, 4, 8)) == 0
     out = capsys.readouterr().out
     result = json.loads(out.splitlines()[-1])
-    assert "no GPU is measured here" in out and "4   does not fit the memory" in out
+    assert "this does not measure a GPU" in out and "4   does not fit in memory" in out
     assert (result["kind"], result["shape"], result["parameters"]) == ("cpu", "small", 858_624)
     assert [row["batch"] for row in result["sampling"]] == [1, 2]
     for row in result["sampling"]:

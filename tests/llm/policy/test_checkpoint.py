@@ -284,9 +284,9 @@ def test_a_window_that_no_layer_uses(changes, made, copy):
 def test_folders_that_are_incomplete_or_of_another_model(copy):
     folder = copy("llama")
     edit(folder, architectures=["MistralForCausalLM"])
-    refused(folder, "config.json is of MistralForCausalLM; choose a model of LlamaForCausalLM, Qwen2ForCausalLM")
+    refused(folder, "unsupported architecture (MistralForCausalLM); choose a model with LlamaForCausalLM, Qwen2")
     edit(folder, architectures=None)
-    refused(folder, "no architecture")
+    refused(folder, "unsupported architecture (none given)")
     edit(copy("llama"), hidden_size=None)
     refused(folder, "config.json lacks hidden_size; fetch it again")
     edit(copy("llama3"), rope_parameters={k: v for k, v in LLAMA3.items() if k != "factor"})
@@ -298,24 +298,24 @@ def test_folders_that_are_incomplete_or_of_another_model(copy):
     refused(folder, f"{folder} holds no config.json; fetch the whole folder")
 
     reweigh(copy("llama"), model__norm__weight=None)
-    refused(folder, f"the weights in {folder} lack model.norm.weight; fetch the weights and config.json from one place")
+    refused(folder, f"the weights in {folder} lack model.norm.weight; fetch the weights and config.json from the same ")
     reweigh(folder, lm_head__weight=None)
     refused(folder, "lack lm_head.weight and 1 others;")
     reweigh(copy("llama"), model__norm__bias=torch.ones(32))
     refused(folder, f"the weights in {folder} have an unknown model.norm.bias;")
     reweigh(copy("llama"), model__layers__1__self_attn__k_proj__weight=torch.ones(32, 32))
-    refused(folder, "model.layers.1.self_attn.k_proj.weight in", "is [32, 32] and should be [16, 32]; fetch")
+    refused(folder, "model.layers.1.self_attn.k_proj.weight in", "has the shape [32, 32] instead of [16, 32]; fetch")
     reweigh(copy("llama"), model__norm__weight=torch.ones(1))             # would fit, spread over all 32
-    refused(folder, "is [1] and should be [32]")
+    refused(folder, "has the shape [1] instead of [32]")
 
     weights = copy("llama") / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1000])
-    refused(folder, "model.safetensors is missing, damaged or cut short; fetch it again")
+    refused(folder, "model.safetensors is missing, damaged or incomplete; fetch it again")
     weights.rename(folder / "pytorch_model.bin")
-    refused(folder, f"{folder} holds no model.safetensors; fetch the whole folder of a model, in that format")
+    refused(folder, f"{folder} holds no model.safetensors; fetch the whole folder of a model in this format")
 
     CharTokenizer(LETTERS.alphabet + "äö").save(copy("llama"))
-    refused(folder, "has 52 tokens and its model 50; fetch both from one place")
+    refused(folder, "has 52 tokens and its model 50; fetch both from the same place")
     (folder / "char_tokenizer.json").unlink()
     refused(folder, f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
 
@@ -424,9 +424,9 @@ def test_a_model_is_written_to_no_impossible_folder(tmp_path):
 # Turned red by: a model of petabytes that is made before its weights are looked at; a header believed.
 def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
     for changes, words in (({"num_hidden_layers": 16_000}, "lack model.layers.15999.input_layernorm.weight"),
-                           ({"hidden_size": 2**18}, "[50, 32] and should be [50, 262144]")):
+                           ({"hidden_size": 2**18}, "[50, 32] instead of [50, 262144]")):
         edit(folder := copy("llama"), **changes)
-        refused(folder, words, "fetch the weights and config.json from one place")
+        refused(folder, words, "fetch the weights and config.json from the same place")
     weights = copy("llama") / "model.safetensors"
     whole = weights.read_bytes()
     size = int.from_bytes(whole[:8], "little")
@@ -436,7 +436,7 @@ def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
     for damaged in (len(text).to_bytes(8, "little") + text + rest[size:], (10**13).to_bytes(8, "little") + rest,
                     (2**63).to_bytes(8, "little") + rest):
         weights.write_bytes(damaged)
-        refused(folder, "model.safetensors is missing, damaged or cut short; fetch it again")
+        refused(folder, "model.safetensors is missing, damaged or incomplete; fetch it again")
 
     def no_memory(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes")

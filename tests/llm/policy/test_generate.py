@@ -227,7 +227,7 @@ def test_a_tool_may_end_a_response(model):
 def test_the_context(model):
     sampler, prompts = Sampler(model, NEVER), Prompts.of(ROWS)
     assert sampler(prompts, max_tokens=41, generator=seed()).lengths.tolist() == [41] * 3
-    with pytest.raises(ValueError, match="a prompt of 7 tokens and a response of 42 do not fit the context of 48"):
+    with pytest.raises(ValueError, match="a prompt of 7 tokens and a response of 42 do not fit in the context of 48"):
         sampler(prompts, max_tokens=42, generator=seed())
 
 

@@ -213,5 +213,5 @@ def test_what_was_learned_is_what_is_loaded(trained):
 @pytest.mark.parametrize("length", [27, 100])
 def test_a_response_that_does_not_fit(length):
     judge = judge_of()
-    with pytest.raises(UserError, match="longer than the model's context of 32"):
+    with pytest.raises(UserError, match="together exceed the model's context of 32"):
         judge.judge(["abcd>", "b>"], ["a" * length, "a"])

@@ -56,7 +56,7 @@ def test_characters():
 def test_characters_that_are_not_known():
     with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out or add it there"):
         CharTokenizer("abc").encode("abzq")
-    with pytest.raises(UserError, match="the alphabet 'abca' has a character twice; give each once"):
+    with pytest.raises(UserError, match="the alphabet 'abca' has a character twice; list each one once"):
         CharTokenizer("abca")
 
 
@@ -112,7 +112,7 @@ def test_the_end(made):
     (folder / "generation_config.json").unlink()
     assert HFTokenizer(folder).end == 258
     (folder / "config.json").unlink()
-    with pytest.raises(UserError, match="names no token that ends a text; put an eos_token into its tokenizer_config"):
+    with pytest.raises(UserError, match="names no end token; add an eos_token to its tokenizer_config"):
         HFTokenizer(folder)
 
 

@@ -76,7 +76,7 @@ def test_a_text_may_end_within_what_the_tool_wrote():
 
 # Turned red by: a text trained on in which the tool says what it never would.
 def test_a_text_that_contradicts_the_tool_is_refused():
-    with pytest.raises(ValueError, match="the tool of the task calculator writes '=4;', and the text has '=5;'"):
+    with pytest.raises(ValueError, match="the tool of the task calculator writes '=4;', but the text has '=5;'"):
         replay(TASK, "[2+2]=5;5")
 
 

@@ -71,13 +71,13 @@ def test_one_token_is_enough():
 
 # Turned red by: folders outside of runs; a traceback, hours later, of what was wrong from the beginning.
 @pytest.mark.parametrize(("changed", "words"), [
-    *(({"name": name}, "a task of type Mine has the name .*; give it the plain name of a folder, such as guess")
+    *(({"name": name}, "a task of type Mine has the name .*; give it a name that a folder can have, such as guess")
       for name in ("a/../../esc/b", "..", "", "a\nb", "x" * 300, None, "/etc")),
     *(({"max_tokens": n}, f"has the max_tokens {n}; give it a whole number of at least 1") for n in (0, -1, 2.5, None)),
     ({"alphabet": ""}, "has the alphabet ''; give it a text of all its characters, or None"),
     ({"alphabet": ["a"]}, "has the alphabet .*; give it a text of all its characters"),
     ({"open": 5}, r"has the open 5; give it a method open\(problem\)"),
-    *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, or no turn can end")
+    *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, so that a turn can end")
       for end in (None, "", "!", "?!")),
     ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line")])
 def test_the_attributes_of_a_task_are_checked(changed, words):
@@ -101,11 +101,11 @@ def test_a_class_is_no_task():
 
 # Turned red by: other problems than were asked for, which fail as attributes, as shapes or not at all.
 @pytest.mark.parametrize(("given", "words"), [
-    (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, and returned 'a>'"),
-    ([Problem(5)] * 2, r"where prompt is a text, and returned Problem\(prompt=5"),
-    ([], "`problems` of the task mine must return a list of the 2 problems that it is asked for, and returned 0"),
-    ([Problem("a>")], "must return a list of the 2 problems .* returned 1"),
-    (None, "must return a list of the 2 problems .* returned None")])
+    (["a>", "b>"], r"`problems` of the task mine must return objects such as llm.tasks.Problem.*, but returned 'a>'"),
+    ([Problem(5)] * 2, r"where prompt is a text, but returned Problem\(prompt=5"),
+    ([], "`problems` of the task mine must return a list of 2 problems, but returned 0"),
+    ([Problem("a>")], "must return a list of 2 problems, but returned 1"),
+    (None, "must return a list of 2 problems, but returned None")])
 def test_problems_are_checked(given, words):
     with pytest.raises(UserError, match=words):
         problems_of(mine(problems=lambda *args: given), 2, np.random.default_rng(0))
@@ -114,9 +114,9 @@ def test_problems_are_checked(given, words):
 
 # Turned red by: a call of a task's own problems, or of its teacher, that is not checked.
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of the 2"),
+    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 2"),
     ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
-    ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', and the text has 'a'")])
+    ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', but the text has 'a'")])
 def test_a_training_says_so(changed, words, tmp_path):
     with pytest.raises(UserError, match=words):
         llm.sft(mine(**changed), layers=1, width=16, heads=2, held_out=2, total_steps=1, quiet=True, threads=1,
@@ -140,16 +140,16 @@ def test_a_limit_of_numpys_is_a_number():
 
 # Turned red by: a teacher that is imitated although it writes no text.
 def test_a_demonstration_is_a_text():
-    with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, and returned 5 for the"):
+    with pytest.raises(UserError, match="`demonstration` of the task mine must return a text, but returned 5 for the"):
         demonstration_of(mine(demonstration=lambda *args: 5), Problem("a>"), None)
 
 
 # Turned red by: nothing in place of an episode; the same one for two responses, which would mix their turns; a text or
 # an array that counts as done.
 @pytest.mark.parametrize(("begin", "words"), [
-    (lambda problem: None, "`open` of the task mine must return an episode, and returned None, which has no method"),
+    (lambda problem: None, "`open` of the task mine must return an episode, but returned None, which has no method"),
     (lambda problem: ONE, "`open` of the task mine must return a new episode for each response"),
-    *((lambda problem, done=done: acting(done), f"`act` of the task mine must return .*and returned {shown} for done")
+    *((lambda problem, done=done: acting(done), f"`act` of the task mine must return .*but returned {shown} for done")
       for done, shown in (("no", "'no'"), (None, "None"), (1, "1"), (np.array([False]), r"array\(\[False\]\)"))),
     (lambda problem: observing("é"), "`observe` of the task mine returned 'é', where 'é' is not in the alphabet 'ab")])
 def test_episodes_are_checked(begin, words):

@@ -92,8 +92,8 @@ def test_a_question_in_both_files_is_refused(tmp_path):
 @pytest.mark.parametrize(("row", "words"), [
     ({"question": "How many?"}, 'line 3 must have texts as "question" and "answer"'),
     ({"question": "How many?", "answer": 5}, 'line 3 must have texts as "question" and "answer"'),
-    ({"question": "How many?", "answer": "5"}, "line 3 has no number behind ####"),
-    ({"question": "How many?", "answer": "5 #### five"}, "line 3 has no number behind ####")])
+    ({"question": "How many?", "answer": "5"}, "line 3 has no number after ####"),
+    ({"question": "How many?", "answer": "5 #### five"}, "line 3 has no number after ####")])
 def test_a_file_of_another_form_is_refused(tmp_path, row, words):
     with pytest.raises(UserError, match=words):
         GSM8K(str(write(tmp_path / "a.jsonl", [*rows(range(2)), row])))

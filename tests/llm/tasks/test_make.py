@@ -116,12 +116,12 @@ def test_a_task_of_ones_own(own_tasks):
     ("my_package.task:Shout", "--task my_package.task:Shout: there is no module 'my_package.task'; install"),
     ("no_package.tasks:Shout", "there is no module 'no_package'; install its package, or give its file"),
     ("my_package.tasks:Shot", "there is no 'Shot' in my_package.tasks. Did you mean 'Shout'?"),
-    ("my_tasks:NUMBER", "NUMBER is no function; write the name of a class"),
+    ("my_tasks:NUMBER", "NUMBER is not a function; write the name of a class"),
     ("gone/tasks.py:Shout", "--task gone/tasks.py:Shout: there is no file gone/tasks.py"),
     ("revers:Shout", "there is no task 'revers'. Did you mean 'reverse'?"),
     ("my_tasks:Shout:tims=3", "the task shout has no option 'tims'. Did you mean 'times'?"),
     ("my_tasks:Shout:times=x", "in the task shout, times must be a whole number"),
-    ("my_tasks:Shout:times", "options are written name=value"),
+    ("my_tasks:Shout:times", "write options as name=value"),
     ("my_tasks:Exact", "missing a required argument: 'times'; write its options as my_tasks:Exact:name=value")])
 def test_mistakes_in_a_task_of_ones_own_are_named(text, words, own_tasks):
     with pytest.raises(UserError, match=words):
@@ -183,9 +183,9 @@ def test_a_reward_replaces_the_verifier(tmp_path):
 
 # Turned red by: a misspelling without the nearest name, or a value that is found wrong only when it is used.
 @pytest.mark.parametrize(("text", "words"), [
-    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "There are addition, .*JSONL.*:Class"),
+    ("revers", "there is no task 'revers'. Did you mean 'reverse'?"), ("xyz", "A task is addition, .*JSONL.*:Class"),
     ("reverse:lenght=8", "the task reverse has no option 'lenght'. Did you mean 'length'?"),
-    ("reverse:name=x", "has no option 'name'"), ("reverse:8", "name=value, with commas"),
+    ("reverse:name=x", "has no option 'name'"), ("reverse:8", "name=value, separated"),
     ("reverse:length=8 symbols=3", "length must be a whole number"), ("reverse:length=0", "length must be from 1 to"),
     ("addition:drop=2", "in the task addition, drop must be from 0 to 1"), ("addition:teacher=flawd", "mean 'flawed'?"),
     ("gsm8k", "gsm8k:file=PATH"), ("gsm8k:max_tokens=0", "in the task gsm8k, max_tokens must be"),

@@ -113,9 +113,9 @@ FAULTS = [
     ({"prompt": None}, '"prompt" is missing'), ({"chosen": None}, '"chosen" is missing'),
     ({"rejected": None}, '"rejected" is missing'), ({"prompt": " "}, '"prompt" is empty'),
     ({"chosen": ""}, '"chosen" is empty'), ({"rejected": "\n"}, '"rejected" is empty'),
-    ({"chosen": 5}, '"chosen" is no text'), ({"rejected": {"text": "bad"}}, '"rejected" is no text'),
-    ({"chosen": [{"role": "assistant", "content": "good"}]}, '"chosen" is no text but a list; conversations are not '
-                                                             "read"),
+    ({"chosen": 5}, '"chosen" is not a text'), ({"rejected": {"text": "bad"}}, '"rejected" is not a text'),
+    ({"chosen": [{"role": "assistant", "content": "good"}]}, '"chosen" is not a text but a list; conversations are not '
+                                                             "supported"),
     ({"rejected": "good"}, "both responses are the same")]
 
 
@@ -131,7 +131,7 @@ def test_each_fault_is_named(changes, fault):
 @pytest.mark.parametrize("name", ["prompt", "chosen", "rejected"])
 def test_half_a_character_is_left_out(name, write):
     path = write(json.dumps(pair(**{name: "\ud83d"})) + "\n" + jsonl([pair(), pair(prompt="two>")]))
-    assert PairTask(path).left_out == [f'left out: 1 pair (line 1), where "{name}" holds half of a character']
+    assert PairTask(path).left_out == [f'left out: 1 pair (line 1), where "{name}" contains an unpaired surrogate']
 
 
 # Turned red by: a sentence for each pair; null taken for a text; one place too many or too few.
@@ -150,8 +150,8 @@ def test_left_out_pairs_are_counted_and_the_first_named():
     ("", "holds no pair to learn from; write one such as "),
     (jsonl([pair(rejected=None)] * 7), 'holds no pair to learn from (left out: 7 pairs (line 1, line 2, line 3, line 4,'
                                        ' line 5 and 2 more), where "rejected" is missing); write one such as '),
-    (jsonl([pair(), pair()]), "must hold at least two different prompts, for one is kept to test on; it holds 1"),
-    (jsonl([pair()]) + '["a", "b"]', "line 2 is no JSON object; write one such as "),
+    (jsonl([pair(), pair()]), "must contain at least two different prompts, because one is held out; it has 1"),
+    (jsonl([pair()]) + '["a", "b"]', "line 2 is not a JSON object; write one such as "),
     (jsonl([pair()]) + '{"prompt" "b"}', "line 2 is not JSON"), ('{"chosen": "good"', "line 1 is not JSON")],
     ids=lambda x: x[:25])
 def test_a_bad_file_is_refused(write, text, words):
@@ -168,7 +168,7 @@ def test_an_unreadable_file_is_refused(tmp_path):
     for name, words in (("no.jsonl", r"no such file.*chosen"), (".", "cannot be read"), ("latin.jsonl", "as UTF-8")):
         with pytest.raises(UserError, match=words):
             PairTask(tmp_path / name)
-    with pytest.raises(UserError, match="the list of pairs must hold at least two different prompts"):
+    with pytest.raises(UserError, match="the list of pairs must contain at least two different prompts"):
         PairTask([pair()])
     with pytest.raises(UserError, match="^the list of pairs holds no pair to learn from; write"):
         PairTask([])
@@ -179,7 +179,7 @@ def test_an_unreadable_file_is_refused(tmp_path):
     ("", "at least two different prompts"), ("\n \n", "at least two different prompts"),
     (jsonl([{"chosen": "\n\nHuman: a", "rejected": "\n\nHuman: b"}] * 3), '"prompt" is missing); write one such as'),
     (jsonl([pair(), pair()]), "at least two different prompts"), ('{"chosen": "good"', "line 1 is not JSON"),
-    (jsonl([pair(), "two"]), "line 2 is no JSON object"),
+    (jsonl([pair(), "two"]), "line 2 is not a JSON object"),
     (jsonl([pair(prompt="p" * 600), pair(prompt="q" * 600)]), "a prompt of 600 tokens and a response of 5")],
     ids=lambda x: x[:25])
 @pytest.mark.parametrize("method", ["reward_model", "dpo", "sft"])
@@ -221,7 +221,7 @@ def test_what_is_the_same_as_tokens_is_left_out(capsys):
     assert as_tokens(CUT, 2, quiet=True) == ([Problem("c")], ["five", "six"])
     assert capsys.readouterr().out.count("\n") == 1                       # of 3 tokens; nothing where it is to be quiet
     for held_out, what in ((False, "learn from"), (True, "test on")):
-        with pytest.raises(UserError, match=f"no pair of mine is left to {what}: .* within 2 tokens; raise --max-tok"):
+        with pytest.raises(UserError, match=f"no pair of mine is left to {what}, because .* within 2 tokens; raise"):
             as_tokens(CUT[:2], 2, held_out)
 
 
@@ -293,7 +293,7 @@ def test_pairs_that_begin_alike_are_refused_where_the_rest_is_cut(method, write,
     write([{**p, "chosen": "aa" + p["chosen"], "rejected": "aa" + p["rejected"]} for p in PAIRS])
     before = tree()
     check_refused(cli("llm", method, *WORDS, "--quiet", "--model", beginner, "--max-tokens", 2),
-                  "both responses are always the same within 2 tokens; raise --max-tokens")
+                  "because the two responses of each are the same within 2 tokens; raise --max-tokens")
     assert tree() == before
 
 
@@ -310,7 +310,7 @@ def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
 def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
     small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--start-accuracy", 0.1]
     done = cli("llm", "reward_model", *small, "--total-steps", 4, "--exp-name", "judge")
-    assert done.code == 0 and done.out.count("\nstart: ") == 1
+    assert done.code == 0 and done.out.count("\ninitial policy: ") == 1
     (start,) = tmp_path.glob("runs/start_mine_*")
     assert cli("llm", "dpo", *small, "--total-steps", 3, "--batch", 8, "--exp-name", "x").code == 0
     assert cli("llm", "ppo", *small, "--total-steps", 1, "--prompts", 4, "--samples", 2, "--reward", "runs/judge",

@@ -85,7 +85,7 @@ def test_the_reward_gets_prompt_and_response():
 @pytest.mark.parametrize("result", [None, "1", b"1", math.nan, math.inf, -math.inf, [1.0], 1j, 10**400, np.zeros(2),
                                     torch.zeros(2)], ids=repr)
 def test_what_is_no_finite_number_is_refused(result):
-    with pytest.raises(UserError, match="(?s)must return a finite number, and returned .*the prompt.*the response"):
+    with pytest.raises(UserError, match="(?s)must return a finite number, but returned .*the prompt.*the response"):
         reward_of(lambda prompt, response: result)
 
 
@@ -114,17 +114,18 @@ def test_a_reward_takes_a_prompt_and_a_response():
 
 # Turned red by: a mistake in the prompts that is found later than this, or without its place.
 @pytest.mark.parametrize(("text", "words"), [
-    ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"), ('{"prompt": "a"}\n\n"b"', "line 3 is no JSON object"),
+    ('{"prompt": "a"}\n{"prompt" "b"}', "line 2 is not JSON"),
+    ('{"prompt": "a"}\n\n"b"', "line 3 is not a JSON object"),
     ('{"prompt": "a"}\n{"question": "b"}', "line 2 has no text as its prompt"),
     ('{"prompt": "a"}\n{"prompt": " "}', "line 2 has no text as its prompt"), ('{"prompt": 5}', "line 1 has no text"),
-    ('{"prompt": "a", "answer": true}', 'line 1 has an "answer" that is no text or finite number; write {"prompt": "'),
-    ('{"prompt": "a"}\n{"prompt": "b", "answer": ["x", "y"]}', 'line 2 has an "answer" that is no text or'),
-    ('{"prompt": "a", "answer": {"x": 1}}', 'line 1 has an "answer" that is no text or finite number'),
-    ('{"prompt": "a", "answer": NaN}', 'line 1 has an "answer" that is no text or finite number'),
-    ('{"prompt": "a", "answer": -Infinity}', 'line 1 has an "answer" that is no text or finite number'),
-    ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl holds half of a character"),
-    ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it holds 0"),
-    ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it holds 1")], ids=lambda x: x[:30])
+    ('{"prompt": "a", "answer": true}', 'line 1 has an "answer" that is not a text or a finite number; write {"prom'),
+    ('{"prompt": "a"}\n{"prompt": "b", "answer": ["x", "y"]}', 'line 2 has an "answer" that is not a text or'),
+    ('{"prompt": "a", "answer": {"x": 1}}', 'line 1 has an "answer" that is not a text or a finite number'),
+    ('{"prompt": "a", "answer": NaN}', 'line 1 has an "answer" that is not a text or a finite number'),
+    ('{"prompt": "a", "answer": -Infinity}', 'line 1 has an "answer" that is not a text or a finite number'),
+    ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
+    ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it has 0"),
+    ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it has 1")], ids=lambda x: x[:30])
 def test_a_bad_file_is_refused(tmp_path, text, words):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
@@ -181,7 +182,7 @@ def test_a_reward_is_loaded_from_a_file(tmp_path, monkeypatch):
     assert UserTask(WORDS, f"{tmp_path / 'json.py'}:score").reward(Problem("p"), "ab") == 4.0
     with pytest.raises(UserError, match="there is no 'scroe' in .*json.py. Did you mean 'score'?"):
         load_reward(f"{tmp_path / 'json.py'}:scroe")
-    with pytest.raises(UserError, match="number is no function"):
+    with pytest.raises(UserError, match="number is not a function"):
         load_reward(f"{tmp_path / 'json.py'}:number")
 
 
