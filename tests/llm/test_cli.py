@@ -285,7 +285,7 @@ def test_the_names_of_runs(cli, beginner, tree):
     assert cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x").code == 0
     before = tree()
     check_refused(cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x"),
-                  f"{RUN} exists; type `spinup resume {RUN}` to go on with it")
+                  f"{RUN} exists; type `spinup resume {RUN}` to resume it")
     assert tree() == before
 
 
