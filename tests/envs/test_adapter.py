@@ -187,7 +187,7 @@ def test_an_object_serves_one_at_a_time():
     second = make(vector, 3)
     second.reset()
     second.step(np.zeros(3, np.int64))
-    with pytest.raises(UserError, match="another training run or evaluation has used this vector environment; give a fun"):
+    with pytest.raises(UserError, match="another training run or evaluation has used this vector environment; give"):
         first.step(np.zeros(3, np.int64))
 
 

@@ -47,7 +47,7 @@ def test_the_memory_told_is_the_memory_taken():
     replay = make_replay(ReplayConfig(total_steps=5000), env, (6,), np.float32)
     taken = replay.frames.nbytes + sum(ring.nbytes for ring in replay.rows.values())
     assert replay.size == 5000 and taken == replay_bytes(5000, 3, (17,), np.float32, (6,))
-    assert statement(replay) == f"replay: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
+    assert statement(replay) == f"replay buffer: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
 
 
 # Turned red by: a check after the folder is made.
@@ -58,7 +58,7 @@ def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatc
     said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free: (--replay-size) (\d+)\n", done.err)
     assert done.code == 2 and said and tree() == []
     done = cli(*words, *said.groups())                                    # what is advised is enough
-    assert done.code == 0 and f"replay: {said[2]} steps of 4 need 4" in done.out
+    assert done.code == 0 and f"replay buffer: {said[2]} steps of 4 need 4" in done.out
 
 
 class World:
@@ -303,8 +303,8 @@ def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, mon
     drawn.clear()
     done = cli("resume", RUN)
     at = 400 if settings else 200
-    assert (f"resuming at step {at}; its replay buffer was not saved, so it starts with an empty one, and its curve will "
-            "differ\n") in done.out
+    assert (f"resuming at step {at}; its replay buffer was not saved, so it starts with an empty one, and its curve "
+            "will differ\n") in done.out
     assert done.code == 0 and read_json(tmp_path / RUN / "result.json")["steps"] == 900
     ratio = 0.5 if settings else 1
     assert abs(len(drawn) - ratio * (900 - at - 100)) <= 2                # first there must be something to learn from

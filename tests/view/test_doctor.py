@@ -22,7 +22,8 @@ def test_a_line_each_and_no_problem_here(capsys, tmp_path, monkeypatch):
     assert doctor() == 0
     out = capsys.readouterr().out
     lines = {m[1].strip(): (m[2], m[3]) for m in re.finditer(r"^(.+?)  +(ok|missing|problem)  +(.+)$", out, re.M)}
-    assert {"python", "packages", "torch", "CUDA", "MuJoCo renders", "C++ compiler", "log folder", "memory"} <= set(lines)
+    assert {"python", "packages", "torch", "CUDA", "C++ compiler", "log folder", "memory"} <= set(lines)
+    assert "MuJoCo renders" in lines
     assert lines["MuJoCo steps"][0] == lines["extra test"][0] == "ok"
     assert lines["extra grid"] == ("missing", "no no_such_module; type: pip install 'spinup-rl[grid]'")
     assert not list(tmp_path.iterdir())                                   # MuJoCo likes to leave a log behind
