@@ -46,7 +46,7 @@ def test_of_a_healthy_row_nothing_is_said():
     ({"q_loss": 3e5}, {"config": SimpleNamespace()},
      "q_loss is 3e\\+05: the rewards are large for the networks; divide them by a constant"),
     ({"action_std": 1e-5}, {}, "action_std is 1e-05: the policy takes the same action in every state"),
-    ({"kl": 0.4}, {}, "kl is 0.4, far above what is usual: .* lower --lr or --epochs"),
+    ({"kl": 0.4}, {}, "kl is 0.4, far above the usual range: .* lower --lr or --epochs"),
     ({"kl": 0.1}, {"config": SimpleNamespace(target_kl=0.02)}, "kl is 0.1, far above the target of 0.02"),
     ({"return_std": 0.0}, {"alike": 4}, "return_std is 0: all perturbations had the same return")])
 def test_a_fault_is_one_sentence(row, how, words):
