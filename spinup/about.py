@@ -51,7 +51,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in 
     "observations": (f"a list of some of {', '.join(OBSERVATIONS)}",
                      lambda value: texts(value) and {*value} <= {*OBSERVATIONS}),
     "rewards": ("true or false", lambda value: isinstance(value, bool)),
-    "metrics": ("a table of texts, such as rating = \"Elo rating\"",
+    "metrics": ("a table of strings, such as rating = \"Elo rating\"",
                 lambda value: isinstance(value, dict) and texts([*value.values()])),
     "variants": ("tables of settings, such as [variants.NAME]", tables),
     "renamed": ("tables with the new name, such as [renamed.OLD] with to = \"NEW\"",
@@ -61,7 +61,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in 
     "defaults": (f"tables of settings, such as [defaults.Box], for some of {', '.join((*ACTIONS, *OBSERVATIONS))}",
                  lambda value: tables(value) and {*value} <= {*ACTIONS, *OBSERVATIONS}),
     "presets": ("tables of settings, such as [presets.\"CartPole-v1\"], in which `reached` is a table and `published` "
-                "a text",
+                "a string",
                 lambda value: tables(value) and all(
                     isinstance(preset.get("reached", {}), dict) and isinstance(preset.get("published", ""), str)
                     for preset in value.values()))}
@@ -76,7 +76,7 @@ def read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read ({error}); restore it or write it again") from None
     for key, value in found.items():
         if key not in KEYS:
-            raise UserError(f"{path}: there is no key {key!r}.{nearest(key, KEYS)} There is {', '.join(KEYS)}")
+            raise UserError(f"{path}: there is no key {key!r}.{nearest(key, KEYS)} Known keys: {', '.join(KEYS)}")
         belongs, fits = KEYS[key]
         if not fits(value):
             raise UserError(f"{path}: {key} must be {belongs}, not {value!r}")

@@ -21,8 +21,7 @@ from spinup.view import statistics
 from spinup.view import watch as watching
 from spinup.view.evaluate import evaluate as play
 
-LESS_MEMORY = ("choose smaller numbers for what is held at once, such as --num-envs, --rollout-steps, --batch-size or "
-               "--hidden")
+LESS_MEMORY = ("choose smaller values of settings such as --num-envs, --rollout-steps, --batch-size or --hidden")
 
 
 def kinds(env: EnvSource) -> list[str]:
@@ -62,10 +61,10 @@ def load(directory: Path, device: str = "cpu") -> Policy:
         policy = algorithm.load().make_policy(cfg, *spaces)
     try:
         if state["algorithm"] != data["algorithm"]:
-            raise RuntimeError(f"it is of {state['algorithm']}")
+            raise RuntimeError(f"it is a checkpoint of {state['algorithm']}")
         load_weights(policy, state["parts"]["policy"])
     except FAULTS as error:
-        raise UserError(f"{describe(directory)}/checkpoint.pt does not belong to the config.json beside it "
+        raise UserError(f"{describe(directory)}/checkpoint.pt does not match the config.json in the same folder "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None
     return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)
 
@@ -75,7 +74,7 @@ def load_with_env(directory: Path) -> tuple[Policy, str]:
     only Python has."""
     env = read_run(directory)["config"].get("env")
     if isinstance(env, dict) and "callable" in env:
-        raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; from Python: "
+        raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; in Python, use "
                         f"spinup.load({str(directory)!r}).act(obs)")
     if not isinstance(env, str):
         raise UserError(f"{describe(directory)}/config.json is damaged (env is {env!r}); restore it or train again")
@@ -98,7 +97,7 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
                            **found.as_dict()})
     words = statistics.in_words(found.returns, 1)
     said = (f"{describe(directory)}: return {found.mean:.1f} ({words}) in {episodes} fresh episodes of {env}, "
-            f"{'drawing' if stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
+            f"{'stochastic' if stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
     return f"{said}\nprotocol: {in_words(policy.env_settings)}" if protocol(env) else said
 
 

@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError, where argparse would exit."""
-        raise UserError(f"{message}; `{self.prog} --help` explains")
+        raise UserError(f"{message}; see `{self.prog} --help`")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Parse the words of a command line. UserError, with the nearest flag, for an unknown one."""
@@ -37,11 +37,10 @@ class Parser(argparse.ArgumentParser):
                                 f"`{self.prog} --help` lists them")
             how = ""
             if unknown[0].isdigit():
-                how = " several numbers are joined by commas, as in 64,64;"
+                how = " join several numbers with commas, as in 64,64;"
             elif any("--env" in a.option_strings for a in self._actions):
                 how = f" if it is an environment, write --env {unknown[0]};"
-            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} `{self.prog} --help` "
-                            "explains")
+            raise UserError(f"{self.prog} does not know what to do with {unknown[0]!r};{how} see `{self.prog} --help`")
         return args
 
 
@@ -58,15 +57,14 @@ def path_of(text: str) -> Path:
     """Convert a word to a path. ArgumentTypeError, to which argparse adds the flag, for an empty word or control
     characters."""
     if not text.strip() or not printable(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no path; write one of letters, digits and _")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a path; write one of letters, digits and _")
     return Path(text)
 
 
 def check_input(command: str) -> None:
     """UserError if the standard input is closed, because the command reads it."""
     if sys.stdin is None:
-        raise UserError(f"{command} reads what you type, and its standard input is closed; run it in a terminal, or "
-                        "pipe lines into it")
+        raise UserError(f"{command} reads standard input, which is closed; run it in a terminal, or pipe lines into it")
 
 
 def dashed(word: str) -> str:

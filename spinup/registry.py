@@ -97,7 +97,7 @@ class Algorithm:
         try:
             return importlib.import_module(self.module)
         except Exception as error:
-            error.add_note(f"raised while {self.name} was imported, the module {self.module} in {self.path}")
+            error.add_note(f"raised during the import of {self.name}, the module {self.module} in {self.path}")
             raise
 
 
@@ -164,7 +164,7 @@ def installed(family: str = "") -> Installed:
 def why_none(module: str) -> str:
     """Return the reason why the module of an entry point holds no algorithm."""
     if ":" in module:
-        return f"it must name a module, {module.partition(':')[0]!r}, and nothing in it"
+        return f"it must name only a module, {module.partition(':')[0]!r}"
     if source(module) is None:
         return f"there is no module {module}"
     return f"the file of {module} must have `class Config` and `def train`"
@@ -212,8 +212,8 @@ def find(name: str, run: Path | None = None) -> Algorithm:
     kind = "method" if family else "algorithm"
     if run is not None and family in FAMILIES:
         why = why_none(method.partition(":")[0]) if "." in method else f"there is no {kind} {method!r}"
-        raise UserError(f"{run} was trained by {method}, and {why}; install its package, or type this in the folder "
-                        "that holds it")
+        raise UserError(f"{run} was trained by {method}, but {why}; install its package, or type this command in the "
+                        "folder that contains it")
     known = {**algorithms(family), **installed(family)} if family in FAMILIES else {}
     raise UserError(f"there is no {kind} {name!r}.{nearest(method, known)} `spinup algos` lists them")
 
@@ -240,11 +240,11 @@ def look_up(name: str, run: Path | None = None) -> Algorithm | None:
     if algorithm is None:
         meant = ".".join(Path(method.removesuffix(".py")).parts)
         if method.endswith(".py") and by_module(meant, meant, family) is not None:
-            raise UserError(f"an algorithm is typed by the name of its module; in place of {method} type {meant}")
+            raise UserError(f"an algorithm is given by the name of its module; instead of {method} type {meant}")
         return None
     if run is not None and inside(algorithm.path, run):
-        raise UserError(f"{run} names the algorithm {module}, whose file is in a folder of runs and is not "
-                        "imported from there; install it, or move it beside your own code")
+        raise UserError(f"{run} names the algorithm {module}, whose file is in a folder of runs and is not imported "
+                        "from there; install it, or move it next to your own code")
     if variant and variant not in algorithm.variants:
         there = ", ".join(f"{module}:{known}" for known in algorithm.variants)
         raise UserError(f"there is no variant {variant!r} of {module}; type {there or module}")

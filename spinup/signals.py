@@ -60,7 +60,7 @@ class Interruption:
         with contextlib.suppress(OSError), told:
             while numbers := told.recv(16):
                 if named := [NAMES[number] for number in numbers if number in NAMES]:
-                    self.say(f"{named[0]}: stopping after the update under way; once more to stop at once, unsaved")
+                    self.say(f"{named[0]}: stopping after the current update; repeat it to stop at once without saving")
                     break
             while told.recv(16):
                 pass

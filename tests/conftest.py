@@ -314,7 +314,7 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
             at = load_checkpoint(where / "checkpoint.pt")["steps"] if (where / "checkpoint.pt").exists() else None
             in_new = anew and i == kills - 1
             process = start("resume", directory, prelude=prelude, program=interpreter if in_new else ())
-            said = f"going on at step {at:,}\n" if at is not None else "starts again from its config.json"
+            said = f"resuming at step {at:,}\n" if at is not None else "starts again from its config.json"
             wait_for(lambda process=process, said=said: said in process.files[0].read_text(), process)
             last = rows(where)
         return process.end()

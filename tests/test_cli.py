@@ -67,11 +67,11 @@ WRONG = {                                                                 # what
     "flag": ("ppo --totl-steps 5", "spinup ppo has no flag --totl-steps. Did you mean '--total-steps'?"),
     "flag with value": ("vpg --lam-bda=3", "spinup vpg has no flag --lam-bda. Did you mean '--lam'?"),
     "flag cut short": ("ppo --total 512", "spinup ppo has no flag --total."),
-    "no value": ("ppo --total-steps", "--total-steps: expected one argument; `spinup ppo --help` explains"),
+    "no value": ("ppo --total-steps", "--total-steps: expected one argument; see `spinup ppo --help`"),
     "flag of others": ("ppo --timesteps 5", "spinup ppo has no flag --timesteps. Did you mean '--total-steps'?"),
     "far from all flags": ("ppo --render", "spinup ppo has no flag --render. `spinup ppo --help` lists them"),
     "stray word": ("ppo CartPole-v1", "'CartPole-v1'; if it is an environment, write --env CartPole-v1"),
-    "list": ("ppo --hidden 64 64", "what to do with '64'; several numbers are joined by commas, as in 64,64"),
+    "list": ("ppo --hidden 64 64", "what to do with '64'; join several numbers with commas, as in 64,64"),
     "number": ("ppo --lr fast", "--lr must be a number, not 'fast'"),
     "range": ("ppo --gamma 1.5", "--gamma must be from 0 to 1, not 1.5"),
     "truth": ("ppo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
@@ -82,7 +82,7 @@ WRONG = {                                                                 # what
     "too short": ("ppo --total-steps 10", "--total-steps 10 is less than one batch of"),
     "preset": ("ppo --preset CartPol-v1", "no preset 'CartPol-v1'; choose from auto, none, CartPole-v1"),
     "config missing": ("ppo --config nowhere.toml", "--config nowhere.toml: no such file or directory"),
-    "config a folder": ("ppo --config empty", "is no ordinary file"),
+    "config a folder": ("ppo --config empty", "is not a regular file"),
     "config not TOML": ("ppo --config file", "--config file is not TOML"),
     "config key": ("ppo --config key.toml", "key.toml: there is no setting 'totl_steps'. Did you mean 'total_steps'?"),
     "config value": ("ppo --config value.toml", "--lr must be above 0, not -1.0"),
@@ -96,7 +96,7 @@ WRONG = {                                                                 # what
     "name a path": ("ppo --exp-name a/b", "--exp-name must be the name of a folder, not 'a/b'; use --log-dir"),
     "wandb": ("ppo --wandb", "pip install wandb"),
     "actions dict": ("ppo --env ActsDict-v0", "ppo cannot act in Dict('go': Discrete(2), 'turn': Box(-1.0, 1.0, (1,), "
-                                              "float32)); it serves Discrete"),
+                                              "float32)); it supports Discrete"),
     "actions text": ("vpg --env ActsText-v0", "vpg cannot act in Text"),
     "actions long": ("ppo --env ActsManyWholeNumbers-v0", "ppo cannot act in Box("),
     "resume nothing": ("resume", "the following arguments are required: DIR"),
@@ -106,12 +106,12 @@ WRONG = {                                                                 # what
     "grid seeds": ("grid ppo --seed --gamma 0.9", "--seed needs a value, as in --seed 1"),
     "grid workers": ("grid ppo --seed 1 --workers 2 4", "--workers takes one value, not 2 4"),
     "no environment": ("ppo --env=", "--env is empty; write --env ID, or leave it out"),
-    "endless config": ("ppo --config /dev/zero", "--config /dev/zero is no ordinary file"),
+    "endless config": ("ppo --config /dev/zero", "--config /dev/zero is not a regular file"),
     "empty width": ("ppo --hidden 64,,64", "--hidden must be a whole number, not ''"),
-    "config twice": ("ppo --config twice.toml", "twice.toml has num-envs and num_envs, which are one setting"),
-    "long name": (f"ppo --exp-name {'x' * 300}", "has 300 bytes, and a folder's at most 200"),
+    "config twice": ("ppo --config twice.toml", "twice.toml has num-envs and num_envs, which are the same setting"),
+    "long name": (f"ppo --exp-name {'x' * 300}", "has 300 bytes, but at most 200"),
     "threads": ("ppo --threads 100000", "--threads must be from 0 to 256, not 100000"),
-    "seed twice": ("bench returns ppo --seeds 1 2 1", "--seeds has 1 more than once, which is one run"),
+    "seed twice": ("bench returns ppo --seeds 1 2 1", "--seeds has 1 more than once; give each value once"),
     "flag of another benchmark": ("bench returns ppo --rounds 3", "spinup bench returns has no flag --rounds"),
     "benchmark": ("bench time", "invalid choice: 'time'"),
     "return": ("bench time-to ppo --return nan", "--return must be a finite number, not nan"),
@@ -303,7 +303,7 @@ def test_a_changed_log_is_not_continued(cli, tmp_path):
         check_refused(cli("resume", RUN, "--total-steps", 1024), "progress.csv has changed since the checkpoint")
         assert path.read_bytes() == b"".join(changed)
     path.write_bytes(b"".join([*lines[:1], lines[2], lines[1], *lines[3:]]))
-    check_refused(cli("plot", RUN), "progress.csv is damaged (steps that do not rise)")
+    check_refused(cli("plot", RUN), "progress.csv is damaged (steps that do not increase)")
     path.write_bytes(whole)
     assert cli("resume", RUN, "--total-steps", 1024).code == 0
 
@@ -328,7 +328,7 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
     path = tmp_path / RUN / "config.json"
     whole = json.loads(path.read_text())
     misspelt, other = {**whole["config"], "gama": 1}, {**whole["config"], "hidden": [8]}
-    for content, words in {"{": "config.json cannot be read", "[]": "is not of a run of spinup",
+    for content, words in {"{": "config.json cannot be read", "[]": "does not belong to a spinup run",
                            json.dumps({**whole, "algorithm": "trpo"}): "no algorithm 'trpo'",
                            json.dumps({**whole, "config": misspelt}): "'gama'. Did you mean 'gamma'?",
                            json.dumps({**whole, "config": other}): "checkpoint"}.items():
@@ -343,8 +343,8 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
 def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
     assert cli("ppo", *TINY, "--exp-name", "x").code == 0
     for file, content, command, words in (
-            ("result.json", b"{}", "resume", "result.json is not that of a run of spinup; delete it"),
-            ("result.json", b"[]", "resume", "result.json is not that of a run of spinup; delete it"),
+            ("result.json", b"{}", "resume", "result.json is not the result of a spinup run; delete it"),
+            ("result.json", b"[]", "resume", "result.json is not the result of a spinup run; delete it"),
             ("progress.csv", b"steps\nfoo\n", "plot", "damaged (could not convert string to float: 'foo')"),
             ("progress.csv", b"\xff\xfe\n1\n", "plot", "progress.csv is damaged ("),
             ("config.json", b'{"algorithm": "ppo", "config": {"env": "CartPole-v1"}}', "plot",
@@ -356,7 +356,7 @@ def test_other_damaged_files_of_a_run_are_refused(cli, tmp_path):
             ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}}', "watch",
              "config.json is damaged (env is None); restore it"),
             ("config.json", b'{"algorithm": "ppo", "config": {"seed": 1}, "measure": 5}', "plot",
-             "config.json is not of a run of spinup")):
+             "config.json does not belong to a spinup run")):
         path = tmp_path / RUN / file
         whole = path.read_bytes()
         path.write_bytes(content)

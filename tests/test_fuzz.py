@@ -135,7 +135,7 @@ def act(run: Path) -> list[float]:
 def resume(run: Path) -> list[float]:
     with redirect_stdout(io.StringIO()) as said:
         command([str(run)])
-    if "fills a new one" in said.getvalue():
+    if "starts with an empty one" in said.getvalue():
         raise UserError("it says so, and goes on")
     last = read_progress(run)
     assert all(math.isfinite(x) for x in last.get("steps", []))

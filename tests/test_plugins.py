@@ -39,7 +39,7 @@ def test_a_module_by_its_dotted_name_in_every_command(cli, outside, tmp_path):
     assert json.loads(next(run.glob("*/config.json")).read_text())["algorithm"] == "outside.my_a2c"
     assert "is finished: 512 steps" in cli("resume", run).out
     longer = cli("resume", run, "--total-steps", "1024")
-    assert longer.code == 0 and "going on at step 512" in longer.out
+    assert longer.code == 0 and "resuming at step 512" in longer.out
     assert json.loads(next(run.glob("*/result.json")).read_text())["steps"] == 1024
     assert json.loads(cli("eval", run, "--episodes", "2", "--json").out)["episodes"] == 2
     assert cli("watch", run, "--gif", "a.gif").code == 0 and Path("a.gif").stat().st_size > 1000
@@ -109,7 +109,7 @@ def test_a_run_whose_module_is_gone_names_it(cli, tmp_path, name):
     for command in ("resume", "watch", "eval"):
         done = cli(command, run)
         assert done.code == 2 and "Traceback" not in done.err
-        assert f"there is no module {module}; install its package, or type this in the folder that holds it" in done.err
+        assert f"but there is no module {module}; install its package, or type this command in the folder" in done.err
 
 
 # Turned red by: a module without Config or train that is taken for an algorithm, or imported to find out.
@@ -146,7 +146,7 @@ def write(distribution, tmp_path):
 def test_an_algorithm_of_the_other_family_is_refused(cli, outside):
     done = cli("llm", "outside.my_a2c", "--total-steps", "256")
     assert done.code == 2
-    assert "outside.my_a2c is no method for language models; type: spinup outside.my_a2c" in done.err
+    assert "outside.my_a2c is not a method for language models; type: spinup outside.my_a2c" in done.err
     done = cli("outside.my_method", "--total-steps", "1")
     assert done.code == 2
     assert "outside.my_method is a method for language models; type: spinup llm outside.my_method" in done.err
@@ -167,14 +167,14 @@ def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
     registry.installed.cache_clear()
     listed = cli("algos")
     assert listed.code == 0 and "my_a2c | my_a2c_without_entropy" in listed.out
-    for line in ("bad = 'mypk.algo:train' is broken: it must name a module, 'mypk.algo'", "no module mypk.nothing",
+    for line in ("bad = 'mypk.algo:train' is broken: it must name only a module, 'mypk.algo'", "no module mypk.nothing",
                  "torn = 'mypk.torn' is broken", "cannot be used as ppo, which is an algorithm of this library; type: "
                  "spinup mypk.algo", "cannot be used as watch, which is a command; type: spinup outside.my_a2c",
                  "entry point b a d = 'mypk.algo' is broken: its name must be one word"):
         assert line in listed.out, line
     assert "there is no command" in cli("nonsense").err and "there is no algorithm" in cli("grid", "ppoo").err
     assert not hasattr(spinup, "nonsense") and callable(spinup.my_a2c)
-    assert "must name a module" in cli("bad").err and "cannot be read" in cli("grid", "torn").err
+    assert "must name only a module" in cli("bad").err and "cannot be read" in cli("grid", "torn").err
     with pytest.raises(ValueError, match="broken on purpose") as raised:
         cli("good")
     assert "the module mypk.algo" in raised.value.__notes__[0]
@@ -183,15 +183,15 @@ def test_a_broken_entry_point_breaks_nothing_else(cli, distribution, tmp_path):
 
 # Turned red by: contents of a TOML file that are used as they are.
 @pytest.mark.parametrize("toml, said", [
-    ("[variants.x]\nlrr = 1", "[variants.x] has what is no setting of Config, 'lrr'. Did you mean 'lr'?"),
-    ('[presets."CartPole-v1"]\nlrr = 1', '[presets."CartPole-v1"] has what is no setting of Config, \'lrr\''),
+    ("[variants.x]\nlrr = 1", "[variants.x] has a key that is not a setting of Config: 'lrr'. Did you mean 'lr'?"),
+    ('[presets."CartPole-v1"]\nlrr = 1', '[presets."CartPole-v1"] has a key that is not a setting of Config: \'lrr\''),
     ("[variants.x]\nlr = -1", "in [variants.x], --lr must be above 0"),
     ("variants = 3", "variants must be tables of settings"), ("[variants]\nx = 1", "variants must be tables"),
     ("presets = 3", "presets must be tables"), ('[presets]\n"CartPole-v1" = 3', "presets must be tables"),
     ("renamed = 1", "renamed must be tables"), ("[renamed.old]", "renamed must be tables with the new name"),
-    ('[renamed.old]\nto = "nothing"', "`to` of [renamed.old] is no setting of Config, 'nothing'"),
+    ('[renamed.old]\nto = "nothing"', "`to` of [renamed.old] is not a setting of Config: 'nothing'"),
     ('parent = "vpgg"', "parent = 'vpgg': there is no algorithm 'vpgg'. Did you mean 'vpg'?"),
-    ("metrics = 3", "metrics must be a table of texts"), ('actions = "Box"', "actions must be a list of some of"),
+    ("metrics = 3", "metrics must be a table of strings"), ('actions = "Box"', "actions must be a list of some of"),
     ('actions = ["Boxx"]', "actions must be a list of some of"), ("orders = 1", "no key 'orders'. Did you mean")])
 def test_wrong_contents_of_a_toml_file_are_named(cli, write, toml, said):
     path = write(toml)
@@ -224,5 +224,5 @@ def test_metrics_of_a_module_are_shown(cli, write):
 # Turned red by: an answer that does not say what to type.
 def test_a_name_that_is_nearly_right_is_answered(cli, outside):
     for typed in ("outside.my_a2c.py", "outside/my_a2c.py"):
-        assert f"in place of {typed} type outside.my_a2c\n" in cli(typed).err
+        assert f"instead of {typed} type outside.my_a2c\n" in cli(typed).err
     assert "type outside.my_a2c:my_a2c_without_entropy" in cli("outside.my_a2c:xx").err

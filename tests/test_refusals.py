@@ -9,7 +9,7 @@ from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
 from spinup.runs.presets import configure
 from spinup.view.plots import read_published
 
-CHARACTER = "has a character that no name should have; write letters, digits and _"
+CHARACTER = "has an invalid character; use letters, digits and _"
 HEAD = "env,algorithm,source,steps,value\n"
 LARGE = "must be below 2^63, which is 9.2e18; choose a smaller number"
 REFUSED = [                                                               # what is typed, and words of the answer
@@ -24,10 +24,10 @@ REFUSED = [                                                               # what
     ("ppo|--exp-name=\x1b[31m", CHARACTER), ("ppo|--exp-name=\udcff", CHARACTER), ("ppo|--exp-name= ", CHARACTER),
     ("ppo|--log-dir=a\nb", f"--log-dir 'a\\nb' {CHARACTER}"), ("ppo|--log-dir=a\x00", CHARACTER),
     ("grid ppo|--seed=1|--exp-name=a\nb", CHARACTER),
-    ("arena|/dev/null", "/dev/null is no Python file; give one, such as mine.py"),
-    ("arena|--game=tictactoe|--out=", "argument --out: '' is no path; write one of letters, digits and _"),
-    ("plot|.|--out=", "argument --out: '' is no path"), ("resume|", "argument DIR: '' is no path"),
-    ("eval|a\x00", "argument DIR: 'a\\x00' is no path"),
+    ("arena|/dev/null", "/dev/null is not a Python file; give one, such as mine.py"),
+    ("arena|--game=tictactoe|--out=", "argument --out: '' is not a path; write one of letters, digits and _"),
+    ("plot|.|--out=", "argument --out: '' is not a path"), ("resume|", "argument DIR: '' is not a path"),
+    ("eval|a\x00", "argument DIR: 'a\\x00' is not a path"),
     ("ppo|--total-steps=1e44", f"--total-steps {LARGE}"), ("llm sft|--total-steps=1e44", f"--total-steps {LARGE}"),
     ("ppo|--total-steps=1" + "0" * 400, f"--total-steps {LARGE}"), ("ppo|--seed=" + "9" * 5000, f"--seed {LARGE}"),
     ("ppo|--checkpoint-steps=1e44", f"--checkpoint-steps {LARGE}"), ("arena|--games=1e44", f"--games {LARGE}"),
@@ -59,7 +59,7 @@ def test_a_file_of_settings_with_a_mark_is_read_and_one_of_brackets_is_refused(t
     assert configure(find("ppo"), {}, file=file)[0].lr == 0.5
     for text, words in ((b"lr = " + b"[" * 3000, "nested too deeply"), (b"lr = 0.1 # \xff", "save it as UTF-8"),
                         (b"lr = " + b"9" * 5000, "mine.toml is not TOML"), (b'log_dir = ""', "--log-dir is empty"),
-                        (b'exp_name = "a\\nb"', "a character that no name should have")):
+                        (b'exp_name = "a\\nb"', "has an invalid character")):
         file.write_bytes(text)
         with pytest.raises(UserError, match=words):
             config, _ = configure(find("ppo"), {}, file=file)
@@ -80,7 +80,7 @@ def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
     monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: (_ for _ in ()).throw(error))
     done = cli("ppo", "--quiet")
     assert done.code == 2 and done.err.count("\n") == 1
-    assert "the memory does not suffice" in done.err and "choose smaller numbers" in done.err
+    assert "not enough memory" in done.err and "choose smaller values" in done.err
     monkeypatch.setattr("spinup.algos.ppo.train", lambda *_: math.sqrt(-1))
     with pytest.raises(ValueError, match="math domain"):
         cli("ppo", "--quiet")
@@ -91,5 +91,5 @@ def test_too_little_memory_is_a_sentence(error, cli, monkeypatch):
 def test_a_checkpoint_beyond_the_memory_is_not_called_damaged(error, tmp_path, monkeypatch):
     save_checkpoint(tmp_path / "checkpoint.pt", {"algorithm": "ppo"})
     monkeypatch.setattr("torch.load", lambda *_, **__: (_ for _ in ()).throw(error))
-    with pytest.raises(UserError, match="the memory does not suffice to load .*checkpoint.pt; end other programs"):
+    with pytest.raises(UserError, match="not enough memory to load .*checkpoint.pt; end other programs"):
         load_checkpoint(tmp_path / "checkpoint.pt")

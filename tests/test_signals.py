@@ -54,7 +54,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, name, code):
     out, err = process.communicate(timeout=60)
     assert process.returncode == code and err == ""
     said = {"SIGINT": "Ctrl-C"}.get(name, name)
-    assert f"{said}: stopping after the update under way; once more to stop at once, unsaved" in out
+    assert f"{said}: stopping after the current update; repeat it to stop at once without saving" in out
     assert "spinup resume runs/x/x_s1" in out.splitlines()[-1]
     assert json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())["status"] == "interrupted"
     assert (tmp_path / "runs/x/x_s1/checkpoint.pt").exists()

@@ -52,8 +52,8 @@ def squared_error(q: Tensor, target: Tensor) -> Tensor:
     learn the mean of all targets.
     """
     if q.ndim != 2 or q.shape[1:] != target.shape:
-        raise ValueError(f"critics of shape {tuple(q.shape)} and a target of shape "
-                         f"{tuple(target.shape)}; [critics, B] and [B] are wanted")
+        raise ValueError(f"the critics have shape {tuple(q.shape)} and the target has "
+                         f"{tuple(target.shape)}; pass [critics, B] and [B]")
     return (q - target).square()
 
 

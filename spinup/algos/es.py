@@ -53,16 +53,16 @@ class Config(BaseConfig):
     def __post_init__(self):
         super().__post_init__()
         if self.compile:
-            raise UserError("--compile does not work with es: it plays in numpy and computes no "
-                            "gradient; leave out --compile")
+            raise UserError("es does not support --compile, because it runs in NumPy without "
+                            "gradients; leave out --compile")
         if self.device not in ("auto", "cpu"):
-            raise UserError(f"es plays in numpy, on the CPU; leave out --device {self.device}")
+            raise UserError(f"es runs in NumPy on the CPU; leave out --device {self.device}")
         if self.workers > 1 and self.env_workers:
             raise UserError("--workers and --env-workers both start processes; leave out "
                             "--env-workers")
         if self.workers > self.pairs:
-            raise UserError(f"--pairs {self.pairs} cannot be shared among --workers {self.workers};"
-                            f" choose at most {self.pairs}")
+            raise UserError(f"--workers {self.workers} is more than --pairs {self.pairs}; choose "
+                            f"at most {self.pairs}")
 
 
 def perturbation(seed: int, theta: Tensor) -> Tensor:

@@ -53,8 +53,9 @@ from spinup.runs.run import Result, Run, make_env
 
 ACTIONS = ("Discrete",)
 OBSERVATIONS = ("vectors",)
-NO_GAME = ("self_play plays games of two who move by turns, and this environment is none; choose "
-           "--env TicTacToe-v0, ConnectFour-v0 or one of PettingZoo's, such as classic/chess-v6")
+NO_GAME = ("self_play needs a two-player game with alternating moves, and this environment is not "
+           "one; choose --env TicTacToe-v0, ConnectFour-v0 or a PettingZoo game such as "
+           "classic/chess-v6")
 FORBIDDEN = 1e9          # subtracted from logits of illegal actions; inf would make entropy NaN
 
 
@@ -186,8 +187,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> P
         raise UserError(NO_GAME)
     board = observation_space["observation"].shape
     if cfg.kernel and len(board) != 3:
-        raise UserError(f"--kernel {cfg.kernel} is for a board of rows, columns and planes, and "
-                        f"what this game shows has the shape {board}; leave it out")
+        raise UserError(f"--kernel {cfg.kernel} needs observations of rows, columns and planes, "
+                        f"but those of this game have shape {board}; leave it out")
     return Player(observation_space, cfg.kernel, cfg.channels, cfg.hidden)
 
 

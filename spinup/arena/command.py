@@ -35,10 +35,10 @@ def game_meant(entries: list[Path], game: str) -> str:
     known = {name for board in BOARDS for name in scripted(board)}
     for entry in entries:
         if not entry.exists() and str(entry) not in known:
-            raise UserError(f"there is no {entry}; give the folder of a run of self_play, such as "
-                            "runs/self_play_ConnectFour-v0_1, or for a tournament a Python file")
+            raise UserError(f"there is no {entry}; give the folder of a self_play run, such as "
+                            "runs/self_play_ConnectFour-v0_1, or, for a tournament, a Python file")
         check_python(entry)
-    raise UserError("say which game with --game tictactoe or --game connect_four")
+    raise UserError("no game is given; type --game tictactoe or --game connect_four")
 
 
 def tell_apart(players: list[Player], homes: list[tuple[str, ...]]) -> None:
@@ -83,8 +83,8 @@ def opponent(word: str, game: str, env: str, load: Load) -> Player:
     if word in known:
         return Player(word, known[word])
     if not Path(word).is_dir():
-        raise UserError(f"there is no folder {word!r}, nor a player of {game} of that name.{nearest(word, known)} Give "
-                        f"the folder of a run, or one of: {', '.join(known)}")
+        raise UserError(f"there is no folder {word!r} and no player of {game} with that name.{nearest(word, known)} "
+                        f"Give the folder of a run, or one of: {', '.join(known)}")
     return trained(Path(word), env, 0, load)[-1]
 
 

@@ -22,8 +22,8 @@ def find_game(name: str) -> tuple[Callable[[int, int], Game], str]:
         return BOARDS[name], LEARNED_IN[name]
     if name.startswith("classic/"):
         return partial(ZooGame, find_zoo_id(name)), find_zoo_id(name)
-    raise UserError(f"there is no game {name!r}.{nearest(name, BOARDS)} Choose {', '.join(BOARDS)} or one of "
-                    "PettingZoo's for two, such as classic/chess-v6")
+    raise UserError(f"there is no game {name!r}.{nearest(name, BOARDS)} Choose {', '.join(BOARDS)} or a two-player "
+                    "game of PettingZoo, such as classic/chess-v6")
 
 
 def game_of(directory: Path) -> str:
@@ -32,9 +32,9 @@ def game_of(directory: Path) -> str:
     data = read_run(directory)
     env = data["config"].get("env", "")
     if not isinstance(env, str):
-        raise UserError(f"the game of this run is a Python object, {env['callable']}, which a command cannot make; "
-                        "from Python, spinup.load(DIR) acts in it")
+        raise UserError(f"the game of this run is a Python object, {env['callable']}, which a command cannot create; "
+                        "use spinup.load(DIR) in Python")
     if env not in LEARNED_IN.values() and not env.startswith("classic/"):
-        what = f"in {env}, which is no game of two" if env else "which plays no game"
-        raise UserError(f"{describe(directory)} is a run of {data['algorithm']} {what}; give a run of self_play")
+        what = f"in {env}, which is not a two-player game" if env else "without a game"
+        raise UserError(f"{describe(directory)} is a run of {data['algorithm']} {what}; give a self_play run")
     return next((name for name, learned_in in LEARNED_IN.items() if learned_in == env), env)

@@ -21,7 +21,7 @@ def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
         begin = not begin                                                 # change sides
         console.print({1: "You win.", 0: "A draw.", -1: f"{player.name} wins."}[result])
         counts = [results.count(r) for r in (1, 0, -1)]
-        console.print(f"{counts[0]} won, {counts[1]} drawn, {counts[2]} lost. Enter plays again, q leaves.")
+        console.print(f"{counts[0]} won, {counts[1]} drawn, {counts[2]} lost. Press Enter to play again, q to leave.")
         if ask(console) in ("q", None):
             break
     return 0
@@ -62,7 +62,7 @@ def ask(console: Console) -> str | None:
     try:
         return console.input().strip().lower()
     except EOFError:
-        console.print("\nThe input has ended, and so has the game.")
+        console.print("\nThe input ended, so the game is over.")
         return None
 
 

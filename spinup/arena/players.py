@@ -122,7 +122,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     directory = find_run(directory)
     game = game_of(directory)
     if (learned_in := find_game(game)[1]) != env:
-        raise UserError(f"{directory} was trained in {learned_in}, not in {env}; name its game with --game {game}")
+        raise UserError(f"{directory} was trained in {learned_in}, not in {env}; choose its game with --game {game}")
     policy, checkpoint = load(directory), load_checkpoint(directory / "checkpoint.pt")
     name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # the game is known
     digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
@@ -163,7 +163,8 @@ def short(steps: int) -> str:
 def check_python(file: Path) -> None:
     """UserError unless the file is a Python file."""
     if file.exists() and not (file.is_file() and file.suffix == ".py"):
-        raise UserError(f"{file} is no Python file; give one, such as mine.py, with a function act(observation, mask)")
+        raise UserError(f"{file} is not a Python file; give one, such as mine.py, with a function act(observation, "
+                        "mask)")
 
 
 def own(file: Path, seconds: float, memory_mb: int) -> Player:
@@ -184,7 +185,7 @@ def own(file: Path, seconds: float, memory_mb: int) -> Player:
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         chosen = []
         for seen, mask in zip(observation, legal, strict=True):
-            move, fault = (0, "was not asked any more") if player.out else process.ask(seen, mask)
+            move, fault = (0, "was already excluded") if player.out else process.ask(seen, mask)
             if fault:
                 player.faults[fault] += 1
             chosen.append(FORFEIT if fault else move)

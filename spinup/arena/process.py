@@ -82,7 +82,7 @@ class Process:
 
     def __init__(self, file: Path, seconds: float, memory_mb: int):
         if sys.platform == "win32":
-            raise UserError(f"{file}: players of one's own need Linux or macOS; leave it out on Windows")
+            raise UserError(f"{file}: player files need Linux or macOS; leave it out on Windows")
         self.file, self.seconds, self.memory = file, seconds, memory_mb << 20
         self.child: subprocess.Popen | None = None
         self.output = tempfile.TemporaryFile()                            # noqa: SIM115
@@ -98,7 +98,7 @@ class Process:
             return 0, fault
         move, fault = self._answer("move", self.seconds)
         if not fault and not 0 <= move < len(mask):
-            fault = f"returned {str(move)[:60]}, of {len(mask)} moves from 0 on"
+            fault = f"returned {str(move)[:60]}, but a move is a number from 0 to below {len(mask)}"
         return move, fault
 
     def _start(self) -> str:
@@ -168,7 +168,7 @@ class Process:
     def _wrong(self) -> str:
         """End a process that wrote to the arena's pipe itself, and return the message."""
         self.close()
-        return "wrote to a descriptor of the arena"
+        return "wrote to a file descriptor of the arena"
 
     def _fallen(self) -> str:
         """End a process whose pipe is closed, and return the message."""
@@ -176,7 +176,7 @@ class Process:
             code = self.child.wait(1)
         except subprocess.TimeoutExpired:
             self.close()
-            return "closed a descriptor of the arena"
+            return "closed a file descriptor of the arena"
         self.close()
         return f"ended its process (signal {-code})" if code < 0 else f"ended its process (exit code {code})"
 

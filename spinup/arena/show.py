@@ -26,7 +26,7 @@ def standings(record: Record, players: list[Player]) -> list[dict[str, Any]]:
         if i < len(players):
             texts = ("out: " * players[i].out + faults, players[i].note())
         else:
-            texts = (faults, "not here this time")
+            texts = (faults, "absent this time")
         notes = "; ".join(text for text in texts if text)
         rows.append({"name": record.names[i], "rating": float(found.rating[i]), "low": float(found.low[i]),
                      "high": float(found.high[i]), "elo": float(record.elo[i]), "games": int(games),
@@ -71,7 +71,7 @@ def draw(rows: list[dict[str, Any]], players: list[Player], title: str) -> bytes
         for k, player in enumerate(p for p in players if not p.family):
             look = {"color": "0.35", "linewidth": 1.0, "linestyle": ("--", ":", "-.")[k % 3]}
             axes.axhline(rated[player.name]["rating"], **look, label=player.name)
-        axes.set(title=title, xlabel="steps of training" if families else "", ylabel="rating, mean 1200")
+        axes.set(title=title, xlabel="training steps" if families else "", ylabel="rating, mean 1200")
         if not families:
             axes.set_xticks([])
         axes.legend(fontsize="small")
@@ -138,7 +138,7 @@ img {{ max-width: 100%; height: auto; background: #fff; }}
 <p>Ratings are Bradley–Terry's, fitted to all games at once; 400 points more are odds of ten to one, and the
 mean is 1200. Elo is updated game by game. A draw is half a point.</p>
 <h2>Ratings over training</h2>
-<img alt="Ratings over steps of training" src="data:image/png;base64,{image}">
+<img alt="Ratings over training steps" src="data:image/png;base64,{image}">
 <h2>Who scored what against whom</h2>
 <div class=wide><table class=cross><thead><tr><th>player</th>{heads}</tr></thead><tbody>
 {cross}</tbody></table></div>

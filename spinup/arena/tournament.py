@@ -148,9 +148,9 @@ def hold(make_game: Callable[[int, int], Game], players: list[Player], games_eac
     if file.exists():
         record, changed = read(file).for_players(names, versions)
         if record.begun.any():
-            say(f"going on with {record.begun.sum():,} games of {file}")
+            say(f"resuming with {record.begun.sum():,} games from {file}")
         for name in changed:
-            say(f"{name} has changed since then, and begins anew")
+            say(f"{name} has changed since then and starts again without games")
     for player, faults in zip(players, record.faults, strict=False):
         player.faults = Counter(faults)
     rng = np.random.default_rng([seed, int(record.begun.sum())])          # new games, not a repetition
@@ -191,4 +191,4 @@ def read(file: Path) -> Record:
                 raise ValueError
         return record
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise UserError(f"{file} does not hold the results of an arena; {advice}") from None
+        raise UserError(f"{file} does not contain arena results; {advice}") from None

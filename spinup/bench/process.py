@@ -19,7 +19,7 @@ def spinup(*arguments: str) -> str:
     """Run `spinup ARGUMENTS` and return its output. UserError with the end of its error output if it fails."""
     done = subprocess.run([sys.executable, "-m", "spinup", *arguments], capture_output=True, text=True)
     if done.returncode:
-        words = done.stderr.strip().splitlines() or ["it said nothing"]
+        words = done.stderr.strip().splitlines() or ["it printed nothing"]
         raise UserError(f"`spinup {shlex.join(arguments)}` failed: {words[-1]}")
     return done.stdout
 

@@ -24,9 +24,9 @@ from spinup.bench.process import ONE_THREAD, check_out, child, finish, work
 from spinup.bench.tasks import counted_from, find_task, is_atari, with_steps
 from spinup.errors import UserError
 
-NETWORKS_ALONE = ("gradient steps a second if they were nothing but the passes of the networks that the method cannot "
-                  "do without, forward and backward, at the same shapes, measured for two seconds in the process of "
-                  "the run after it: spinup's with its own layers, sb3's with torch's linear layers")
+NETWORKS_ALONE = ("gradient steps per second if a gradient step were only the forward and backward passes that the "
+                  "method needs, at the same shapes. They are measured for two seconds in the process of the run, "
+                  "after the run: spinup with its own layers, sb3 with torch's linear layers")
 
 
 def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compile: bool = False,
@@ -53,7 +53,7 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
         for name, module in modules.items():
             runs[name].append(found := child(module, name, {**job, "seed": seed}, environment=environment))
             returned = "-" if found["return"] is None else f"{found['return']:.1f}"
-            compiling = f", and {found['compile_seconds']:.1f} s of compiling" if found["compile_seconds"] else ""
+            compiling = f", and {found['compile_seconds']:.1f} s of compilation" if found["compile_seconds"] else ""
             print(f"pair {seed}  {name:<6} {found['steps_per_second']:>8,.0f} steps/s   R100 {returned} "
                   f"({found['episodes']} episodes)   {found['seconds']:.1f} s{compiling}", flush=True)
 
@@ -68,7 +68,8 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
     if "learning_starts" in settings:
         _, whole = rates_and_ratios(runs, "whole_run_steps_per_second")
         extra = {"counted_from_step": counted_from(settings), "ratio_median_whole_run": round(median(whole), 3)}
-        print(f"  counted from step {counted_from(settings):,} on, when both learn; {median(whole):.2f} for whole runs")
+        print(f"  counted from step {counted_from(settings):,} on, when both learn; ratio {median(whole):.2f} for "
+              "whole runs")
     if "networks_alone_per_second" in runs["spinup"][0]:
         alone, _ = rates_and_ratios(runs, "networks_alone_per_second")
         share = {name: round(median(run["steps_per_second"] * settings["update_ratio"] / pace for run, pace in zip(
@@ -98,7 +99,7 @@ def check_installed(env: str, compile: bool) -> None:
     if compile:
         from spinup.machine import find_compiler
         if find_compiler() is None:
-            raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
+            raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
     needed = {"stable_baselines3": ("stable-baselines3", "bench")}
     if is_atari(env):
         needed |= {"ale_py": ("ale-py", "atari"), "cv2": ("OpenCV", "atari")}

@@ -28,37 +28,40 @@ class Task:
 
 EVALUATED_ONCE = ("spinup scores a rollout in one batch after collecting it; stable-baselines3 evaluates value and "
                   "log-probability at every step")
-FILES = ("spinup writes progress.csv, TensorBoard and checkpoints; stable-baselines3 TensorBoard, as many rows, and no "
-         "checkpoint")
+FILES = ("spinup writes progress.csv, TensorBoard events and checkpoints; stable-baselines3 writes TensorBoard events "
+         "with the same number of rows, and no checkpoint")
 WHOLE = "spinup writes twenty checkpoints in a run"
-BEGINNING = ("what is timed is the beginning of the preset's run of {:,} steps, in which spinup writes twenty "
-             "checkpoints: one here, at the end")
+BEGINNING = ("only the beginning of the preset's run of {:,} steps is timed. In a whole run spinup writes twenty "
+             "checkpoints; in the timed part it writes one, at the end")
 CHEETAH_BEGINS, PONG_BEGINS = BEGINNING.format(300_000), BEGINNING.format(10_000_000)
-VALUE = ("value_coef weighs half the squared error in spinup and all of it in stable-baselines3, and only spinup takes "
-         "the larger of clipped and unclipped value error: returns may differ, the work does not")
+VALUE = ("value_coef weighs half the squared error in spinup and the whole squared error in stable-baselines3, and "
+         "only spinup takes the larger of clipped and unclipped value error: the returns may differ, but the amount of "
+         "work is the same")
 REPLAY = (
-    "spinup writes progress.csv and TensorBoard two hundred times, and checkpoints, its replay among them; "
-    "stable-baselines3 TensorBoard, a row every four episodes, and no checkpoint: it keeps no replay on disk",
-    "spinup looks at the loss of each gradient step for NaN; stable-baselines3 reads it for its log",
-    "neither evaluates its policy while it trains")
-ONEDNN = ("where products are large, spinup computes them by oneDNN, which torch ships and does not use for them by "
-          "itself; stable-baselines3 takes torch's linear layer, by MKL. That is part of what is compared")
-ATARI = ("the same preprocessing (4 frames skipped, 84 x 84, 4 stacked, rewards clipped), spinup's by ale-py's own "
-         "vectorised environment, stable-baselines3's by its wrappers, one copy after the other",
-         "each process is confined to as many cores as threads: the emulator would take all of them",
-         "an environment step is one of the agent's: four frames")
+    "spinup writes progress.csv and TensorBoard events two hundred times, and checkpoints that include the replay "
+    "buffer; stable-baselines3 writes TensorBoard events every four episodes, and no checkpoint or replay buffer",
+    "spinup checks the loss of each gradient step for NaN; stable-baselines3 reads it for its log",
+    "neither evaluates its policy during training")
+ONEDNN = ("spinup computes large matrix products with oneDNN, which torch includes but does not use for them by "
+          "default; stable-baselines3 uses torch's linear layer, with MKL. This difference is part of the comparison")
+ATARI = ("the preprocessing is the same (4 frames skipped, 84 x 84, 4 stacked, rewards clipped); spinup uses ale-py's "
+         "vectorised environment, stable-baselines3 uses its own wrappers, one environment after the other",
+         "each process may use only as many cores as threads, because the emulator would use all cores",
+         "an environment step is one step of the agent: four frames")
 TASKS = {
     ("ppo", "CartPole-v1"): Task(
         {**MLP, "total_steps": 300_000, "num_envs": 4, "rollout_steps": 128, "minibatches": 4, "epochs": 4,
          "lr": 2.5e-4, "entropy_coef": 0.01}, {1: 2.8}, (
          EVALUATED_ONCE, FILES, WHOLE, VALUE,
-         "spinup steps its own vectorised copy of CartPole; stable-baselines3 Gymnasium's, one copy after the other"),
+         "spinup steps its own vectorised CartPole; stable-baselines3 steps Gymnasium's, one environment after the "
+         "other"),
         {1: 4.0}),
     ("ppo", "HalfCheetah-v5"): Task(
         {**MLP, "total_steps": 100_000, "num_envs": 1, "rollout_steps": 2048, "minibatches": 32, "epochs": 10,
          "lr": 3e-4, "entropy_coef": 0.0, "normalise_obs": True, "normalise_reward": True}, {1: 2.5}, (
          EVALUATED_ONCE, FILES, WHOLE, VALUE,
-         "spinup updates its normalisers once a rollout; stable-baselines3 (VecNormalize) at every step"), {1: 3.5}),
+         "spinup updates its normalisers once per rollout; stable-baselines3 (VecNormalize) updates them at every "
+         "step"), {1: 3.5}),
     ("ppo", "PongNoFrameskip-v4"): Task(
         {**ON_POLICY, "clip_ratio": 0.1, "clip_value": 0.1, "total_steps": 20_480, "num_envs": 8, "rollout_steps": 128,
          "minibatches": 4, "epochs": 4, "lr": 2.5e-4, "entropy_coef": 0.01, "checkpoint_steps": 500_000},
@@ -66,23 +69,23 @@ TASKS = {
     ("dqn", "CartPole-v1"): Task(
         {**DQN, "total_steps": 100_000, "learning_starts": 10_000, "batch_size": 128, "update_every": 10,
          "update_ratio": 0.1, "target_every": 50, "lr": 2.5e-4, "epsilon": 0.05, "explore": 0.5, "hidden": (120, 84)},
-        {1: 2.0}, (*REPLAY, WHOLE, "spinup steps its own copy of CartPole; stable-baselines3 Gymnasium's")),
+        {1: 2.0}, (*REPLAY, WHOLE, "spinup steps its own version of CartPole; stable-baselines3 steps Gymnasium's")),
     ("dqn", "PongNoFrameskip-v4"): Task(
         {**DQN, "total_steps": 9000, "learning_starts": 1000, "batch_size": 32, "update_every": 4,
          "update_ratio": 0.25, "target_every": 250, "lr": 1e-4, "epsilon": 0.01, "explore": 0.1,
          "checkpoint_steps": 500_000}, {1: 1.6, 2: 1.6}, (
-         *REPLAY, PONG_BEGINS, ONEDNN, *ATARI, "spinup keeps each frame once; stable-baselines3, as it comes, each "
-         "observation twice, four frames each")),
+         *REPLAY, PONG_BEGINS, ONEDNN, *ATARI, "spinup stores each frame once; stable-baselines3, by default, stores "
+                                               "each observation of four frames twice")),
     ("td3", "HalfCheetah-v5"): Task(
         {**CHEETAH, "lr": 1e-3, "explore_noise": 0.1, "target_noise": 0.2, "noise_clip": 0.5, "policy_delay": 2},
         {1: 1.25, 2: 1.6}, (
          *REPLAY, CHEETAH_BEGINS, ONEDNN,
-         "only stable-baselines3 computes the critic's gradient in the actor's step, where nobody uses it")),
+         "only stable-baselines3 computes the critic's gradient in the actor's step, where it is not used")),
     ("sac", "HalfCheetah-v5"): Task(
         {**CHEETAH, "lr": 3e-4, "alpha": 1.0, "learn_alpha": True, "target_entropy": -1.0},
         {1: 1.25, 2: 1.6}, (
          *REPLAY, CHEETAH_BEGINS, ONEDNN,
-         "only stable-baselines3 computes the critics' gradients in the actor's step, where nobody uses them")),
+         "only stable-baselines3 computes the critics' gradients in the actor's step, where they are not used")),
 }
 
 
@@ -92,8 +95,8 @@ def find_task(algo: str, env: str, against: str = "sb3") -> Task:
         raise UserError(f"--against must be sb3, not {against!r}")
     if (algo, env) not in TASKS:
         names = [e for a, e in TASKS if a == algo]
-        raise UserError(f"there is no speed benchmark of {algo} on {env}.{nearest(env, names)} "
-                        f"There is: {', '.join(f'{a} --env {e}' for a, e in TASKS)}")
+        raise UserError(f"there is no speed benchmark of {algo} on {env}.{nearest(env, names)} Available: "
+                        f"{', '.join(f'{a} --env {e}' for a, e in TASKS)}")
     return TASKS[algo, env]
 
 
@@ -103,7 +106,7 @@ def with_steps(settings: dict[str, Any], total_steps: int | None) -> dict[str, A
     s, wanted = settings, total_steps or settings["total_steps"]
     if "learning_starts" in s:
         batch, least = s["update_every"], s["learning_starts"] * 11 // 10
-        why = f"leaves too little after the {s['learning_starts']} before learning"
+        why = f"leaves too few steps after the first {s['learning_starts']}, in which nothing is learned"
     else:
         batch = s["num_envs"] * s["rollout_steps"]
         least, why = 2 * batch, f"is less than two batches of {batch} steps"

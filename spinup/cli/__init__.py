@@ -48,8 +48,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is not an error
             if not disk_error(error):
                 raise
-            print(f"spinup: {error.filename or 'the output'} cannot be written ({error.strerror.lower()}); make room, "
-                  "or choose another place", file=sys.stderr)
+            print(f"spinup: {error.filename or 'the output'} cannot be written ({error.strerror.lower()}); free disk "
+                  "space, or choose another folder", file=sys.stderr)
         no_output()
         code = 1 if isinstance(error, BrokenPipeError) else 2
     except (NonFiniteError, WorkerError) as error:
@@ -63,8 +63,8 @@ def main(argv: list[str] | None = None) -> NoReturn:
         if not out_of_memory(error):
             raise
         what = (str(error) or "out of memory").splitlines()[0][:120]
-        print(f"spinup: the memory does not suffice ({what}); choose smaller numbers for what is held at once, such as "
-              "--num-envs, --rollout-steps, --batch-size or --hidden", file=sys.stderr)
+        print(f"spinup: not enough memory ({what}); choose smaller values of settings such as --num-envs, "
+              "--rollout-steps, --batch-size or --hidden", file=sys.stderr)
         code = 2
     sys.exit(code)
 

@@ -7,11 +7,11 @@ from spinup.parser import Parser, path_of
 
 HELP = """\
 Measure:
-  spinup bench speed|time-to|returns ALGORITHM    speed beside stable-baselines3; time to a return; returns of a preset
-  spinup bench speed grpo|generate                language models beside trl and transformers
+  spinup bench speed|time-to|returns ALGORITHM    speed against stable-baselines3; time to a return; returns of a preset
+  spinup bench speed grpo|generate                language-model speed against trl and transformers
   spinup bench roofline                           language-model speed against this machine's limits
-  spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a task of language
-  spinup bench paper NAME                         a paper's own experiment, small: its table beside ours
+  spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a language task
+  spinup bench paper NAME                         a paper's experiment at small scale: its results and ours
 """
 
 
@@ -24,12 +24,13 @@ def bench(argv: list[str]) -> int:
         return paper(argv[1:])
     if argv[:1] in (["speed"], ["time-to"], ["returns"]):
         return algorithm(argv[0], argv[1:])
-    parser = Parser("spinup bench", "Benchmarks; the last line is JSON, and the exit code 1 where a stated goal is "
-                                    "missed. `spinup bench speed --help` and so on have the flags.")
+    parser = Parser("spinup bench", "Run a benchmark. The last line of its output is JSON. The exit code is 1 if a "
+                                    "goal is missed. For the flags of a benchmark, type for example `spinup bench "
+                                    "speed --help`.")
     parser.add_argument("what", choices=["speed", "time-to", "returns", "paper", "accuracy", "roofline"], help=(
-        "speed beside a peer, of an algorithm, or of llm: `speed grpo`, `speed generate`; seconds to a return; the "
-        "returns of a preset; a paper's own experiment; what a method of llm reaches; and how near it comes to the "
-        "limits of the machine"))
+        "speed: an algorithm against another library, or language models with `speed grpo` and `speed generate`; "
+        "time-to: seconds to a return; returns: returns of a preset; paper: a paper's experiment; accuracy: accuracy "
+        "of an llm method; roofline: llm speed against this machine's limits"))
     parser.parse(argv)
     return 0
 
@@ -38,19 +39,19 @@ def algorithm(what: str, argv: list[str]) -> int:
     """Run `spinup bench speed`, `time-to` or `returns` for an algorithm."""
     from spinup.runs.flags import add_seeds, number, processes, whole
     parser = Parser(f"spinup bench {what}", {
-        "speed": "Steps a second of an algorithm, learning, beside a peer's.",
-        "time-to": "Seconds of training until the last 20 episodes average a given return.",
-        "returns": "What a preset reaches, seed by seed. Finished runs that are there already are not repeated."}[what])
+        "speed": "Steps per second of an algorithm during training, compared with another library.",
+        "time-to": "Seconds of training until the mean return of the last 20 episodes reaches a given value.",
+        "returns": "Returns that a preset reaches, seed by seed. Finished runs are not repeated."}[what])
     parser.add_argument("algorithm", help="such as ppo")
     if what == "speed":
         from spinup.bench.tasks import TASKS as MEASURED
         there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
-        parser.add_argument("--env", default="CartPole-v1", metavar="ID", help=f"there is {there}. [CartPole-v1]")
-        parser.add_argument("--against", choices=["sb3"], default="sb3", help="the peer. [sb3]")
+        parser.add_argument("--env", default="CartPole-v1", metavar="ID", help=f"one of: {there}. [CartPole-v1]")
+        parser.add_argument("--against", choices=["sb3"], default="sb3", help="library to compare with. [sb3]")
         parser.add_argument("--threads", type=int, choices=[1, 2], default=1,
-                            help="of torch and of matrix products, for both sides. [1]")
+                            help="CPU threads of torch and of matrix products, for both libraries. [1]")
         parser.add_argument("--compile", action="store_true", default=False,
-                            help="compile our update step; its seconds are stated apart")
+                            help="compile our update step; the compilation time is reported separately")
         parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
                             help="steps of each run")
         parser.add_argument("--rounds", type=whole("rounds"), default=3, metavar="N", help="pairs of runs. [3]")
@@ -59,19 +60,19 @@ def algorithm(what: str, argv: list[str]) -> int:
         add_seeds(parser, [1, 2, 3], "[1 2 3]")
     if what == "time-to":
         parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
-                            help="mean of the last 20 episodes to reach. [475]")
+                            help="mean return of the last 20 episodes to reach. [475]")
     if what == "returns":
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
         parser.add_argument("--preset", default="auto", metavar="NAME",
-                            help="auto (that of the environment), none, or a name from `spinup algos`. [auto]")
+                            help="auto (the environment's preset), none, or a name from `spinup algos`. [auto]")
         parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
-                            help="steps of each run. [as the preset says]")
+                            help="steps of each run. [as in the preset]")
         parser.add_argument("--against", choices=["sb3"], default=None,
-                            help="train a peer too, with its own defaults, for as many steps")
-        parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="runs at a time. [1]")
+                            help="also train another library, with its own defaults, for the same number of steps")
+        parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
         parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                             help="the folder of the runs. [runs]")
-    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="also write the JSON to this file")
     given = vars(parser.parse(argv))
     from spinup.bench import returns, speed, time_to
     measure = {"speed": speed.speed, "time-to": time_to.time_to, "returns": returns.returns}[what]
@@ -82,15 +83,15 @@ def paper(argv: list[str]) -> int:
     from spinup.bench.papers.paper import check_picture, find_papers, show
     from spinup.runs.flags import add_seeds, processes
     papers = find_papers()
-    parser = Parser("spinup bench paper", "A paper's own experiment, small: its table beside ours, and a picture. Runs "
-                                          "that are there already, finished, are not repeated.")
+    parser = Parser("spinup bench paper", "A paper's experiment at small scale: a table of its results and ours, and a "
+                                          "plot. Finished runs are not repeated.")
     parser.add_argument("name", choices=list(papers), help=", ".join(papers))
-    add_seeds(parser, None, "[those of the goals]")
-    parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="runs at a time. [1]")
+    add_seeds(parser, None, "[the seeds of the goals]")
+    parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
     parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                         help="the folder of the runs. [runs]")
-    parser.add_argument("--picture", type=path_of, default=None, metavar="FILE", help="the picture. [NAME.png]")
-    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="write the JSON here too")
+    parser.add_argument("--picture", type=path_of, default=None, metavar="FILE", help="file of the plot. [NAME.png]")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="also write the JSON to this file")
     args = parser.parse(argv)
     import importlib
     picture = args.picture or Path(f"{args.name}.png")

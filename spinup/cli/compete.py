@@ -5,27 +5,30 @@ from pathlib import Path
 from spinup.parser import Parser, check_input, path_of
 
 HELP = """\
-Compete, in games of two:
-  spinup arena DIR|FILE... --game connect_four    a tournament of trained, scripted and people's own players; ratings
-  spinup play DIR --game tictactoe                a person against a policy
+Compete in two-player games:
+  spinup arena DIR|FILE... --game connect_four    a tournament of trained, scripted and your own players; ratings
+  spinup play DIR --game tictactoe                play against a policy
 """
 
 
 def arena(argv: list[str]) -> int:
     from spinup.runs.config import Size, parse
     from spinup.runs.flags import positive, whole
-    parser = Parser("spinup arena", "A tournament in a game of two: ratings with 95 % intervals as a table, a picture "
-                                    "and a page. Scripted players take part. The same line again goes on.")
+    parser = Parser("spinup arena", "Hold a tournament in a two-player game. It gives ratings with 95 % confidence "
+                                    "intervals as a table, a plot and a web page. Scripted players take part. Type the "
+                                    "same command again to resume.")
     parser.add_argument("entries", type=path_of, nargs="*", default=[], metavar="DIR|FILE",
-                        help="runs, those against past selves with these; Python files with act(observation, mask)")
+                        help="folders of runs (a self_play run enters with its past versions), or Python files with "
+                             "act(observation, mask)")
     parser.add_argument("--game", default="", metavar="NAME",
-                        help="tictactoe, connect_four, or PettingZoo's, as classic/chess-v6. [that of the first DIR]")
+                        help="tictactoe, connect_four, or a PettingZoo game such as classic/chess-v6. [the game of the "
+                             "first DIR]")
     parser.add_argument("--games", type=whole("games"), default=200, metavar="N",
                         help="minimum games per player. [200]")
     parser.add_argument("--batch", type=partial(parse, "batch", Size), default=10, metavar="N",
-                        help="games of a match, which one player begins. [10]")
+                        help="games per match; one player moves first in all of them. [10]")
     parser.add_argument("--versions", type=whole("versions", 0), default=8, metavar="N",
-                        help="past selves of a run that take part. [8]")
+                        help="past versions of a run that take part. [8]")
     parser.add_argument("--seconds", type=positive("seconds"), default=1.0, metavar="S",
                         help="time limit per move of a FILE's player. [1]")
     parser.add_argument("--memory", type=whole("memory", 64), default=2048, metavar="MB",
@@ -42,10 +45,10 @@ def arena(argv: list[str]) -> int:
 
 def play(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = Parser("spinup play", "A game against a policy, in the terminal.")
-    parser.add_argument("player", metavar="DIR", help="a run, or a scripted player: random, minimax, one-ply")
-    parser.add_argument("--game", default="", metavar="NAME", help="tictactoe or connect_four. [that of the run]")
-    parser.add_argument("--second", action="store_true", default=False, help="let the other begin the first game")
+    parser = Parser("spinup play", "Play against a policy in the terminal.")
+    parser.add_argument("player", metavar="DIR", help="folder of a run, or a scripted player: random, minimax, one-ply")
+    parser.add_argument("--game", default="", metavar="NAME", help="tictactoe or connect_four. [the game of the run]")
+    parser.add_argument("--second", action="store_true", default=False, help="let the policy begin the first game")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S", help="seed of its moves. [1]")
     args = parser.parse(argv)
     check_input("spinup play")

@@ -9,15 +9,15 @@ from spinup.registry import Algorithm
 
 HELP = """\
 Know:
-  spinup algos                                    what there is, what it serves, its presets
-  spinup envs [--grep WORD]                       environments that can be made here
+  spinup algos                                    algorithms, what they support, their presets
+  spinup envs [--grep WORD]                       environments that you can use here
   spinup metrics [ALGORITHM] [--grep WORD]        what the columns of progress.csv mean
   spinup doctor                                   what works on this machine
 """
 
 
 def algos(argv: list[str]) -> int:
-    Parser("spinup algos", "Algorithms and their variants, what they serve, their presets.").parse(argv)
+    Parser("spinup algos", "List algorithms and their variants, what they support, and their presets.").parse(argv)
     from rich.console import Console
     console = Console(width=None if sys.stdout.isatty() else 160)
     for family in registry.FAMILIES:
@@ -25,8 +25,8 @@ def algos(argv: list[str]) -> int:
         for algorithm in found.values():
             if not algorithm.variant:
                 print_algorithm(algorithm, console)
-    console.print("reached here: means over seeds that docs/benchmarks has; with a preset without them, no such number "
-                  "was measured", highlight=False, soft_wrap=True)
+    console.print("reached here: means over seeds, from docs/benchmarks; if it is empty, we did not measure the "
+                  "preset", highlight=False, soft_wrap=True)
     for family in registry.FAMILIES:
         for fault in registry.installed(family).faults.values():
             print(fault)
@@ -57,9 +57,10 @@ def print_algorithm(algorithm: Algorithm, console: object) -> None:
 
 
 def envs(argv: list[str]) -> int:
-    parser = Parser("spinup envs", "Environments that can be made here, first those marked *, which run in this "
-                                   "library's own vectorised copies.")
-    parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this, in any case")
+    parser = Parser("spinup envs", "List the environments that you can use here. Those marked * come first; this "
+                                   "library has its own vectorised version of them.")
+    parser.add_argument("--grep", default="", metavar="WORD", help="only ids that contain this word, in upper or lower "
+                                                                   "case")
     word = parser.parse(argv).grep
     from spinup.envs.make import OURS, registered
     ids = sorted((i for i in registered() if word.lower() in i.lower()), key=lambda i: i not in OURS)
@@ -71,16 +72,18 @@ def envs(argv: list[str]) -> int:
 
 
 def metrics(argv: list[str]) -> int:
-    parser = Parser("spinup metrics", "What the columns of progress.csv mean, and the curves in TensorBoard.")
-    parser.add_argument("--grep", default="", metavar="WORD", help="only those that have this in name or meaning")
-    parser.add_argument("algorithm", nargs="*", default=[], help="only those that this algorithm alone has, such as "
-                        "self_play, or a module of your own. [those of all algorithms that are installed]")
+    parser = Parser("spinup metrics", "Explain the columns of progress.csv and the curves in TensorBoard.")
+    parser.add_argument("--grep", default="", metavar="WORD", help="only metrics with this word in their name or "
+                                                                   "meaning")
+    parser.add_argument("algorithm", nargs="*", default=[], help="only metrics that this algorithm adds; give a name "
+                                                                 "such as self_play, or a module of your own. [metrics "
+                                                                 "of all installed algorithms]")
     args = parser.parse(argv)
     word, name = args.grep, " ".join(args.algorithm)
     from spinup.view.metrics import meanings
     known = registry.find(name).about.get("metrics", {}) if name else meanings()
     if not known:
-        raise UserError(f"{name} has no columns of its own; `spinup metrics` lists those of all algorithms")
+        raise UserError(f"{name} has no columns of its own; `spinup metrics` lists the columns of all algorithms")
     found = {name: text for name, text in known.items() if word.lower() in f"{name} {text}".lower()}
     if not found:
         raise UserError(f"no metric has {word!r} in its name or meaning.{nearest(word, known)} `spinup metrics` "
@@ -90,7 +93,7 @@ def metrics(argv: list[str]) -> int:
 
 
 def doctor(argv: list[str]) -> int:
-    Parser("spinup doctor", "What works on this machine.").parse(argv)
+    Parser("spinup doctor", "Check what works on this machine.").parse(argv)
     from spinup.view.doctor import doctor as examine
     code = examine()
     from llm.tasks.sandbox import limits

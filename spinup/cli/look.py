@@ -10,8 +10,8 @@ from spinup.parser import Parser, path_of
 HELP = """\
 Look:
   spinup plot DIR... [--x step|time]              learning curves with 95 % intervals, as PNG and SVG
-  spinup watch DIR [--episodes N] [--gif FILE]    see a trained policy act
-  spinup eval DIR [--episodes 100] [--json]       its return in fresh episodes
+  spinup watch DIR [--episodes N] [--gif FILE]    show a trained policy in action
+  spinup eval DIR [--episodes 100] [--json]       return of a trained policy in new episodes
 """
 
 
@@ -24,18 +24,19 @@ def check_folders(paths: list[Path]) -> None:
 
 def plot(argv: list[str]) -> int:
     from spinup.runs.flags import whole
-    parser = Parser("spinup plot", "Learning curves, averaged over seeds, with 95 % intervals, as PNG and SVG.")
+    parser = Parser("spinup plot", "Plot learning curves, averaged over seeds, with 95 % confidence intervals, as PNG "
+                                   "and SVG.")
     parser.add_argument("directories", type=path_of, nargs="+", metavar="DIR",
                         help="runs, experiments, or folders of them")
     parser.add_argument("--x", choices=["step", "time"], default="step", help="horizontal axis. [step]")
-    parser.add_argument("--smooth", type=whole("smooth"), default=1, help="rows to average over. [1]")
+    parser.add_argument("--smooth", type=whole("smooth"), default=1, help="number of rows in a moving average. [1]")
     parser.add_argument("--group", choices=["experiment", "run", "algorithm"], default="experiment",
-                        help="what one curve averages. [experiment]")
-    parser.add_argument("--value", default="", help="column of progress.csv. [what tells how good each policy is]")
+                        help="runs that one curve averages. [experiment]")
+    parser.add_argument("--value", default="", help="column of progress.csv to plot. [the measure of policy quality]")
     parser.add_argument("--beside", type=path_of, default=None, metavar="CSV",
-                        help="published curves to draw dashed: env,algorithm,source,steps,value")
+                        help="CSV file of published curves, drawn dashed: env,algorithm,source,steps,value")
     parser.add_argument("--out", type=path_of, default=None, metavar="FILE",
-                        help="the picture; PNG and SVG are both written")
+                        help="file of the plot; PNG and SVG are both written")
     args = parser.parse(argv)
     from rich.console import Console
     from rich.table import Table
@@ -68,16 +69,18 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     from spinup.runs.flags import whole
     parser = Parser(f"spinup {command}", description)
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
-    parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help=f"how many. [{episodes}]")
+    parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help="number of episodes, or of "
+                                                                                     "prompts for a language model. "
+                                                                                     f"[{episodes}]")
     parser.add_argument("--stochastic", action="store_true", default=False,
-                        help="draw actions as in training, instead of taking the likeliest")
+                        help="sample actions as in training, instead of taking the most likely one")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of the episodes. [0]")
     return parser
 
 
 def watch(argv: list[str]) -> int:
-    parser = episodes_parser("watch", "See a trained policy act, in a window or a GIF, or what a language model writes "
-                                      "and what it is worth.", 1)
+    parser = episodes_parser("watch", "Show a trained policy in action, in a window or a GIF, or the responses of a "
+                                      "language model and their rewards.", 1)
     parser.add_argument("--gif", type=path_of, default=None, metavar="FILE",
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
@@ -87,7 +90,8 @@ def watch(argv: list[str]) -> int:
 
 
 def evaluate(argv: list[str]) -> int:
-    parser = episodes_parser("eval", "The return of a trained policy in fresh episodes, of seeds not trained on.", 100)
+    parser = episodes_parser("eval", "Evaluate a trained policy in new episodes, with seeds that training did not "
+                                     "use.", 100)
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     family, folder = find_family(args.directory)

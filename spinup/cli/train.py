@@ -10,18 +10,18 @@ Train:
   spinup ALGORITHM [--env CartPole-v1] [flags]    one of: {algorithms}; `spinup ppo --help` lists its flags;
                                                   or the dotted name of a module of your own
   spinup llm METHOD [--task reverse] [flags]      the same for language models; `spinup llm` lists methods and tasks
-  spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the values given, one process a run
-  spinup resume DIR [--total-steps N]             go on with a run that was stopped, or that is to be longer
+  spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the given values, one process per run
+  spinup resume DIR [--total-steps N]             resume a stopped run, or extend a finished one
 """
 
 
 def resume(argv: list[str]) -> int:
     from spinup.runs.flags import exit_code, whole
-    parser = Parser("spinup resume", "Go on with a run that was stopped, from its last checkpoint; with --total-steps, "
-                                     "also with one that is finished.")
+    parser = Parser("spinup resume", "Resume a stopped run from its last checkpoint. With --total-steps, also extend a "
+                                     "finished run.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run, such as runs/NAME/NAME_s1")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=0, metavar="N",
-                        help="steps of the whole run, those that are done included. [as it was begun]")
+                        help="steps of the whole run, including those already done. [unchanged]")
     args = parser.parse(argv)
     from spinup.runs.folders import config_from_json, describe, find_run, read_result, read_run
     directory = find_run(args.directory)
@@ -30,11 +30,11 @@ def resume(argv: list[str]) -> int:
     if done.get("status") == "finished" and args.total_steps <= done["steps"]:
         early, settings = "", data["config"]
         if done.get("stopped_early"):
-            early = f" of {settings['total_steps']:,}, and stopped early"
+            early = f" of {settings['total_steps']:,}, stopped early"
             if "stop_accuracy" in settings:
-                early += f", as it had reached --stop-accuracy {settings['stop_accuracy']}"
-        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {where}` shows it\n"
-              f"`spinup resume {where} --total-steps {2 * done['steps']}` makes it longer")
+                early += f", because it reached --stop-accuracy {settings['stop_accuracy']}"
+        print(f"{where} is finished: {done['steps']:,} steps{early}; `spinup watch {where}` shows it\n`spinup resume "
+              f"{where} --total-steps {2 * done['steps']}` extends it")
         return 0
     algorithm = registry.find(data["algorithm"], run=directory)
     config = config_from_json(algorithm, data["config"])
@@ -42,19 +42,19 @@ def resume(argv: list[str]) -> int:
         what = next(iter(given)).replace("env", "environment")
         package, _, function = algorithm.module.partition(".algos.")
         words = ", ".join(v if k == config.SUBJECT else f"{k}={v}" for k, v in given.items())
-        raise UserError(f"the {what} of {where} is a Python function or object, {words}; from Python, with the same "
-                        f"settings: {package}.{algorithm.variant or function}({words}, resume={where!r})")
+        raise UserError(f"the {what} of {where} is a Python function or object, {words}; in Python, with the same "
+                        f"settings, call {package}.{algorithm.variant or function}({words}, resume={where!r})")
     if args.total_steps:
         config = replace(config, total_steps=args.total_steps)
     return exit_code(algorithm.load().train(config, resume=directory))
 
 
 def grid(argv: list[str]) -> int:
-    parser = Parser("spinup grid", "Every combination of the values given, one process a run: spinup grid ppo --env "
-                                   "CartPole-v1 --seed 0 1 2 --clip-ratio 0.1 0.2 --workers 2. The same command again "
-                                   "runs only what is missing.")
+    parser = Parser("spinup grid", "Run every combination of the given values, one process per run: spinup grid ppo "
+                                   "--env CartPole-v1 --seed 0 1 2 --clip-ratio 0.1 0.2 --workers 2. The same command "
+                                   "again runs only what is missing.")
     parser.add_argument("algorithm", help="such as ppo; or two words, such as llm grpo")
-    parser.add_argument("--workers", metavar="N", help="processes at a time. [1]")
+    parser.add_argument("--workers", metavar="N", help="number of processes in parallel. [1]")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm, with one or more values")
     if not argv or argv[0] in ("-h", "--help"):
         parser.print_help()

@@ -22,7 +22,7 @@ class _Bounded:
         self._middle = self.high / 2 + self.low / 2
         self._half = self.high / 2 - self.low / 2
         if not (np.isfinite(self._half) & (self._half > 0)).all():
-            raise ValueError(f"finite bounds are needed, low < high, not low={low}, high={high}")
+            raise ValueError(f"bounds must be finite with low < high, not low={low}, high={high}")
         self.log_volume = float(np.log(self._half.astype(np.float64)).sum())
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

@@ -59,7 +59,7 @@ class Replay:
     def __init__(self, size: int, num_envs: int, obs_shape: tuple[int, ...], obs_dtype: np.dtype,
                  act_shape: tuple[int, ...], act_dtype: type, frames: int = 1):
         if size < num_envs:
-            raise ValueError(f"a replay of {size} steps cannot hold one step of {num_envs} "
+            raise ValueError(f"a replay buffer of {size} steps cannot hold one step of {num_envs} "
                              "environments")
         self.size, self.num_envs = size, num_envs
         self.obs_shape, self.stacked = tuple(obs_shape), frames

@@ -55,11 +55,12 @@ class VectorAdapter(VectorEnv):
         try:
             mode = AutoresetMode(mode)
         except ValueError:
-            raise UserError(f"{name} does not say how its copies restart; set its metadata['autoreset_mode'] to one of "
-                            "gymnasium.vector.AutoresetMode") from None
+            raise UserError(f"{name} does not declare how its environments restart; set its metadata['autoreset_mode'] "
+                            "to a member of gymnasium.vector.AutoresetMode") from None
         if mode is AutoresetMode.NEXT_STEP and not self._restarts_by_mask():
-            raise UserError(f"{name} restarts copies in the step after an episode's end (AutoresetMode.NEXT_STEP), "
-                            f"which stores transitions in which nobody acted; make it with SAME_STEP: {HOW_TO_MAKE}")
+            raise UserError(f"{name} restarts environments in the step after an episode ends "
+                            "(AutoresetMode.NEXT_STEP), which would store transitions without an action; make it with "
+                            f"SAME_STEP: {HOW_TO_MAKE}")
         return mode is AutoresetMode.SAME_STEP
 
     def _restarts_by_mask(self) -> bool:
@@ -80,8 +81,8 @@ class VectorAdapter(VectorEnv):
 
     def _step(self, action: np.ndarray) -> Step:
         if self.env._spinup_ticket is not self.ticket:
-            raise UserError("this vector environment was used by another training or evaluation in the meantime; give "
-                            "a function that makes one, so that each has its own")
+            raise UserError("another training run or evaluation has used this vector environment; give a function that "
+                            "makes one, so that each has its own")
         native = self._native(action)
         try:
             raw, reward, terminated, truncated, infos = self.env.step(native)
@@ -94,8 +95,9 @@ class VectorAdapter(VectorEnv):
             if self.same_step:
                 last = infos.get("final_obs")
                 if last is None:
-                    raise UserError(f"{type(self.env.unwrapped).__name__} says that it restarts copies within the step "
-                                    "(SAME_STEP), but gives no infos['final_obs']; add it, or restart in another mode")
+                    raise UserError(f"{type(self.env.unwrapped).__name__} declares that it restarts environments "
+                                    "within the step (SAME_STEP), but gives no infos['final_obs']; add it, or declare "
+                                    "another mode")
                 for i in np.flatnonzero(ended):
                     final_obs[i] = self._see(row(last, i))
                 info = Rows(infos, self.num_envs, ended)
@@ -127,7 +129,7 @@ class VectorAdapter(VectorEnv):
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
             space = self.observation_space
-            raise UserError(f"the vector environment gave {describe(raw, space)}, and its single_observation_space is "
+            raise UserError(f"the vector environment gave {describe(raw, space)}, but its single_observation_space is "
                             f"{space}; make them agree")
         return self.view(raw)
 

@@ -39,8 +39,8 @@ def protocol(env: object, given: dict[str, Any] | None = None) -> dict[str, Any]
     for pattern, settings in PROTOCOLS.items():
         if isinstance(env, str) and re.fullmatch(pattern, env):
             if unknown := [name for name in given if name not in settings]:
-                raise UserError(f"{env} does not take {unknown[0]!r}, only {', '.join(settings)}."
-                                f"{nearest(unknown[0], settings)}")
+                raise UserError(f"{env} has no setting {unknown[0]!r}, only "
+                                f"{', '.join(settings)}.{nearest(unknown[0], settings)}")
             return {**settings, **given}
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
@@ -138,7 +138,7 @@ def make_one_atari(env: str, render_mode: str | None = None, **settings: Any) ->
         game = gymnasium.wrappers.AtariPreprocessing(FireAtStart(game), frame_skip=chosen["frame_skip"])
     except gymnasium.error.DependencyNotInstalled:
         game.close()
-        raise UserError(f"to show {env} takes OpenCV; type: pip install 'spinup-rl[atari]'") from None
+        raise UserError(f"showing {env} needs OpenCV; type: pip install 'spinup-rl[atari]'") from None
     game.metadata = {**game.metadata, "render_fps": 60 / chosen["frame_skip"]}            # of actions, in real time
     game = gymnasium.wrappers.FrameStackObservation(game, FRAMES, padding_type="zero")
     return FireAfterLostLife(game) if chosen["life_loss"] else game

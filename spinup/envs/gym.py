@@ -30,7 +30,7 @@ class GymVectorEnv(VectorEnv):
         self.envs = [make_one() if first is None else first, *(make_one() for _ in range(num_envs - 1))]
         self.name, self.begin = name_of(self.envs[0]), begin
         if len({id(env.unwrapped) for env in self.envs}) < num_envs:
-            raise UserError(f"the function that makes {self.name} returned one object twice; let it make a new "
+            raise UserError(f"the function that makes {self.name} returned the same object twice; let it make a new "
                             "environment at each call")
         self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
         check_space(self.name, "observation_space", self.observation_space)
@@ -74,7 +74,7 @@ class GymVectorEnv(VectorEnv):
     def _see(self, raw: Any) -> np.ndarray:
         if not fits(self.observation_space, raw):
             space = self.observation_space
-            raise UserError(f"the environment gave {describe(raw, space)}, and its observation_space is {space}; make "
+            raise UserError(f"the environment gave {describe(raw, space)}, but its observation_space is {space}; make "
                             "them agree")
         return self.view(raw)
 
@@ -149,7 +149,7 @@ def one_number(reward: Any) -> float:
             raise ValueError
         number = float(reward)
         if abs(number) > LARGEST and math.isfinite(number):               # others are reported with the step
-            raise UserError(f"the environment gave a reward of {reward!r}, and float32 holds at most {LARGEST}; divide "
+            raise UserError(f"the environment gave a reward of {reward!r}, but float32 holds at most {LARGEST}; divide "
                             "the rewards")
         return number
     except (TypeError, ValueError, OverflowError):

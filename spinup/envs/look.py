@@ -33,11 +33,11 @@ def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> 
             made.reset()
         shape = observation_view(made.observation_space)[0]
         if len(shape) == 1 and shape[0] > LONG:
-            image = "let its Box have dtype uint8 and two to four axes"
+            image = "give its Box dtype uint8 and two to four axes"
             if isinstance(made.observation_space, spaces.Dict | spaces.Tuple):
                 image = f"return it alone, not in a {type(made.observation_space).__name__}"
-            print(f"spinup: an observation is a vector of {shape[0]:,} numbers; if there is an image in it, {image}, "
-                  "or make it smaller", file=sys.stderr)
+            print(f"spinup: an observation is a vector of {shape[0]:,} numbers; if it contains an image, {image}, or "
+                  "make it smaller", file=sys.stderr)
     finally:
         made.close()
 

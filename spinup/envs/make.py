@@ -86,8 +86,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
     """Create copies of a Gymnasium environment in other processes; see `make`. UserError for other environments."""
     if not steps_one_by_one(env, **kwargs):
-        raise UserError(f"--env-workers does not serve {env_name(env)}, which steps its copies all at once; leave it "
-                        "out")
+        raise UserError(f"--env-workers does not support {env_name(env)}, which steps all its environments at once; "
+                        "leave it out")
     # Send the workers "package:Id" as the user typed it, because they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
 
@@ -123,8 +123,8 @@ def check_made(made: Any) -> Any:
 def check_copies(env: gymnasium.vector.VectorEnv, num_envs: int, exact: bool) -> gymnasium.vector.VectorEnv:
     """Return `env`; UserError if `exact` is set and its number of copies is not `num_envs`."""
     if exact and env.num_envs != num_envs:
-        raise UserError(f"the vector environment has {env.num_envs} copies, and num_envs is {num_envs}; give "
-                        f"num_envs={env.num_envs}, or a function with a parameter num_envs that makes as many")
+        raise UserError(f"the vector environment has {env.num_envs} environments, but num_envs is {num_envs}; give "
+                        f"num_envs={env.num_envs}, or a function with a parameter num_envs that makes that number")
     return env
 
 
@@ -139,18 +139,18 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
                             "environment; let it return a gymnasium.Env")
         return made
     if not isinstance(env, str):
-        raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, in "
-                        "place of a vector environment")
+        raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, "
+                        "instead of a vector environment")
     env = find_id(env)
     if is_envpool(env):
-        raise UserError(f"{env} has no pictures and cannot be drawn here; `spinup eval` plays it")
+        raise UserError(f"{env} has no renderer and cannot be drawn here; use `spinup eval` instead")
     if is_zoo(env):
-        raise UserError(f"{env} has several agents, and cannot be drawn here; `spinup eval` plays it")
+        raise UserError(f"{env} has several agents and cannot be drawn here; use `spinup eval` instead")
     plug_in(env)
     if env not in gymnasium.registry:
         is_game = isinstance(OURS[env](1, 0), Duels)
-        instead = "`spinup play` plays against it" if is_game else "`spinup eval` plays it"
-        raise UserError(f"{env} is of this library alone, and nothing draws it; {instead}")
+        instead = "use `spinup play` instead" if is_game else "use `spinup eval` instead"
+        raise UserError(f"{env} exists only in this library, without a renderer; {instead}")
     with making(env):
         return make_registered(env, **kwargs)
 
@@ -195,7 +195,7 @@ def find_id(env: str) -> str:
                             "or write the id alone") from None
         except (Exception, SystemExit) as error:
             raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
-                            f"imported: {error}; mend it first") from None
+                            f"imported: {error}; correct it first") from None
     ids = [*gymnasium.registry, *OURS]
     if name in ids:
         return name

@@ -30,7 +30,7 @@ class Memory(VectorEnv):
         if env.trial_episodes not in (None, episodes):
             raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
                             f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
-                            "through all of it")
+                            "through the whole trial")
         action_distribution(env.action_space, "rl2")                      # raises an error if unsupported
         self.env, self.episodes, self.action_space = env, episodes, env.action_space
         self.size = vector_size(env.observation_space, "rl2")

@@ -43,7 +43,8 @@ def bradley_terry(scores: np.ndarray) -> Strengths:
     """
     scores = np.asarray(scores, float)
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or not (scores >= 0).all():
-        raise ValueError(f"scores must be a square [P, P] of numbers from 0, not {scores.shape}")
+        raise ValueError("scores must be a square matrix [P, P] of numbers of at least 0, not one of shape "
+                         f"{scores.shape}")
     players, games = len(scores), scores + scores.T
     np.fill_diagonal(games, 0)
     got = scores.sum(1) - scores.diagonal() + 0.5

@@ -31,10 +31,10 @@ def observation_view(space: Space) -> tuple[tuple[int, ...], np.dtype, ObsView]:
         raise UserError(f"observations of {type(space).__name__} have no fixed length; wrap the environment so that "
                         "it returns a Box") from None
     if size > MOST:
-        raise UserError(f"an observation of {space} is a vector of {size:,} numbers, and at most {MOST:,} can be seen; "
-                        "wrap the environment so that it returns fewer")
+        raise UserError(f"an observation of {space} is a vector of {size:,} numbers, but at most {MOST:,} are "
+                        "supported; wrap the environment so that it returns fewer")
     if not size:
-        raise UserError(f"there is nothing to see in observations of {space}; give the environment others")
+        raise UserError(f"observations of {space} are empty; give the environment a space with at least one number")
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
         flat = len(space.shape) == 1
         return (size,), np.dtype(np.float32), (lambda obs: obs) if flat else (lambda obs: np.reshape(obs, size))
@@ -127,26 +127,26 @@ def action_distribution(space: Space, algorithm: str) -> Categorical | DiagGauss
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.low.size:
         check_dimensions(space, algorithm)
         return DiagGaussian(space.low.ravel(), space.high.ravel())
-    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete, MultiDiscrete, MultiBinary and Box "
-                       "(real numbers) actions, and so must the environment or a wrapper around it",
+    raise ActionsError(f"{algorithm} cannot act in {space}; it supports Discrete, MultiDiscrete, MultiBinary and Box "
+                       "(real numbers) actions; wrap the environment so that it has one of these",
                        type(space).__name__)
 
 
 def check_dimensions(space: spaces.Box, algorithm: str) -> None:
     """Raise a UserError for actions with very many dimensions."""
     if space.low.size > MOST_ACTIONS:
-        raise UserError(f"{algorithm} has an output for each dimension of an action, and these have "
-                        f"{space.low.size:,}; wrap the environment so that they have at most {MOST_ACTIONS:,}")
+        raise UserError(f"{algorithm} has one output per action dimension, and these actions have {space.low.size:,} "
+                        f"dimensions; wrap the environment so that they have at most {MOST_ACTIONS:,}")
 
 
 def number_of_actions(space: Space, algorithm: str) -> int:
     """Number of Discrete actions; UserError for very many actions, ActionsError for other spaces."""
     if isinstance(space, spaces.Discrete):
         if space.n > MOST_ACTIONS:
-            raise UserError(f"{algorithm} has an output for each action, and {space} has more than {MOST_ACTIONS:,}; "
-                            "wrap the environment so that it has fewer")
+            raise UserError(f"{algorithm} has one output per action, and {space} has more than {MOST_ACTIONS:,}; wrap "
+                            "the environment so that it has fewer")
         return int(space.n)
-    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Discrete actions", type(space).__name__)
+    raise ActionsError(f"{algorithm} cannot act in {space}; it supports Discrete actions", type(space).__name__)
 
 
 def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]:
@@ -158,7 +158,8 @@ def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]
             return low, high
         raise UserError(f"{algorithm} needs actions with finite bounds, low below high, not {space}; put "
                         "gymnasium.wrappers.TransformAction(env, np.tanh, Box(-1, 1, ...)) around the environment")
-    raise ActionsError(f"{algorithm} cannot act in {space}; it serves Box actions (real numbers)", type(space).__name__)
+    raise ActionsError(f"{algorithm} cannot act in {space}; it supports Box actions (real "
+                       "numbers)", type(space).__name__)
 
 
 def vector_size(space: Space, algorithm: str) -> int:
@@ -166,8 +167,8 @@ def vector_size(space: Space, algorithm: str) -> int:
     shape = observation_view(space)[0]
     if len(shape) == 1:
         return shape[0]
-    raise UserError(f"{algorithm} sees vectors, not images of {shape}; wrap the environment so that it returns "
-                    "features, or choose an algorithm for images from `spinup algos`")
+    raise UserError(f"{algorithm} supports vector observations, not images of {shape}; wrap the environment so that it "
+                    "returns features, or choose an algorithm for images from `spinup algos`")
 
 
 def to_native(space: Space, action: np.ndarray) -> Any:

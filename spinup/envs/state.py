@@ -70,8 +70,7 @@ def save_layer(layer: Env, seen: dict[Any, str]) -> dict[str, Any]:
             continue
         if isinstance(value, np.random.Generator):
             if not isinstance(value.bit_generator, np.random.PCG64):
-                raise Unsaveable(f"{kind}.{name} draws from {type(value.bit_generator).__name__}, not from "
-                                 "np.random.default_rng")
+                raise Unsaveable(f"{kind}.{name} uses {type(value.bit_generator).__name__}, not np.random.default_rng")
             saved[name] = {"generator": save_rng(value)}
         elif _is_mujoco_data(value):
             saved[name] = {"mujoco": _save_mujoco(layer.model, value)}

@@ -34,7 +34,7 @@ def failed(name: str, error: Exception, where: str) -> Exception:
     if isinstance(error, UserError):
         return error
     if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
-        return UserError(f"reset of {name} takes no seed; write def reset(self, *, seed=None, options=None)")
+        return UserError(f"reset of {name} has no parameter seed; write def reset(self, *, seed=None, options=None)")
     return EnvironmentFailure(f"{name} raised {type(error).__name__}: {error}, {where}")
 
 
@@ -75,10 +75,9 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
     i = int(wrong.argmax())
     where = place(None if steps is None else int(steps[i]), first + i, None if action is None else action[i])
     if action is not None and not np.isfinite(action[i]).all():
-        raise NonFiniteError(f"the policy gave {name} an action that is not finite, {where}. A smaller --lr is the "
-                             "first thing to try")
+        raise NonFiniteError(f"the policy gave {name} an action that is not finite, {where}; try a smaller --lr first")
     if wrong_obs[i].any():
         k = int(wrong_obs[i].argmax())
-        raise UserError(f"{name} gave an observation with {obs[i].ravel()[k]} as number {k} of {obs[i].size}, {where}; "
+        raise UserError(f"{name} gave an observation with {obs[i].ravel()[k]} at index {k} of {obs[i].size}, {where}; "
                         "let it return finite numbers")
     raise UserError(f"{name} gave a reward of {reward[i]}, {where}; let it return finite numbers")

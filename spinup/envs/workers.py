@@ -28,7 +28,7 @@ from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerE
 from spinup.signals import NAMES
 
 CLOSE_SECONDS = 5       # time for a worker to close its environments before it is killed
-GUARD = "in a script of yours, put the training under `if __name__ == \"__main__\":`, because workers import the script"
+GUARD = "in your script, put the training under `if __name__ == \"__main__\":`, because workers import the script"
 
 
 class WorkerVectorEnv(VectorEnv):
@@ -84,7 +84,7 @@ class WorkerVectorEnv(VectorEnv):
             code = self.processes[i].exitcode
             self.close()
             if not self.begun:
-                raise WorkerError(f"worker process {i} of {self.name} ended before it began (exit code {code}); "
+                raise WorkerError(f"worker process {i} of {self.name} ended before it was ready (exit code {code}); "
                                   f"{GUARD}") from None
             raise WorkerError(f"worker process {i} of {self.name} ended during a step (exit code {code}); if memory is "
                               "short, choose fewer --env-workers") from None

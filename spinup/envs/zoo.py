@@ -113,8 +113,8 @@ class ZooGame(Game):
         one = self.games[0]
         spaces = [one.action_space(agent) for agent in one.possible_agents]
         if len(spaces) != 2 or spaces[0] != spaces[1] or not isinstance(spaces[0], Discrete):
-            raise UserError(f"{env} is not a game of two who choose among the same actions; choose another, such as "
-                            "classic/connect_four-v3")
+            raise UserError(f"{env} is not a two-player game with the same actions for both players; choose another, "
+                            "such as classic/connect_four-v3")
         self.num_actions = int(spaces[0].n)
         self.seeds, self.moves = [0] * num_games, [[]] * num_games        # they determine each game
         self.openers, self.totals = [""] * num_games, [{}] * num_games    # first player, rewards of both
@@ -163,8 +163,8 @@ class ZooGame(Game):
         for agent, reward in game.rewards.items():
             totals[agent] += reward
         if abs(sum(game.rewards.values())) > 1e-6:
-            raise UserError(f"{self.name} is not a game of one against the other: its rewards do not add up to 0; "
-                            "choose another, such as classic/connect_four-v3")
+            raise UserError(f"{self.name} is not a zero-sum game: its rewards do not add up to 0; choose another, such "
+                            "as classic/connect_four-v3")
         if any(game.terminations.values()) or any(game.truncations.values()):
             return totals[mover], True
         self.mover[i] = game.agent_selection != self.openers[i]
@@ -195,7 +195,7 @@ class Agents(VectorEnv):
     """
 
     can_save = False
-    why_not_saved = "what PettingZoo's environments hold cannot be read"
+    why_not_saved = "the state of PettingZoo's environments cannot be read"
 
     def __init__(self, env: str, num_envs: int, seed: int, **kwargs: Any):
         super().__init__(num_envs)
@@ -204,12 +204,12 @@ class Agents(VectorEnv):
         self.agents = list(first.possible_agents)
         k = len(self.agents)
         if num_envs % k:
-            raise UserError(f"--num-envs {num_envs} is not a multiple of {k}, the agents of {env}, each of which is a "
-                            f"row; choose {k * max(1, round(num_envs / k))}")
+            raise UserError(f"--num-envs {num_envs} is not a multiple of {k}, the number of agents of {env}; choose "
+                            f"{k * max(1, round(num_envs / k))}")
         self.envs = [first, *(self._make(**kwargs) for _ in range(num_envs // k - 1))]
         actions = [first.action_space(agent) for agent in self.agents]
         if any(space != actions[0] for space in actions):
-            raise UserError(f"the agents of {env} do not share their actions, so that one policy cannot play them all; "
+            raise UserError(f"the agents of {env} have different actions, so one policy cannot play all of them; "
                             "choose another, such as mpe/simple_spread-v3")
         self.observation_space, self.action_space = first.observation_space(self.agents[0]), actions[0]
         self.shape, self.dtype, self.view = observation_view(self.observation_space)
@@ -247,7 +247,7 @@ class Agents(VectorEnv):
                 values[rows] = [given[agent] for agent in self.agents]
             if (over := terminated[rows] | truncated[rows]).any():
                 if not over.all():
-                    raise UserError(f"in {self.name} agents leave before the others, which cannot be played here; "
+                    raise UserError(f"in {self.name} some agents leave before the others, which is not supported; "
                                     "choose another, such as mpe/simple_spread-v3")
                 ends.append((rows, obs[rows].copy()))
                 obs[rows] = self._rows(env.reset()[0])

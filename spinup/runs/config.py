@@ -156,7 +156,7 @@ class AtariConfig(BaseConfig):
 class ReplayConfig(BaseConfig):
     """Settings of every algorithm that learns from a replay buffer."""
 
-    ABOUT = "learning from a replay"
+    ABOUT = "algorithms with a replay buffer"
 
     num_envs: Size = 1                   # environment copies run in parallel; does not change --update-ratio
     replay_size: Count = 1_000_000       # capacity of the replay buffer in steps; a small one forgets useful data

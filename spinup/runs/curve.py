@@ -34,11 +34,12 @@ SHOWN = {
     "return_mean_100": ("undiscounted return", {"return_mean": "mean of an epoch's episodes",
                                                 "return_mean_100": "mean of the last 100 episodes"}),
     "held_out_accuracy": ("share of responses", {"reward": "mean reward in training",
-                                                 "held_out_accuracy": "solved of the held-out problems"}),
+                                                 "held_out_accuracy": "solved held-out problems"}),
     "held_out_reward": ("mean reward", {"reward": "in training", "held_out_reward": "on held-out problems"}),
-    TRUTH: ("mean reward", {"reward": "learned, in training", "held_out_reward": "learned, on held-out problems",
-                            TRUTH: "true, on held-out problems"}),
-    "pair_accuracy": ("share of pairs ranked rightly", {"train_accuracy": "pairs learned from",
+    TRUTH: ("mean reward", {"reward": "learned reward, in training", "held_out_reward": "learned reward, on held-out "
+                                                                                        "problems",
+                            TRUTH: "true reward, on held-out problems"}),
+    "pair_accuracy": ("share of pairs ranked correctly", {"train_accuracy": "training pairs",
                                                         "pair_accuracy": "held-out pairs"})}
 LOOKS = ({"color": COLOURS[0], "alpha": 0.35, "linewidth": 1}, {"color": COLOURS[0], "linewidth": 2},
          {"color": COLOURS[1], "linewidth": 2})
@@ -129,7 +130,7 @@ def finish(axes: "Axes", xlabel: str, *, empty: bool, title: str | None = None) 
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))               # 100k, 1M
     outside = {"loc": "upper left", "bbox_to_anchor": (1.02, 1), "borderaxespad": 0}
     if empty:
-        axes.text(0.5, 0.5, "no numbers yet", transform=axes.transAxes, ha="center", color="#666666")
+        axes.text(0.5, 0.5, "no data yet", transform=axes.transAxes, ha="center", color="#666666")
     else:
         many = len(axes.get_legend_handles_labels()[1]) > MANY
         axes.legend(title=title, alignment="left", **(outside if many else {"loc": "best"}))

@@ -26,21 +26,21 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     for name in ("pi_grad_norm", "grad_norm"):
         if abs(row.get(name, 1.0)) < NO_GRADIENT and "return_std" not in row:             # es: see below
             what = "raise --saturation-coef or lower --lr" if hasattr(config, "saturation_coef") else "lower --lr"
-            said.append(f"{name} is 0: nothing is learned any more; where tanh bounds the actions, they stay at their "
-                        f"bounds; {what}, and begin again")
+            said.append(f"{name} is 0: the policy no longer learns; if tanh bounds the actions, it is saturated; "
+                        f"{what}, and start again")
     entropy, most = row.get("entropy", math.nan), largest_entropy(actions)
     if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:   # normal for curiosity
         said.append(f"entropy is {entropy:.2f} of at most {most:.2f} nats: the policy still acts nearly at random; "
-                    "raise --lr or --total-steps, or try `spinup curiosity` where rewards are rare")
+                    "raise --lr or --total-steps, or try `spinup curiosity` if rewards are rare")
     elif share < 0.5 and (entropy < DECIDED * most or entropy / dimensions(actions) < NARROW):
-        said.append(f"entropy is {entropy:.3f} nats, early in the run: the policy tries nothing new any more; raise "
+        said.append(f"entropy is {entropy:.3f} nats, early in the run: the policy no longer explores; raise "
                     "--entropy-coef or lower --lr")
     if alike >= 20 and share > 0.1:
-        said.append(f"all {alike} episodes so far had the same return: there is nothing to learn from; make rewards "
-                    "less rare, or try `spinup curiosity`")
+        said.append(f"all {alike} episodes so far had the same return: there is no learning signal; make rewards less "
+                    "rare, or try `spinup curiosity`")
     if abs(row.get("q", 0.0)) > EXPLODED * largest + 100:
-        said.append(f"q is {row['q']:.3g}, but no episode had a return beyond {largest:.3g}: the values explode; lower "
-                    "--lr, or divide the rewards")
+        said.append(f"q is {row['q']:.3g}, but no absolute return of an episode was above {largest:.3g}: the Q-values "
+                    "diverge; lower --lr, or divide the rewards")
     if abs(row.get("action_std", 1.0)) < CONSTANT:
         said.append(f"action_std is {row['action_std']:.2g}: the policy takes the same action in every state; lower "
                     "--lr, or raise --explore-noise or --saturation-coef")
@@ -50,12 +50,12 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
             if hasattr(config, "normalise_reward"):
                 advice = "add --normalise-reward"
                 if config.normalise_reward:
-                    cause, advice = "the values explode", "lower --lr"
+                    cause, advice = "the value function diverges", "lower --lr"
             said.append(f"{name} is {row[name]:.3g}: {cause}; {advice}")
     target = getattr(config, "target_kl", 0.0)
     if row.get("kl", 0.0) > (3 * target or FAR):
-        said.append(f"kl is {row['kl']:.2g}, far above {f'the target of {target}' if target else 'what is usual'}: an "
-                    "update changes the policy too much; lower --lr or --epochs")
+        said.append(f"kl is {row['kl']:.2g}, far above {f'the target of {target}' if target else 'the usual range'}: "
+                    "an update changes the policy too much; lower --lr or --epochs")
     if row.get("return_std", 1.0) == 0 and alike:                         # else all perturbations solve the task
         said.append("return_std is 0: all perturbations had the same return, so there is no gradient; raise --sigma")
     return said

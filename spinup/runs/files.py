@@ -50,7 +50,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 def read_json(path: Path, advice: str = "restore it or start a new run") -> dict[str, Any]:
     """Read a JSON file. UserError, with the advice, if `path` is missing or not JSON."""
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no ordinary file; {advice}")
+        raise UserError(f"{path} is not a regular file; {advice}")
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

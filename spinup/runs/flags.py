@@ -23,12 +23,13 @@ METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "rewa
 def config_parser(algorithm: Algorithm) -> Parser:
     """Make a parser with a flag for each setting of the algorithm's Config. UserError if the algorithm is unknown."""
     config, name = plugin.load(algorithm).Config, algorithm.name
-    parser = Parser(f"spinup {name}", f"{algorithm.summary} Settings count in this order, the later over the earlier: "
-                                      "default, preset, --config file, flags.")
+    parser = Parser(f"spinup {name}", f"{algorithm.summary} Later settings override earlier ones: default, preset, "
+                                      "--config file, flags.")
     groups = {about: parser.add_argument_group(f"settings of {about}") for about in (name, "every run")}
     groups["every run"].add_argument("--preset", metavar="NAME",
                         type=partial(value_of, "preset", str),
-                        help="auto (that of the environment or task), none, or a name from `spinup algos`. [auto]")
+                        help="auto (the preset of the environment or task), none, or a name from `spinup algos`. "
+                             "[auto]")
     groups["every run"].add_argument("--config", metavar="FILE", help="a TOML file of settings",
                                      type=partial(value_of, "config", str))
     help_of, types = comments(config), types_of(config)
@@ -128,7 +129,7 @@ class Distinct(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any,
                  option_string: str | None = None) -> None:
         if twice := [v for v in values if values.count(v) > 1]:
-            parser.error(f"{option_string} has {twice[0]} more than once, which is one run; give each once")
+            parser.error(f"{option_string} has {twice[0]} more than once; give each value once")
         setattr(namespace, self.dest, values)
 
 

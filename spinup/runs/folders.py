@@ -43,8 +43,8 @@ def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:
         check_exp_name(leaf)
         directory = root / leaf / f"{leaf}_s{config.seed}"
         if (directory / "config.json").exists():
-            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to go on with "
-                            "it, or choose another --exp-name or --seed")
+            raise UserError(f"{describe(directory)} exists; type `spinup resume {describe(directory)}` to resume it, "
+                            "or choose another --exp-name or --seed")
         return directory
     stem = re.sub(r"[^\w.-]+", "-", f"{algorithm}_{subject}")
     taken = [int(m[1]) for p in root.glob(f"{stem}_*") if (m := re.fullmatch(re.escape(stem) + r"_(\d+)", p.name))]
@@ -68,11 +68,11 @@ def lock(directory: Path) -> FileLock:
     try:
         taken.acquire()
     except Timeout:
-        raise UserError(f"another process trains in {describe(directory)}; wait until it has ended, or stop "
+        raise UserError(f"another process is training in {describe(directory)}; wait until it ends, or stop "
                         "it") from None
     except OSError as error:
         raise UserError(f"{describe(directory)} cannot be written to ({error.strerror.lower()}); copy the run to a "
-                        "folder of your own, and go on there") from None
+                        "folder of your own, and resume it there") from None
     return taken
 
 
@@ -83,8 +83,8 @@ def read_result(directory: Path) -> dict[str, Any]:
         return {}
     data = read_json(path)
     if not isinstance(data, dict) or not {"status", "steps"} <= set(data):
-        raise UserError(f"{describe(directory)}/result.json is not that of a run of spinup; delete it, and "
-                        "`spinup resume` goes on from the last checkpoint")
+        raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; delete it, and `spinup "
+                        "resume` continues from the last checkpoint")
     return data
 
 
@@ -98,19 +98,20 @@ def check_exp_name(name: str) -> None:
     if Path(name).name != name or name in (".", ".."):
         raise UserError(f"--exp-name must be the name of a folder, not {name!r}; use --log-dir for a path")
     if not printable(name) or name != name.strip():
-        raise UserError(f"--exp-name {name!r} has a character that no name should have; write letters, digits and _")
+        raise UserError(f"--exp-name {name!r} has an invalid character; use letters, digits and _")
     if len(os.fsencode(name)) > LONGEST:
-        raise UserError(f"the name {name[:40]}... has {len(os.fsencode(name))} bytes, and a folder's at most "
-                        f"{LONGEST}; choose a shorter --exp-name")
+        raise UserError(f"the name {name[:40]}... has {len(os.fsencode(name))} bytes, but at most {LONGEST} are "
+                        "allowed; choose a shorter --exp-name")
 
 
 def check_writable(folder: Path, flag: str = "--log-dir", other: str = "runs") -> None:
     """UserError, which suggests another folder for the flag, unless `folder` can be created; creates nothing."""
     if not printable(str(folder)):
-        raise UserError(f"{flag} {str(folder)!r} has a character that no name should have; write letters, digits and _")
+        raise UserError(f"{flag} {str(folder)!r} has an invalid character; use letters, digits and _")
     if not writable(folder):
         other = Path.home() / other if folder == Path(other) else other
-        raise UserError(f"{flag} {folder} cannot be written to; choose a folder of your own, such as {flag} {other}")
+        raise UserError(f"{flag} {folder} cannot be written to; choose a folder that you can write to, such as {flag} "
+                        f"{other}")
 
 
 def writable(folder: Path) -> bool:
@@ -170,8 +171,8 @@ class Absent:
     name: str
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise UserError(f"the {self.setting} of this run was the Python function {self.name}, which only Python has; "
-                        "give it again, from Python")
+        raise UserError(f"the {self.setting} of this run was the Python function {self.name}, which config.json cannot "
+                        "store; give it again, from Python")
 
 
 def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
@@ -181,10 +182,10 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
     """
     config, settings = plugin.load(algorithm).Config, {}
     data = up_to_date(algorithm, data, say=False)
-    check_names(data, settings_of(config), "config.json holds a setting that this version does not have,")
+    check_names(data, settings_of(config), "config.json has a setting that this version does not have:")
     for name, value in data.items():
         if isinstance(value, dict) and not isinstance(value.get("callable"), str):
-            raise UserError(f"config.json has {value!r} for {name}, which is no setting; restore it or train again")
+            raise UserError(f"config.json has {value!r} for {name}, which is not a setting; restore it or train again")
         if isinstance(value, dict):
             text = str in get_args(types_of(config)[name])
             value = f"python function {value['callable']}" if text else Absent(name, value["callable"])
@@ -197,8 +198,8 @@ def read_run(directory: Path) -> dict[str, Any]:
     data = read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
             data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
-        raise UserError(f"{describe(directory)}/config.json is not of a run of spinup; give the folder of one, such as "
-                        "runs/NAME/NAME_s1")
+        raise UserError(f"{describe(directory)}/config.json does not belong to a spinup run; give the folder of a run, "
+                        "such as runs/NAME/NAME_s1")
     return data
 
 
@@ -223,7 +224,7 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
     for name in now.keys() & settings.keys() - HOW - {"total_steps"}:
         if now[name] != json.loads(json.dumps(settings[name])):
             raise UserError(f"{describe(directory)}/config.json has changed since the checkpoint: {name} was "
-                            f"{settings[name]} and is {now[name]}; put it back, or train anew under another name")
+                            f"{settings[name]} and is {now[name]}; restore it, or train again under another name")
 
 
 def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:
@@ -236,7 +237,7 @@ def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | Non
     whole = read_result(directory).get("status") == "finished" and state and not state["stopped"]
     least = max(done, begun) if whole and begun else done
     if config.total_steps != begun and config.total_steps < least:
-        raise UserError(f"{describe(directory)} has {done:,} steps behind it already; --total-steps must be more than "
+        raise UserError(f"{describe(directory)} has already done {done:,} steps; --total-steps must be at least "
                         f"{least}, not {config.total_steps}")
 
 
@@ -256,5 +257,5 @@ def find_run(directory: Path) -> Path:
     if len(runs) == 1:
         return runs[0]
     if not runs:
-        raise UserError(f"{directory} holds no run; give the folder of one, such as runs/NAME/NAME_s1")
+        raise UserError(f"{directory} holds no run; give the folder of a run, such as runs/NAME/NAME_s1")
     raise UserError(f"{directory} holds {len(runs)} runs; choose one, such as {describe(runs[-1])}")

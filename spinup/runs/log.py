@@ -11,7 +11,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Row
 
 SUM = "progress.csv crc32"
-ADVICE = "put it back, or train anew under another --exp-name"
+ADVICE = "restore it, or train again under another --exp-name"
 
 
 class Log:
@@ -28,10 +28,10 @@ class Log:
         if not all(type(length) is int and length >= 0 for length in kept.values()):
             raise UserError(f"{directory}/checkpoint.pt is damaged (lengths of files: {kept}); restore the folder")
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
-            raise UserError(f"{self.path} has lost rows since the checkpoint; put it back, or train anew under another "
+            raise UserError(f"{self.path} has lost rows since the checkpoint; restore it, or train again under another "
                             "--exp-name")
         if self.path.is_symlink() or self.path.exists() and not self.path.is_file():
-            raise UserError(f"{self.path} is no ordinary file; {ADVICE}")
+            raise UserError(f"{self.path} is not a regular file; {ADVICE}")
         self.sum = checksum(self.path, kept.get(self.path.name, 0))
         if self.sum != kept.get(SUM, self.sum):
             raise UserError(f"{self.path} has changed since the checkpoint; {ADVICE}")
@@ -115,7 +115,7 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
         if rows and len(rows[-1]) < len(names):                           # cut by a power failure
             rows.pop()
         if len({*names}) < len(names) or any(len(row) != len(names) for row in rows):
-            names, rows, fault = [], [], "rows of different lengths, or a column twice"
+            names, rows, fault = [], [], "rows of different lengths, or a duplicate column"
         columns = {name: [float(row[i]) for row in rows] for i, name in enumerate(names)} if rows else {}
     except OSError:
         raise UserError(f"{directory} holds no progress.csv; give the folder of a run, such as "
@@ -123,7 +123,7 @@ def read_progress(directory: Path) -> dict[str, list[float]]:
     except (ValueError, csv.Error) as error:
         raise UserError(f"{path} is damaged ({error}); {ADVICE}") from None
     if any(not after > before for before, after in pairwise(columns.get("steps", []))):
-        fault = "steps that do not rise"
+        fault = "steps that do not increase"
     if fault:
         raise UserError(f"{path} is damaged ({fault}); {ADVICE}")
     return columns

@@ -45,7 +45,7 @@ def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:
     family = config.FAMILY
     if family != algorithm.family:
         name = algorithm.module + (f":{algorithm.variant}" if algorithm.variant else "")
-        is_none = "no method for language models" if algorithm.family else "a method for language models"
+        is_none = "not a method for language models" if algorithm.family else "a method for language models"
         raise UserError(f"{algorithm.method} is {is_none}; type: {' '.join(f'spinup {family} {name}'.split())}")
 
 
@@ -70,14 +70,14 @@ def check_toml(algorithm: Algorithm, hints: dict[str, Any]) -> None:
     tables |= {f"defaults.{name}": settings for name, settings in algorithm.defaults.items()}
     tables |= {f'presets."{name}"': preset["settings"] for name, preset in algorithm.presets.items()}
     for table, settings in tables.items():
-        check_names(settings, [*hints], f"{path}: [{table}] has what is no setting of Config,")
+        check_names(settings, [*hints], f"{path}: [{table}] has a key that is not a setting of Config:")
         for name, value in settings.items():
             try:
                 checked(name, hints[name], value)
             except UserError as error:
                 raise UserError(f"{path}: in [{table}], {error}") from None
     for old, now in algorithm.about.get("renamed", {}).items():
-        check_names({now["to"]: None}, [*hints], f"{path}: `to` of [renamed.{old}] is no setting of Config,")
+        check_names({now["to"]: None}, [*hints], f"{path}: `to` of [renamed.{old}] is not a setting of Config:")
     for parent in algorithm.parents:
         try:
             find(parent)

@@ -42,14 +42,14 @@ class Policy:
         space = self.observation_space
         if isinstance(space, Dict) and not (isinstance(obs, Mapping) and {*space} <= {*obs}):
             form = ", ".join(f'"{key}": ...' for key in space)
-            raise ValueError(f"one observation is {{{form}}}, as the environment gives it")
+            raise ValueError(f"one observation must be {{{form}}}, as the environment returns it")
         if isinstance(space, Box):
             obs = np.asarray(obs)
             if obs.shape != space.shape:
-                raise ValueError(f"one observation has the shape {space.shape}, and this {obs.shape}; act_batch takes "
-                                 "several")
+                raise ValueError(f"one observation has shape {space.shape}, but this one has {obs.shape}; use "
+                                 "act_batch for several")
         elif isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(obs):
-            raise ValueError(f"{obs!r} is no observation of {space}")
+            raise ValueError(f"{obs!r} is not an observation of {space}")
         batch = np.asarray(self.view(obs), self.dtype)[None]
         return to_native(self.action_space, self.act_batch(batch, deterministic)[0])
 

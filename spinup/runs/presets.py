@@ -58,7 +58,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
     said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]
     if name == "none" and preset == "auto":
-        said += [f"--preset {near} was made for a kindred environment"
+        said += [f"--preset {near} is for a similar environment"
                  for near in family(algorithm).kindred(full, algorithm.presets)[:1]]
     return config(**layers, algorithm=algorithm.name), "; ".join(said)
 
@@ -77,7 +77,8 @@ def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = Tr
             now = renamed[name]
             value = now.get("values", {}).get(str(value).lower(), value)
             if say:
-                print(f"spinup: {flag(name)} is now {flag(now['to'])} {value}; the old name goes in a later release",
+                print(f"spinup: {flag(name)} is now {flag(now['to'])} {value}; a later release will remove the old "
+                      "name",
                       file=sys.stderr)
             name = now["to"]
         found[name] = value
@@ -87,7 +88,7 @@ def up_to_date(algorithm: Algorithm, settings: dict[str, Any], *, say: bool = Tr
 def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict[str, Any]:
     """Read settings from a TOML file; keys may have - or _. UserError if it is unreadable or has an unknown key."""
     if path.exists() and not path.is_file():
-        raise UserError(f"--config {path} is no ordinary file; give a readable TOML file")
+        raise UserError(f"--config {path} is not a regular file; give a readable TOML file")
     try:
         data = tomllib.loads(path.read_text("utf-8-sig"))                 # Windows may add a byte order mark
     except OSError as error:
@@ -96,7 +97,7 @@ def read_toml(path: Path, config: type[RunConfig], algorithm: Algorithm) -> dict
         raise UserError(f"--config {path} is not TOML ({unreadable(error)}); write lines such as lr = 0.001") from None
     for name in data:
         if "-" in name and (same := name.replace("-", "_")) in data:
-            raise UserError(f"{path} has {name} and {same}, which are one setting; leave one out")
+            raise UserError(f"{path} has {name} and {same}, which are the same setting; leave one out")
     data = {k.replace("-", "_"): v for k, v in data.items()}
     check_names(data, [*settings_of(config), *algorithm.about.get("renamed", {})], f"{path}: there is no setting")
     return data

@@ -25,11 +25,12 @@ def advised(algorithm: Algorithm) -> Iterator[None]:
         yield
     except ActionsError as error:
         fitting = serving(error.kind)
-        raise UserError(f"{error}" + (f"; for {error.kind} actions: {', '.join(fitting)}" if fitting else "")) from None
+        raise UserError(f"{error}" + (f"; algorithms for {error.kind} actions: "
+                                      f"{', '.join(fitting)}" if fitting else "")) from None
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
-        raise UserError(f"the memory does not suffice; {family(algorithm).LESS_MEMORY}") from None
+        raise UserError(f"not enough memory; {family(algorithm).LESS_MEMORY}") from None
 
 
 @cache
@@ -58,18 +59,19 @@ def trainer(name: str) -> Callable[..., Any]:
     train.__name__ = train.__qualname__ = algorithm.method
     train.__doc__ = "\n".join([
         algorithm.summary, "", *what, "Args:",
-        f"    {subject}, the first argument: {help_of[subject]}; without one, that of the file, or {defaults[subject]}",
-        f"    preset: auto (that of the {'environment' if subject == 'env' else subject}), none, or a name from "
+        f"    {subject}, the first argument: {help_of[subject]}; if omitted, the one in the file, or "
+        f"{defaults[subject]}",
+        f"    preset: auto (the preset of the {'environment' if subject == 'env' else subject}), none, or a name from "
         "`spinup algos`",
         "    config: a TOML file of settings",
-        "    resume: the folder of a run of the same settings to go on with",
+        "    resume: the folder of a run with the same settings, to resume it",
         "    on_row: a function that is called with each row of progress.csv, a dict",
         *(f"    {name} = {default_in_words(algorithm, name, repr(defaults[name]))}: {help_of[name]}"
           for name in settings_of(config) if name != subject), "",
-        "Settings count in this order, the later over the earlier: default, preset, file, arguments.",
-        "Returns a Result with `policy`, `progress`, `directory`, `status`, and how good it is.",
+        "Later settings override earlier ones: default, preset, file, arguments.",
+        "Returns a Result with `policy`, `progress`, `directory`, `status`, and `quality`.",
         f"UserError, before anything is written: a setting that is unknown or out of its range, a wrong {subject}, or",
-        "a run to resume that was begun with other settings. NonFiniteError: a number became infinite or NaN; the",
+        "a run to resume that has other settings. NonFiniteError: a number became infinite or NaN; the",
         "checkpoint before that is kept."])
     return train
 

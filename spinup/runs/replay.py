@@ -30,7 +30,7 @@ def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], a
         fixed = replay_bytes(0, *kind, frames=env.frames)
         fits = int(size * (SPARE * free - fixed) / (need - fixed))
         digits = 10 ** max(0, len(str(fits)) - 2)
-        raise UserError(f"{what(size, shape)} need {gigabytes(need)}; {gigabytes(free)} are free: --replay-size "
+        raise UserError(f"{what(size, shape)} need {gigabytes(need)}; {gigabytes(free)} are free; choose --replay-size "
                         f"{max(fits // digits * digits, 1)}")
     return Replay(size, *kind, act_dtype, env.frames)
 
@@ -38,7 +38,7 @@ def make_replay(cfg: ReplayConfig, env: VectorEnv, act_shape: tuple[int, ...], a
 def statement(replay: Replay) -> str:
     """Describe the memory of a replay buffer in words."""
     need = replay.frames.nbytes + sum(row.nbytes for row in replay.rows.values())
-    return f"replay: {what(replay.size, replay.obs_shape)} need {gigabytes(need)}"
+    return f"replay buffer: {what(replay.size, replay.obs_shape)} need {gigabytes(need)}"
 
 
 def what(size: int, shape: tuple[int, ...]) -> str:
@@ -78,7 +78,8 @@ class ReplayFiles:
         try:
             self.folder.mkdir(exist_ok=True)
         except FileExistsError:
-            raise UserError(f"{self.folder} is a file, and the replay needs a folder of that name; remove it") from None
+            raise UserError(f"{self.folder} is a file, but the replay buffer needs a folder with that name; remove "
+                            "it") from None
         for name, (ring, count) in replay.rings().items():
             size, start = len(ring), self.written.get(name, 0)
             files = self._files(name)
@@ -107,8 +108,8 @@ class ReplayFiles:
         if not any(self._files(name) for name in rings):
             return False
         if not all(self._read(name, ring, count) for name, (ring, count) in rings.items()):
-            raise UserError(f"{self.folder} lacks steps that the checkpoint counts; put its files back, or delete it "
-                            "to continue with an empty replay buffer")
+            raise UserError(f"{self.folder} lacks steps that the checkpoint counts; restore its files, or delete it to "
+                            "continue with an empty replay buffer")
         self.written = {name: count for name, (_, count) in rings.items()}
         return True
 
@@ -116,7 +117,7 @@ class ReplayFiles:
         size, each, wanted = len(ring), ring[0].nbytes, max(0, count - len(ring))
         for first, path in self._files(name):
             if path.is_symlink() or not path.is_file():
-                raise UserError(f"{path} is no ordinary file; put it back, or delete {self.folder}")
+                raise UserError(f"{path} is not a regular file; restore it, or delete {self.folder}")
             if first >= count:
                 path.unlink()
                 continue
@@ -143,8 +144,8 @@ class ReplayFiles:
             while data := file.read(BLOCK):
                 found = zlib.crc32(data, found)
         if found != self.sums.get(path.name, found):
-            raise UserError(f"{path} has changed since it was written; put it back, or delete {self.folder} to go on "
-                            "with a new replay")
+            raise UserError(f"{path} has changed since it was written; restore it, or delete {self.folder} to continue "
+                            "with an empty replay buffer")
 
     def tidy(self, replay: Replay) -> None:
         """Delete files that no resumed run can need."""

@@ -31,8 +31,8 @@ WIDE = 128              # width of a hidden layer from which a second thread is 
 def make_env(cfg: BaseConfig) -> VectorEnv:
     """Make the environments of a training run. UserError if the settings contradict each other."""
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
-        raise UserError("--test-episodes plays in environments of its own; give a function that makes the vector "
-                        "environment, in place of the object")
+        raise UserError("--test-episodes needs separate environments; give a function that makes the vector "
+                        "environment, instead of the object")
     look(cfg.env, cfg.seed, **cfg.env_settings)
     return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
 
@@ -149,7 +149,7 @@ class Run(Training):
         can = self.env.can_save
         if not can and not self.said_unsaved:
             self.said_unsaved = True
-            self.display.say(f"{self.subject} cannot be saved ({self.env.why_not_saved}): a resumed run begins new "
+            self.display.say(f"{self.subject} cannot be saved ({self.env.why_not_saved}): a resumed run starts new "
                              "episodes, and its curve will differ from an uninterrupted one")
         return can
 
@@ -173,7 +173,7 @@ class Run(Training):
     def recover(self, state: dict[str, Any]) -> str:
         if self.steps >= self.end:                                        # the run is complete
             return ""
-        lost = "; its environments could not be saved, so it goes on with new episodes"
+        lost = "; its environments could not be saved, so it starts new episodes"
         if state["env"] or self.whole_episodes:
             lost = ""
         if self.replay is not None and lost:
@@ -183,7 +183,7 @@ class Run(Training):
             for part in (self.replay, self.parts.get("priorities")):
                 if part is not None:
                     part.forget()
-            lost += "; its replay was not saved, so it fills a new one, and its curve will differ"
+            lost += "; its replay buffer was not saved, so it starts with an empty one, and its curve will differ"
         return lost
 
     def finish(self) -> None:

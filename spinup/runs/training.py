@@ -53,7 +53,7 @@ class Training(Hooks):
         check_wandb(config.wandb)
         self.compile = compile
         if compile and find_compiler() is None:
-            raise UserError("--compile needs a C++ compiler; `spinup doctor` says how to install one")
+            raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
         self.parts: dict[str, Any] = {}
         self.rng = np.random.default_rng(config.seed)
         torch.manual_seed(config.seed)
@@ -120,7 +120,7 @@ class Training(Hooks):
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
         if isinstance(error, WorkerError | EnvironmentFailure):
-            error.args = (f"{error}; to go on, type: spinup resume {describe(self.directory)}",)
+            error.args = (f"{error}; to resume, type: spinup resume {describe(self.directory)}",)
         disk = disk_error(error)
         try:
             self.display.close()
@@ -135,8 +135,8 @@ class Training(Hooks):
             self.lock.release()
         if disk is not None:
             where = describe(self.directory)
-            raise UserError(f"{disk.filename or where} cannot be written ({disk.strerror.lower()}); make room, or "
-                            f"choose another --log-dir; to go on, type: spinup resume {where}") from None
+            raise UserError(f"{disk.filename or where} cannot be written ({disk.strerror.lower()}); free disk space, "
+                            f"or choose another --log-dir; to resume, type: spinup resume {where}") from None
 
     def keep(self, **parts: Any) -> None:
         """Name the parts that a checkpoint must hold; each has `state_dict` and `load_state_dict`."""
@@ -159,9 +159,9 @@ class Training(Hooks):
                 self._load(self.state)
             except FAULTS as error:
                 where, reason = describe(self.directory), str(error).splitlines()[0]
-                raise UserError(f"{where}/checkpoint.pt does not fit these settings ({reason}); restore the folder, or "
-                                "train again under another --exp-name") from None
-            self.display.say(f"going on at step {self.steps:,}" + self.recover(self.state["subject"]))
+                raise UserError(f"{where}/checkpoint.pt does not match these settings ({reason}); restore the folder, "
+                                "or train again under another --exp-name") from None
+            self.display.say(f"resuming at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
         if self.longer:
@@ -176,7 +176,8 @@ class Training(Hooks):
             yield self.update
             if self.compile and self._gradient_steps() > first:
                 self.compile = False                                      # print this once
-                self.display.say(f"compiled; with that, the first update took {time.perf_counter() - began:.1f} s")
+                self.display.say("compiled; the first update, with compilation, took "
+                                 f"{time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
             self.check_finite(**weights(self.parts) if save_due or self.interrupted else {})   # before overwriting
             self.steps += self.steps_each
@@ -220,9 +221,9 @@ class Training(Hooks):
         for name, x in tensors.items():
             if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
                 what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
-                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and {end:,};"
-                                     f" the checkpoint before that, if there was one, is kept in "
-                                     f"{describe(self.directory)}. A smaller --lr is the first thing to try")
+                raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and "
+                                     f"{end:,}; the checkpoint before that, if there is one, is kept in "
+                                     f"{describe(self.directory)}; try a smaller --lr first")
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers."""
@@ -270,8 +271,8 @@ class Training(Hooks):
             self.display.say("\n".join(lines))
         else:
             how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
-                f"call the same with resume={folder!r}")
-            self.display.say(f"interrupted after {self.steps:,} steps{' and saved' if self.steps else ''}; to go on, "
+                f"call the same function with resume={folder!r}")
+            self.display.say(f"interrupted after {self.steps:,} steps{' and saved' if self.steps else ''}; to resume, "
                              f"{how}")
 
     def _rate(self) -> float:

@@ -31,7 +31,7 @@ def room_for(what: object) -> Iterator[None]:
         yield
     except (MemoryError, RuntimeError) as error:
         if out_of_memory(error):
-            raise UserError(f"the memory does not suffice to load {what}; end other programs, or load it on a larger "
+            raise UserError(f"not enough memory to load {what}; end other programs, or load it on a larger "
                             "machine") from None
         raise
 
@@ -45,7 +45,7 @@ def load_weights(module: nn.Module, state: Any) -> None:
         if name not in state:
             continue                                                      # torch reports it
         if not isinstance(state[name], Tensor) or state[name].is_floating_point() != own.is_floating_point():
-            raise ValueError(f"{name} has no numbers of type {own.dtype}")
+            raise ValueError(f"{name} does not have numbers of type {own.dtype}")
         if own.is_floating_point() and not torch.isfinite(state[name]).all():
             raise ValueError(f"{name} is not finite")
     module.load_state_dict(state)

@@ -212,6 +212,6 @@ def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None
     names, began = [f"here {rank}" for rank in range(1, len(children) + 1)], time.monotonic()
     while not store.check(names):
         if any(not child.is_alive() for child in children) or time.monotonic() - began > JOIN_SECONDS:
-            raise WorkerError("a worker process ended before it began; in a script of yours, put the training under "
-                              "`if __name__ == \"__main__\":`, because workers import the script")
+            raise WorkerError("a worker process ended before it was ready; in your script, put the training under `if "
+                              "__name__ == \"__main__\":`, because workers import the script")
         time.sleep(0.05)

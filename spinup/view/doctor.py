@@ -60,7 +60,7 @@ def doctor(log_dir: str = "runs") -> int:
         line = Text.assemble(f"{what:<{width}}  ", (f"{state:<7}", COLOURS[state]), f"  {text}")
         console.print(line, soft_wrap=True)
     problems = [what for what, state, _ in lines if state == "problem"]
-    print(f"problems: {', '.join(problems)}" if problems else "everything that training needs is here")
+    print(f"problems: {', '.join(problems)}" if problems else "everything that training needs is available")
     return 1 if problems else 0
 
 
@@ -123,7 +123,7 @@ def train_shortly(device: "torch.device") -> str:
     try:
         ones = torch.ones(8, 8, device=device)
         if (ones @ ones).sum().item() != 8 * 8 * 8:
-            return "it multiplies wrongly"
+            return "it computes a wrong matrix product"
         with tempfile.TemporaryDirectory() as folder:
             trainer("ppo")("CartPole-v1", preset="none", device=str(device), total_steps=256, num_envs=2,
                            rollout_steps=64, normalise_obs=True, normalise_reward=True, log_dir=folder,
@@ -136,7 +136,7 @@ def train_shortly(device: "torch.device") -> str:
 def devices() -> list[Line]:
     """Rows about torch, its threads, and each accelerator; a short training run tests each accelerator."""
     import torch
-    threads = f"{torch.get_num_threads()} threads; a training of 64-wide networks takes one"
+    threads = f"{torch.get_num_threads()} threads; training with 64-wide networks uses one"
     lines = [("torch", "ok", f"{torch.__version__}, {threads}")]
     for kind, found in accelerators().items():
         if not found:
@@ -144,8 +144,8 @@ def devices() -> list[Line]:
         for device in found:
             name = f"{device} {torch.cuda.get_device_name(device) if kind == 'CUDA' else ''}".strip()
             reason = train_shortly(device)
-            lines.append((kind, "missing", f"a training on {name} fails ({reason}); use --device cpu") if reason else
-                         (kind, "ok", f"{name}, a short training works"))
+            lines.append((kind, "missing", f"training on {name} fails ({reason}); use --device cpu") if reason else
+                         (kind, "ok", f"{name}, a short training run works"))
     return lines
 
 
@@ -182,10 +182,10 @@ def mujoco(probes: dict[str, subprocess.Popen]) -> list[Line]:
             advice = f"{words}; {unset}type: pip install --force-reinstall mujoco"
             lines = [("MuJoCo steps", *(("ok", "HalfCheetah-v5") if "stepped" in done else ("problem", advice)))]
         if "drawn" in done:
-            return [*lines, ("MuJoCo draws", "ok", f"with MUJOCO_GL={way}" if way else "yes")]
+            return [*lines, ("MuJoCo renders", "ok", f"with MUJOCO_GL={way}" if way else "yes")]
         failures.append(f"{way}: {words}" if way else words)
     advice = "; on Debian and Ubuntu type: apt install libegl1" if sys.platform.startswith("linux") else ""
-    return [*lines, ("MuJoCo draws", "missing", f"no pictures or GIFs of MuJoCo ({'; '.join(failures)}){advice}")]
+    return [*lines, ("MuJoCo renders", "missing", f"no pictures or GIFs of MuJoCo ({'; '.join(failures)}){advice}")]
 
 
 def compiler() -> Line:

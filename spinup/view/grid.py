@@ -95,7 +95,7 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
     """Return the runs of a grid, variant by variant. UserError for names that are invalid or clash."""
     for flag in ("exp-name", "log-dir"):
         if len(settings.get(flag, [""])) != 1:
-            raise UserError(f"--{flag} takes one value in a grid: all variants go below it")
+            raise UserError(f"--{flag} takes one value in a grid: all variants are stored in it")
     root = Path(settings.get("log-dir", [RunConfig.log_dir])[0])
     texts = settings.get("seed") or [str(RunConfig.seed)]
     seeds = list(dict.fromkeys(parse("seed", Natural, text) for text in texts))
@@ -158,7 +158,7 @@ class Grid:
                 time.sleep(POLL)
         self.table()
         if self.signals and self.count("waiting") + self.count("interrupted"):
-            self.say("interrupted; what was under way is saved, and the same command goes on with it")
+            self.say("interrupted; the runs in progress are saved, and the same command resumes them")
             return 130
         return 1 if self.count("failed") else 0
 
@@ -189,7 +189,7 @@ class Grid:
         if job.process.poll() is None:
             return
         job.words.seek(0)
-        lines = job.words.read().strip().splitlines() or [f"it ended with {job.process.returncode}"]
+        lines = job.words.read().strip().splitlines() or [f"it ended with exit code {job.process.returncode}"]
         job.words.close()
         result = job.result()
         if job.process.returncode == 0 and result.get("status") == "finished":

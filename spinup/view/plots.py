@@ -99,15 +99,15 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     if smooth < 1:
         raise UserError(f"--smooth must be at least 1, not {smooth}")
     if beside and x == "time":
-        raise UserError("--beside draws over steps; leave out --x time")
+        raise UserError("--beside needs steps on the x axis; leave out --x time")
     published = read_published(beside) if beside else {}
     runs = find_curves(directories)
     if value and all(value not in run.progress for run in runs):
         known = runs[0].progress
-        raise UserError(f"no run has a column {value!r}.{nearest(value, known)} There are: {', '.join(known)}")
+        raise UserError(f"no run has a column {value!r}.{nearest(value, known)} The columns are: {', '.join(known)}")
     out = Path(directories[0]) / "plot.png" if out is None else Path(out)
     if not out.name or out.suffix not in ("", ".png", ".svg") or not out.parent.is_dir():
-        raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a folder of yours")
+        raise UserError(f"--out {out} cannot be written; give a name that ends in .png or .svg, in a writable folder")
     panels = grouped(runs, group, value)
     labels = sorted({label for groups in panels.values() for label in groups})
     column, seconds, xlabel = ("steps", 1, runs[0].unit) if x == "step" else ("wall_seconds", *_time_unit(runs))
@@ -127,10 +127,11 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                         reached = xs <= max(x[-1] for x, _ in curves)
                         line(axes, xs[reached], ys[reached], color=look["color"], linestyle=(0, (4, 2)),
                               linewidth=1.2, label=f"{algorithm}: {source}")
-            name = LABELS.get(value or members[0].measure, words) + (f", over {smooth} rows" if smooth > 1 else "")
+            name = LABELS.get(value or members[0].measure, words) + (f", averaged over {smooth} "
+                                                                     "rows" if smooth > 1 else "")
             axes.set(title=env, ylabel=name)
             finish(axes, members[0].unit if x == "step" else xlabel, empty=not axes.lines,
-                    title="bands: 95 % interval, n runs" if banded else None)
+                    title="bands: 95 % confidence interval, n runs" if banded else None)
         paths = [out.with_suffix(".png"), out.with_suffix(".svg")]
         try:
             for path in paths:
@@ -191,4 +192,4 @@ def _time_unit(runs: list[Curves]) -> tuple[int, str]:
     """Seconds in a suitable time unit for the longest run, and the axis label."""
     longest = max(run.progress["wall_seconds"][-1] for run in runs)
     seconds, unit = (3600, "h") if longest >= 7200 else (60, "min") if longest >= 120 else (1, "s")
-    return seconds, f"wall time ({unit})"
+    return seconds, f"wall-clock time ({unit})"

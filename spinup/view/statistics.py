@@ -41,7 +41,7 @@ def in_words(values: Sequence[float], digits: int, within: tuple[float, float] =
     """Format the 95 % confidence interval."""
     between = interval(values, within)
     return (f"95 % interval {between[0]:.{digits}f} to {between[1]:.{digits}f}" if between
-            else f"no interval, which needs {ENOUGH} values")
+            else f"no interval, because it needs {ENOUGH} values")
 
 
 def range_of(column: str) -> tuple[float, float]:

@@ -50,7 +50,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     if gif is not None:
         gif = Path(gif)
         if gif.suffix.lower() != ".gif" or not os.access(gif.parent, os.W_OK):
-            raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a folder of yours")
+            raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a writable folder")
     if not screen:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory
     name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
@@ -139,7 +139,7 @@ def drawing(game: Env, name: str) -> Iterator[None]:
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0].partition('. ')[0]}"
         advice = "try it on a machine with a screen"
         if not game.metadata.get("render_modes"):
-            advice = "it has no pictures; `spinup eval` plays it"
+            advice = "it has no renderer; use `spinup eval` instead"
         if hasattr(game.unwrapped, "mujoco_renderer"):
             advice = ("on Debian and Ubuntu type: apt-get install libegl1 and set MUJOCO_GL=egl, or: apt-get install "
                       "libosmesa6 and set MUJOCO_GL=osmesa")

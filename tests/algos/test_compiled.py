@@ -29,10 +29,10 @@ def test_parameter_noise_perturbs_what_was_learned(settings, monkeypatch):
 def test_sac_may_keep_its_temperature(settings, capsys):
     result = sac("Pendulum-v1", total_steps=600, learning_starts=400, batch_size=32, learn_alpha=False, **settings)
     assert set(result.progress["alpha"]) == {result.progress["alpha"][0]}
-    assert capsys.readouterr().out.count("compiled; with that, the first update took") == 1
+    assert capsys.readouterr().out.count("compiled; the first update, with compilation, took") == 1
 
 
-@pytest.mark.parametrize(("train", "words"), [(es, "--compile does not work with es: it plays in numpy"),
+@pytest.mark.parametrize(("train", "words"), [(es, "es does not support --compile, because it runs in NumPy"),
                                               (rl2, "--compile does not work with rl2: trial boundaries")])
 def test_who_cannot_compile_says_so(train, words, tmp_path):
     with pytest.raises(UserError, match=f"{words}.*; leave out --compile"):

@@ -26,9 +26,9 @@ def test_squared_error_by_hand_and_of_no_other_shapes():
     q, y = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]]), torch.tensor([1.0, 0.0, -1.0])
     assert squared_error(q, y).tolist() == [[0.0, 4.0, 16.0], [1.0, 0.0, 4.0]]
     for wrong, target in ((q[..., None], y), (q[0], y), (q, y[:, None]), (q.T, y), (q, y[0])):
-        with pytest.raises(ValueError, match=r"\[critics, B\] and \[B\] are wanted"):
+        with pytest.raises(ValueError, match=r"pass \[critics, B\] and \[B\]"):
             squared_error(wrong, target)
-    with pytest.raises(ValueError, match="critics of shape"):             # one critic, and [B, 1] against [B]
+    with pytest.raises(ValueError, match="the critics have shape"):             # one critic, and [B, 1] against [B]
         squared_error(q[0][:, None], y)
 
 
@@ -186,7 +186,7 @@ def test_they_find_the_best_action_and_know_what_each_is_worth(name, tmp_path):
 
 @each
 @pytest.mark.parametrize("space, advice", [
-    (Discrete(3), "it serves Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.TransformAction"),
+    (Discrete(3), "it supports Box actions"), (Box(-np.inf, np.inf, (2,)), "gymnasium.wrappers.TransformAction"),
     (Box(np.float32([-1, 2]), np.float32([1, 2])), "finite bounds, low below high")])
 def test_actions_that_cannot_be_served_are_refused(name, space, advice, watch, tmp_path):
     with pytest.raises(UserError, match=advice):

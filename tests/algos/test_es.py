@@ -103,7 +103,7 @@ def test_observations_that_are_not_finite_are_told():
         def observation(self, obs):
             return np.where([False, True, False, False], np.nan, obs).astype(np.float32)
 
-    with pytest.raises(UserError, match="CartPole-v1 gave an observation with nan as number 1 of 4, in reset"):
+    with pytest.raises(UserError, match="CartPole-v1 gave an observation with nan at index 1 of 4, in reset"):
         spinup.es(lambda: Blind(gymnasium.make("CartPole-v1")), pairs=2, num_envs=2, total_steps=1000, quiet=True)
 
 
@@ -180,7 +180,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
     done = process.end(30)
     assert done.code == 1 and "Traceback" not in done.err
     assert done.err.splitlines()[-1] == ("spinup: a worker process ended, or did not answer, in the middle of an "
-                                         "update (worker process 1 ended with exit code -9); to go on, type: spinup "
+                                         "update (worker process 1 ended with exit code -9); to resume, type: spinup "
                                          "resume runs/x/x_s1")
     again = start("resume", "runs/x/x_s1", prelude=FORK)
     wait_for(lambda: len(children(again.pid)) == 1, again)
@@ -203,9 +203,9 @@ def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve
 def test_what_cannot_be_sent_to_a_process_is_said(tmp_path):
     with pytest.raises(UserError, match="--workers 2 starts processes, .* give env as an id"):
         run(tmp_path, env=lambda: Walk(), workers=2)
-    with pytest.raises(UserError, match="--pairs 5 cannot be shared among --workers 6; choose at most 5"):
+    with pytest.raises(UserError, match="--workers 6 is more than --pairs 5; choose at most 5"):
         es.Config(pairs=5, workers=6)
-    with pytest.raises(UserError, match="es sees vectors, not images"):
+    with pytest.raises(UserError, match="es supports vector observations, not images"):
         spinup.es("ALE/Pong-v5", log_dir=tmp_path.as_posix())
     with pytest.raises(UserError, match="cannot reset one copy to a given seed"):
         spinup.es("TicTacToe-v0", log_dir=tmp_path.as_posix())
@@ -224,5 +224,5 @@ def test_rows_tell_of_all_episodes(tmp_path):
 
 # Turned red by: a GPU that is named at the start of a run that plays on the CPU.
 def test_it_does_not_pretend_to_use_a_gpu():
-    with pytest.raises(UserError, match="es plays in numpy, on the CPU; leave out --device cuda"):
+    with pytest.raises(UserError, match="es runs in NumPy on the CPU; leave out --device cuda"):
         es.Config(device="cuda")

@@ -134,12 +134,12 @@ def test_a_pool_is_saved(kernel):
 
 
 def test_a_convolution_asks_for_a_board(tmp_path):
-    with pytest.raises(UserError, match=r"--kernel 4 is for a board .* leave it out"):
+    with pytest.raises(UserError, match=r"--kernel 4 needs observations of rows, columns .* leave it out"):
         spinup.self_play("classic/rps-v2", kernel=4, log_dir=tmp_path.as_posix(), quiet=True)
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "mpe/simple_spread-v3"])
 def test_what_is_no_game_of_two_is_refused(env, tmp_path):
-    with pytest.raises(UserError, match="plays games of two who move by turns.* choose --env TicTacToe-v0"):
+    with pytest.raises(UserError, match="needs a two-player game with alternating moves.* choose --env TicTacToe-v0"):
         spinup.self_play(env, num_envs=3, rollout_steps=64, minibatches=4, log_dir=tmp_path.as_posix(), quiet=True)
     assert not list(tmp_path.iterdir())

@@ -125,7 +125,7 @@ def test_a_persons_player_sees_what_pettingzoo_shows(person):
     ("def act(observation, mask):\n    return [b'x' * 2**33]", "raised MemoryError", 3),
     ("def act(observation, mask):\n    return 'e4'", "returned 'e4', not the number of a move", 3),
     ("def act(observation, mask):\n    return True", "returned True, not the number of a move", 3),
-    ("def act(observation, mask):\n    return 99", "returned 99, of 9 moves from 0 on", 3),
+    ("def act(observation, mask):\n    return 99", "returned 99, but a move is a number from 0 to below 9", 3),
     ("def act(observation, mask):\n    while True: print('x' * 9999)", "printed more than 1 MB", 3),
     ("import nosuch", "cannot be loaded (ModuleNotFoundError: No module named 'nosuch')", 3),
     ("def move(observation, mask):\n    return 0", "cannot be loaded (AttributeError: module 'player' has no attribute "
@@ -138,7 +138,7 @@ def test_who_fails_forfeits_and_is_named(person, text, fault, times):
     if fault == ILLEGAL:
         assert player.faults == {ILLEGAL: 4} and not player.out
     else:
-        assert player.faults[fault] == times and player.out and player.faults["was not asked any more"] == 1
+        assert player.faults[fault] == times and player.out and player.faults["was already excluded"] == 1
 
 
 def test_a_player_that_prints_goes_on_and_what_it_printed_is_kept(person):
@@ -183,16 +183,16 @@ ACT = "def act(observation, mask):\n    "
 # Turned red by: an answer that is believed to be JSON, an object, with a whole number of the right name, and short; a
 # player that writes ahead, or does not read, and is waited for.
 @pytest.mark.parametrize("text, fault", [
-    *((SCRIBBLE.replace("TEXT", repr(said)) + HONEST, "wrote to a descriptor of the arena") for said in (
+    *((SCRIBBLE.replace("TEXT", repr(said)) + HONEST, "wrote to a file descriptor of the arena") for said in (
         b"garbage\n", b'{"move": 4}\n', b"[]\n", b"4\n", b"\xff\n", b"[" * 3000 + b"\n", b'{"ready": true}\n',
         b"x" * 9999, b'{"ready": 1}\n{"move": 0}\n', b'{"fault": 7}\n')),
     *((ACT + SCRIBBLE.replace("\n", "\n    ").replace("TEXT", repr(said)) + "\n    return 0",
-       "wrote to a descriptor of the arena") for said in (
+       "wrote to a file descriptor of the arena") for said in (
         b"garbage\n", b'{"move": "4"}\n', b'{"move": null}\n', b'{"move": true}\n', b'{"move": 1.0}\n', b"x" * 99999)),
-    (SCRIBBLE.replace("TEXT", repr(b'{"ready": 1}\n')) + HONEST, "wrote to a descriptor of the arena"),
+    (SCRIBBLE.replace("TEXT", repr(b'{"ready": 1}\n')) + HONEST, "wrote to a file descriptor of the arena"),
     (ACT + SCRIBBLE.replace("\n", "\n    ").replace("TEXT", repr(b'{"move": -1}\n')) + "\n    return 0",
-     "returned -1, of 9 moves from 0 on"),
-    ("import os, time\nos.closerange(3, 500)\ntime.sleep(60)", "closed a descriptor of the arena"),
+     "returned -1, but a move is a number from 0 to below 9"),
+    ("import os, time\nos.closerange(3, 500)\ntime.sleep(60)", "closed a file descriptor of the arena"),
     ("import os\nos.closerange(0, 3)\nos._exit(0)", "ended its process (exit code 0)"),
     ("import sys, time\n" + ACT + "time.sleep(60)", "gave no move within 0.3 s")])
 def test_whatever_a_player_writes_the_tournament_goes_on(person, text, fault):
@@ -207,6 +207,6 @@ def test_whatever_a_player_writes_the_tournament_goes_on(person, text, fault):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match="nobody.py cannot be read"):
         own(tmp_path / "nobody.py", 1, 512)
-    with pytest.raises(UserError, match="/dev/null is no Python file; give one, such as mine.py"):
+    with pytest.raises(UserError, match="/dev/null is not a Python file; give one, such as mine.py"):
         own(Path("/dev/null"), 1, 512)
     assert FORFEIT < 0

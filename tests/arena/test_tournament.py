@@ -48,13 +48,13 @@ def test_a_tournament_goes_on_where_it_was_and_a_changed_player_begins_anew(tmp_
     assert one.games.min() >= 20 and not said
     two = go_on(20)
     np.testing.assert_array_equal(two.scores, one.scores)                 # nothing is left to play
-    assert said == [f"going on with {one.begun.sum()} games of {file}"]
+    assert said == [f"resuming with {one.begun.sum()} games from {file}"]
     three = go_on(40)
     assert three.games.min() >= 40 and (three.scores >= one.scores).all() and (three.begun >= one.begun).all()
     players[1].version = "2"
     players.append(Player("d", random_moves))
     four = go_on(40)
-    assert said[-1] == "b has changed since then, and begins anew"
+    assert said[-1] == "b has changed since then and starts again without games"
     assert four.games.min() >= 40 and abs(four.elo.mean() - MEAN) < 1e-9
     kept = three.begun[np.ix_([0, 2], [0, 2])]
     assert (four.begun[np.ix_([0, 2], [0, 2])] >= kept).all()
@@ -70,7 +70,7 @@ def test_who_is_not_here_this_time_keeps_its_games_and_its_place(tmp_path):
     np.testing.assert_array_equal(record.scores[2], before.scores[1, [2, 0, 1]])
     row = next(row for row in write(record, here, "tictactoe", tmp_path) if row["name"] == "b")
     assert row["games"] == before.games[1] and row["forfeited"] == players[1].faults.total() - 1
-    assert row["notes"] == f"did not answer ({row['forfeited']} games); not here this time"
+    assert row["notes"] == f"did not answer ({row['forfeited']} games); absent this time"
     again = hold(TicTacToe, players, 40, 5, 0, file, print, lambda record: None)
     assert again.games[1] >= 40 and again.scores[1, 2] >= before.scores[1, 2]
 
@@ -207,7 +207,7 @@ def test_the_command_holds_a_tournament_of_all_kinds_of_players(trained, cli, tm
     assert rows["minimax"]["rating"] > rows["random"]["rating"] > rows["bad"]["rating"]
     assert all(row["games"] >= 20 for row in rows.values() if row["name"] != "bad")
     assert rows["bad"]["notes"].startswith("out: raised ValueError") and rows["bad"]["score"] == 0
-    assert "going on with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
+    assert "resuming with" in cli(*line).out and json.loads((out / "ratings.json").read_text())["players"]
 
 
 # Turned red by: names of which nobody can tell whose they are; a namesake more by which others lose their games.
@@ -219,7 +219,7 @@ def test_namesakes_are_called_by_their_folders(cli, tmp_path):
     for n, names in enumerate((["mine"], ["ann/mine", "bob/mine"],
                                ["ann/mine", f"{tmp_path.name}/bob/mine", "old/bob/mine"]), 1):
         found = cli("arena", *files[:n], "--game", "tictactoe", "--games", 20 * n)
-        assert found.code == 0 and "begins anew" not in found.out
+        assert found.code == 0 and "starts again" not in found.out
         rows = json.loads((tmp_path / "arena/ratings.json").read_text())["players"]
         assert {row["name"] for row in rows} == {"random", "minimax", *names}
         assert f">{names[-1]}<" in (tmp_path / "arena/arena.html").read_text()
@@ -259,13 +259,13 @@ def test_a_person_plays_in_the_terminal(trained, cli, monkeypatch):
 def test_a_closed_input_is_told(command, cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", None)
     found = cli(*command)
-    assert found.code == 2 and "its standard input is closed; run it in a terminal" in found.err
+    assert found.code == 2 and "reads standard input, which is closed; run it in a terminal" in found.err
 
 
 def test_an_input_that_ends_ends_the_game(cli, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     found = cli("play", "minimax", "--game", "tictactoe")
-    assert found.code == 0 and found.out.endswith("The input has ended, and so has the game.\n")
+    assert found.code == 0 and found.out.endswith("The input ended, so the game is over.\n")
 
 
 # Turned red by: advice that leads to another refusal.
@@ -276,11 +276,11 @@ def test_a_run_of_no_game_is_refused(cli, tmp_path):
     for line in (["arena", "cp"], ["play", "cp"], ["arena", "cp", "--game", "tictactoe"],
                  ["play", "cp", "--game", "tictactoe"]):
         code, _, err = cli(*line)
-        assert code == 2 and err == ("spinup: cp/cp_s1 is a run of ppo in CartPole-v1, which is no game of two; give a "
-                                     "run of self_play\n")
+        assert code == 2 and err == ("spinup: cp/cp_s1 is a run of ppo in CartPole-v1, which is not a two-player "
+                                     "game; give a self_play run\n")
     data = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(data | {"algorithm": "llm grpo", "config": {"task": "reverse"}}))
-    assert "cp/cp_s1 is a run of llm grpo which plays no game; give" in cli("arena", "cp").err
+    assert "cp/cp_s1 is a run of llm grpo without a game; give" in cli("arena", "cp").err
     assert not (tmp_path / "arena").exists()
 
 
@@ -292,18 +292,18 @@ def test_results_go_to_a_folder(cli, tmp_path):
     check_sentence(cli("arena", "--game", "tictactoe", "--batch", "1e9"), "--batch must be from 1 to 65536")
     (tmp_path / "mine.py").write_text("")
     found = cli("arena", "--game", "tictactoe", "--out", "mine.py")
-    assert found.code == 2 and found.err == ("spinup: --out mine.py cannot be written to; choose a folder of your own, "
-                                             "such as --out results\n")
+    assert found.code == 2 and found.err == ("spinup: --out mine.py cannot be written to; choose a folder that you can "
+                                             "write to, such as --out results\n")
 
 
 @pytest.mark.parametrize("line, words", [
-    (["arena"], "say which game with --game tictactoe"),
+    (["arena"], "no game is given; type --game tictactoe"),
     (["arena", "--game", "tictacto"], "Did you mean 'tictactoe'"),
     (["arena", "nobody.py", "--game", "tictactoe"], "nobody.py cannot be read"),
     (["arena", "--game", "tictactoe", "--seconds", "0"], "--seconds must be above 0"),
-    (["arena", "runs/nothing"], "there is no runs/nothing; give the folder of a run of self_play"),
-    (["play", "runs/nothing"], "there is no runs/nothing; give the folder of a run of self_play"),
-    (["play", "minimax"], "say which game with --game tictactoe"),
+    (["arena", "runs/nothing"], "there is no runs/nothing; give the folder of a self_play run"),
+    (["play", "runs/nothing"], "there is no runs/nothing; give the folder of a self_play run"),
+    (["play", "minimax"], "no game is given; type --game tictactoe"),
     (["play", "minmax", "--game", "tictactoe"], "Did you mean 'minimax'"),
     (["play", "random", "--game", "classic/chess-v6"], "cannot be shown in a terminal")])
 def test_wrong_words_are_answered_with_what_to_type(line, words, cli, tmp_path):

@@ -29,7 +29,8 @@ from spinup.runs.log import read_progress
     ("ppo", {"env": "CartPole-v0"}, "Did you mean 'CartPole-v1'"), ("ppo", {"total_steps": 1000}, "at least 1024"),
     ("ppo", {"out": "nowhere/x.json"}, "--out nowhere/x.json cannot be written"),
     ("sac", {}, "no speed benchmark of sac on CartPole-v1"),
-    ("dqn", {"total_steps": 10_999}, "leaves too little after the 10000 before learning; choose at least 11000")])
+    ("dqn", {"total_steps": 10_999}, "leaves too few steps after the first 10000, in which nothing is learned; "
+                                       "choose at least 11000")])
 def test_mistakes_are_found_before_any_run(algo, arguments, message, monkeypatch):
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     arguments = {"env": "CartPole-v1", **arguments}

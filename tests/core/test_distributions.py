@@ -178,7 +178,7 @@ def test_squashed_samples_follow_the_density_over_the_environments_actions():
 @each_bounded
 @pytest.mark.parametrize(("low", "high"), [([-1, -np.inf], [1, 1]), ([-1, -1], [1, np.inf]), ([1.0], [1.0])])
 def test_bounds_that_cannot_be_filled_are_refused(kind, low, high):
-    with pytest.raises(ValueError, match="finite bounds are needed, low < high"):
+    with pytest.raises(ValueError, match="bounds must be finite with low < high"):
         kind(low, high)
 
 

@@ -197,7 +197,7 @@ def test_the_memory_announced_is_the_memory_taken(num_envs, kind):
 
 
 def test_a_replay_smaller_than_one_step_is_refused():
-    with pytest.raises(ValueError, match="a replay of 2 steps cannot hold one step of 3 environments"):
+    with pytest.raises(ValueError, match="a replay buffer of 2 steps cannot hold one step of 3 environments"):
         Replay(2, 3, (1,), np.dtype(np.float32), (), np.int64)
 
 

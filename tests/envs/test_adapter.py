@@ -120,7 +120,7 @@ def test_what_the_message_advises_works():
 def test_a_mode_must_be_told():
     vector = counters()
     vector.metadata = {}
-    with pytest.raises(UserError, match=r"does not say how its copies restart; set its metadata\['autoreset_mode'\]"):
+    with pytest.raises(UserError, match=r"does not declare how its environments restart; set its metadata\['autor"):
         make(vector, 3)
 
 
@@ -168,7 +168,7 @@ def test_observations_of_several_parts_and_actions_from_another_start(mode):
 
 # Turned red by: the number taken from the environment, for which batches were not sized; a function not told it.
 def test_the_number_of_copies_must_agree():
-    with pytest.raises(UserError, match="has 3 copies, and num_envs is 8; give num_envs=3, or a function with a param"):
+    with pytest.raises(UserError, match="has 3 environments, but num_envs is 8; give num_envs=3, or a function"):
         make(counters(), 8)
     assert make(counters(), 8, exact=False).num_envs == 3
     assert make(lambda num_envs: counters(copies=num_envs), 8).num_envs == 8
@@ -187,7 +187,7 @@ def test_an_object_serves_one_at_a_time():
     second = make(vector, 3)
     second.reset()
     second.step(np.zeros(3, np.int64))
-    with pytest.raises(UserError, match="used by another training or evaluation in the meantime; give a function"):
+    with pytest.raises(UserError, match="another training run or evaluation has used this vector environment; give"):
         first.step(np.zeros(3, np.int64))
 
 

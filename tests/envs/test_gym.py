@@ -261,7 +261,7 @@ class Odd(gymnasium.Env):
 # Turned red by: copies that step one environment in turn.
 def test_one_environment_is_not_two_copies():
     env = Odd()
-    with pytest.raises(UserError, match="returned one object twice; let it make a new environment"):
+    with pytest.raises(UserError, match="returned the same object twice; let it make a new environment"):
         make(lambda: env, 2)
     make(lambda: env, 1)
 
@@ -272,19 +272,19 @@ def test_one_environment_is_not_two_copies():
     ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not an observation and a dict"),
     ({"begun": (np.zeros(3), None)}, "gave ndarray and NoneType, not an observation and a dict"),
     ({"begun": (np.array([300, -1, 5.7]), {}), "space": Box(0, 255, (3,), np.uint8)},
-     r"the observation array\(\[300. , +-1. , +5.7\]\), and its observation_space is Box"),
+     r"the observation array\(\[300. , +-1. , +5.7\]\), but its observation_space is Box"),
     ({"reward": 10**400}, "it must be one number"),
-    ({"reward": 1e300}, "a reward of 1e\\+300, and float32 holds at most 3e\\+38; divide the rewards .at step 1"),
-    ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), and its observation_space is Box"),
+    ({"reward": 1e300}, "a reward of 1e\\+300, but float32 holds at most 3e\\+38; divide the rewards .at step 1"),
+    ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), but its observation_space is Box"),
     ({"begun": (np.zeros(1), {}), "space": Box(0, 255, (3,), np.uint8)}, r"an observation of shape \(1,\), and its"),
     ({"begun": (np.zeros(3), {}), "space": Box(-1, 1, (2, 2))}, r"an observation of shape \(3,\), and its"),
     ({"begun": ({"a": 0.5}, {}), "space": Dict(a=Box(0, 255, (3,), np.uint8))}, r"the observation \{'a': 0.5\}, and"),
-    ({"begun": ([1, [2]], {})}, r"the observation \[1, \[2\]\], and its observation_space is Box"),
-    ({"begun": (7, {}), "space": Discrete(3)}, r"the observation 7, and its observation_space is Discrete\(3\)"),
+    ({"begun": ([1, [2]], {})}, r"the observation \[1, \[2\]\], but its observation_space is Box"),
+    ({"begun": (7, {}), "space": Discrete(3)}, r"the observation 7, but its observation_space is Discrete\(3\)"),
     ({"made": (np.zeros(3), 0.0, False, False, None)}, "step of the environment gave None for info; it must be a dict"),
     ({"begun": ({"b": 1}, {}), "space": Dict(a=Discrete(2))}, r"gave the observation \{'b': 1\}, and"),
     ({"begun": ((1,), {}), "space": Tuple([Discrete(2)] * 2)}, r"gave the observation \(1,\), and"),
-    ({"begun": (np.zeros(3), {}), "seen": 0.0}, "gave the observation 0.0, and its observation_space is Box"),
+    ({"begun": (np.zeros(3), {}), "seen": 0.0}, "gave the observation 0.0, but its observation_space is Box"),
     ({"begun": (np.zeros(3), {}), "seen": np.zeros((1, 3))}, r"an observation of shape \(1, 3\), and"),
     ({"begun": (np.zeros(3), {}), "reward": np.zeros(2)}, r"a reward of array\(\[0., 0.\]\); it must be one"),
     ({"begun": (np.zeros(3), {}), "reward": None}, "gave a reward of None; it must be one number"),

@@ -109,7 +109,7 @@ def test_a_training_makes_its_environments_by_all_of_its_settings():
     game.close()
     vector = gymnasium.vector.SyncVectorEnv([Ears], autoreset_mode="SameStep")
     assert make_env(BaseConfig(env=vector, num_envs=1)).env is vector
-    with pytest.raises(UserError, match="--test-episodes plays in environments of its own; give a function that makes"):
+    with pytest.raises(UserError, match="--test-episodes needs separate environments; give a function that makes"):
         make_env(BaseConfig(env=vector, num_envs=1, test_episodes=3))
 
 

@@ -152,7 +152,7 @@ IN_THE_WAY = {
     "set": ({"seen": {1, 2}}, "Garden.seen is a set"),
     "keys": ({"seen": {(0, 1): 2.0}}, "Garden.seen is a dict"),
     "generator": ({"dice": np.random.Generator(np.random.MT19937(0))},
-                  "Garden.dice draws from MT19937, not from np.random.default_rng"),
+                  "Garden.dice uses MT19937, not np.random.default_rng"),
     # loaded, the one in the list would be an array of its own, and no more change with the other
     "view": ({"state": STATE, "parts": [STATE[:2]]}, "Garden.parts[0] and Garden.state are views of one array")}
 

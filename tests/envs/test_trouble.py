@@ -56,11 +56,11 @@ AT_ONCE = {
     "reward nan": ({"step": "reward = np.nan"}, "Odd-v0 gave a reward of nan, at step 1 of an episode, in copy 0", 2),
     "end text": ({"step": "terminated = 'no'"}, "gave 'no' for terminated; it must be True or False", 2),
     "end none": ({"step": "terminated = None"}, "gave None for terminated; it must be True or False", 2),
-    "shape": ({"step": "obs = np.zeros(3)"}, "and its observation_space is Box(-1.0, 1.0, (2,), float32)", 2),
+    "shape": ({"step": "obs = np.zeros(3)"}, "but its observation_space is Box(-1.0, 1.0, (2,), float32)", 2),
     "four values": ({"step": "return obs, reward, terminated, {}"}, "gave 4 values, not five", 2),
     "nothing": ({"step": "return None"}, "gave NoneType, not five", 2),
     "old reset": ({"reset": "return obs"}, "reset of the environment gave ndarray, not an observation and a dict", 2),
-    "reset nan": ({"reset": "obs[1] = np.nan"}, "gave an observation with nan as number 1 of 2, in reset, in copy", 2),
+    "reset nan": ({"reset": "obs[1] = np.nan"}, "gave an observation with nan at index 1 of 2, in reset, in copy", 2),
     "raises": ({"step": "raise ValueError('dice')"}, "Odd-v0 raised ValueError: dice, at step 1 of an episode", 1),
     "reset raises": ({"reset": "1 / 0"}, "Odd-v0 raised ZeroDivisionError: division by zero, in reset, in copy 0", 1),
     "init raises": ({"init": "raise OSError('no port')"}, "Odd-v0 raised OSError: no port, when it was made", 1),
@@ -97,7 +97,7 @@ def test_what_is_wrong_at_once_is_said_before_there_is_a_folder(odd, cli, tmp_pa
 
 # Turned red by: a NaN that is blamed on the learning rate; a copy, a step or an action that is not named.
 @pytest.mark.parametrize(("line", "words", "code"), [
-    ("obs[0] = np.inf", "Odd-v0 gave an observation with inf as number 0 of 2, at step ", 2),
+    ("obs[0] = np.inf", "Odd-v0 gave an observation with inf at index 0 of 2, at step ", 2),
     ("reward = -np.inf", "Odd-v0 gave a reward of -inf, at step ", 2),
     ("raise RuntimeError('late')", "Odd-v0 raised RuntimeError: late, at step ", 1)])
 def test_what_goes_wrong_later_names_step_copy_and_action(odd, cli, line, words, code):
@@ -133,7 +133,7 @@ class Old(Env):
 
 
 def test_a_reset_without_seed_is_named():
-    with pytest.raises(UserError, match=r"takes no seed; write def reset\(self, \*, seed=None, options=None\)"):
+    with pytest.raises(UserError, match=r"has no parameter seed; write def reset\(self, \*, seed=None, options=None\)"):
         look(Old)
 
 
@@ -183,7 +183,7 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
 
     look(Counted)
     assert len(made) == 1 and closed == made
-    assert "a vector of 12,288 numbers; if there is an image in it, let its Box" in capsys.readouterr().err
+    assert "a vector of 12,288 numbers; if it contains an image, give its Box" in capsys.readouterr().err
 
     class InDict(Wide):
         observation_space = spaces.Dict({"camera": spaces.Box(0, 255, (64, 64, 3), np.uint8)})
@@ -195,7 +195,7 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
             return *self.reset()[:1], 0.0, False, False, {}
 
     look(InDict)
-    assert "an image in it, return it alone, not in a Dict, or make it smaller" in capsys.readouterr().err
+    assert "contains an image, return it alone, not in a Dict, or make it smaller" in capsys.readouterr().err
     look(Echo)
     assert capsys.readouterr().err == ""
 

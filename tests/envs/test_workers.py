@@ -147,10 +147,10 @@ def test_what_happens_in_a_worker_ends_the_run_with_a_sentence(fork_workers, dic
 @pytest.mark.parametrize("asked, words", [
     (lambda: make(lambda: None, 2, 0, 2), "this env cannot be sent to them .* give an id, or a function at the top of"),
     (lambda: make("Hopper-v5", 2, 0, 3), "--env-workers 3 is more than --num-envs 2; choose at most 2"),
-    (lambda: make("CartPole", 2, 0, 2), "--env-workers does not serve CartPole, which steps its copies all at once"),
-    (lambda: make("ALE/Pong-v5", 2, 0, 2), "--env-workers does not serve ALE/Pong-v5"),
-    (lambda: make("classic/tictactoe-v3", 2, 0, 2), "--env-workers does not serve classic/tictactoe-v3"),
-    (lambda: make(TicTacToe, 2, 0, 2), "--env-workers does not serve TicTacToe"),
+    (lambda: make("CartPole", 2, 0, 2), "--env-workers does not support CartPole, which steps all its env"),
+    (lambda: make("ALE/Pong-v5", 2, 0, 2), "--env-workers does not support ALE/Pong-v5"),
+    (lambda: make("classic/tictactoe-v3", 2, 0, 2), "--env-workers does not support classic/tictactoe-v3"),
+    (lambda: make(TicTacToe, 2, 0, 2), "--env-workers does not support TicTacToe"),
     (lambda: make("Hoper-v5", 2, 0, 2), r"there is no environment 'Hoper-v5'\. Did you mean 'Hopper-v5'"),
     (lambda: make_env(OfES(env="Hopper-v5", workers=2, env_workers=2)), "both start processes; leave out --env-wor"),
 ])
@@ -176,5 +176,5 @@ def test_a_script_without_a_guard_is_told_to_have_one(dice, tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 1
-    assert 'WorkerError: worker process 0 of Dice ended before it began' in ended.stderr
+    assert 'WorkerError: worker process 0 of Dice ended before it was ready' in ended.stderr
     assert 'put the training under `if __name__ == "__main__":`' in ended.stderr

@@ -64,7 +64,7 @@ def test_what_was_learned_acts_on_what_pettingzoo_shows(tmp_path):
         game.step(move)
         duel.play(np.array([move]), np.array([0]))
     for part in seen["observation"], see(duel)[0], {"observation": seen["observation"]}:
-        with pytest.raises(ValueError, match='one observation is {"observation": ..., "action_mask": ...}, as the env'):
+        with pytest.raises(ValueError, match='one observation must be {"observation": ..., "action_mask": ...}'):
             policy.act(part)
 
 
@@ -118,7 +118,7 @@ def test_both_players_of_an_atari_game_are_rows_and_see_four_frames():
 
 @pytest.mark.parametrize("env, num_envs, words", [
     ("mpe/simple_spread-v3", 8, "--num-envs 8 is not a multiple of 3, .*; choose 9"),
-    ("mpe/simple_speaker_listener-v4", 2, "do not share their actions"),
+    ("mpe/simple_speaker_listener-v4", 2, "have different actions"),
     ("butterfly/pistonball-v6", 20, r"cannot be made here: .* type: pip install 'pettingzoo\[butterfly\]'"),
     ("classic/tictactoe-v9", 1, "Did you mean 'classic/tictactoe-v3'")])
 def test_what_cannot_be_played_is_said(env, num_envs, words):
@@ -128,7 +128,7 @@ def test_what_cannot_be_played_is_said(env, num_envs, words):
 
 def test_a_game_that_two_win_together_is_none_of_one_against_the_other():
     envs, rng = make("classic/hanabi-v5", 4, 0), np.random.default_rng(0)
-    with pytest.raises(UserError, match="hanabi-v5 is not a game of one against the other"):
+    with pytest.raises(UserError, match="hanabi-v5 is not a zero-sum game"):
         envs.reset()                                                      # the opponent's first move may already win
         for _ in range(100):
             envs.step(random_actions(envs, rng))

@@ -136,7 +136,7 @@ WRONG = {                                                                 # what
     "grid method": ("grid llm dr_gpo --seed 1 2", "Did you mean 'dr_grpo'?"),
     "grid task": ("grid llm grpo --task revers --seed 1 2", "no task 'revers'. Did you mean 'reverse'?"),
     "grid heads": ("grid llm grpo --heads 3 4", "--heads 3 must divide --width 64"),
-    "chat": ("llm chat", "the following arguments are required: DIR; `spinup llm chat --help` explains"),
+    "chat": ("llm chat", "the following arguments are required: DIR; see `spinup llm chat --help`"),
     "chat nowhere": ("llm chat nowhere", "nowhere is not a folder"),
     "chat with an agent": ("llm chat classic", "classic is a run of ppo, which has no language model"),
     "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
@@ -285,7 +285,7 @@ def test_the_names_of_runs(cli, beginner, tree):
     assert cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x").code == 0
     before = tree()
     check_refused(cli("llm", "rloo", *WORDS, "--model", beginner, "--exp-name", "x"),
-                  f"{RUN} exists; type `spinup resume {RUN}` to go on with it")
+                  f"{RUN} exists; type `spinup resume {RUN}` to resume it")
     assert tree() == before
 
 

@@ -130,7 +130,7 @@ def test_memory_that_does_not_suffice_for_the_model_is_told_too(where, beginner,
         raise GPU
 
     monkeypatch.setattr(where, fail)
-    with pytest.raises(UserError, match="^the memory does not suffice; choose a smaller --model, or smaller --layers"):
+    with pytest.raises(UserError, match="^not enough memory; choose a smaller --model, or smaller --layers"):
         llm.grpo(model=beginner, log_dir=str(tmp_path), **settings("grpo", kl_coef=0.1))
 
 

@@ -115,7 +115,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
     assert said[:len(earlier)] == [f"stage {i} of 3, {name}: finished, {RUNS[name]}" for i, name in
                                    enumerate(earlier, 1)]
     assert said[len(earlier)] == f"stage {len(earlier) + 1} of 3, {stage}: preset none"
-    assert said[len(earlier) + 2] == f"going on at step {at}" and done.out.count("going on at") == 1
+    assert said[len(earlier) + 2] == f"resuming at step {at}" and done.out.count("resuming at") == 1
     for name, folder in RUNS.items():
         assert curve(tmp_path / folder) == curve(whole / folder)
         assert len(curve(whole / folder)) == 1 + min(40, OWN[name]["total_steps"])
@@ -136,11 +136,11 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
     where = "runs/rlhf_taste_1_sft/rlhf_taste_1_sft_s1"
     assert done.code == 130 and "Traceback" not in done.err
     *_, before, resume, advice, command = done.out.splitlines()
-    assert before == "interrupted after 30 steps and saved; to go on, type:" and resume == f"  spinup resume {where}"
+    assert before == "interrupted after 30 steps and saved; to resume, type:" and resume == f"  spinup resume {where}"
     assert advice == "to resume the pipeline, type:" and command.endswith(" --exp-name rlhf_taste_1")
     program, *words = shlex.split(command)
     again = cli(*words)
-    assert program == "spinup" and again.code == 0 and "going on at step 30\n" in again.out
+    assert program == "spinup" and again.code == 0 and "resuming at step 30\n" in again.out
     for stage in STAGES:
         folder = tmp_path / f"runs/rlhf_taste_1_{stage}/rlhf_taste_1_{stage}_s1"
         assert curve(folder) == curve(whole / RUNS[stage])
@@ -171,7 +171,7 @@ def test_what_is_finished_is_left_alone(cli, done, files):
     assert again.code == 0 and files(*STAGES) == written
     assert again.out.splitlines()[:3] == [f"stage {i} of 3, {stage}: finished, {RUNS[stage]}"
                                           for i, stage in enumerate(STAGES, 1)]
-    assert "pair accuracy" in again.out and "going on" not in again.out
+    assert "pair accuracy" in again.out and "resuming at" not in again.out
     result = llm.rlhf(**SHARED, **OWN, quiet=True)
     assert files(*STAGES) == written
     assert result.quality == read_progress(RUNS["ppo"])["held_out_reward"][-1] and result.policy.respond("abc>")

@@ -46,7 +46,7 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
     finished = cli("resume", RUN)
     assert (finished.code, finished.out) == (0, f"{RUN} is finished: 80 steps; `spinup watch {RUN}` shows it\n"
-                                                f"`spinup resume {RUN} --total-steps 160` makes it longer\n")
+                                                f"`spinup resume {RUN} --total-steps 160` extends it\n")
 
 
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.
@@ -64,7 +64,7 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
     assert not (tmp_path / RUN).exists() and not (directory / "result.json").exists()
     at = load_checkpoint(directory / "checkpoint.pt")["steps"]
     done = cli(*words)
-    assert done.code == 0 and f"going on at step {at}\n" in done.out
+    assert done.code == 0 and f"resuming at step {at}\n" in done.out
     assert curve(directory) == curve(whole) and curve(tmp_path / RUN) == curve(tmp_path / "whole/x/x_s1")
 
 
@@ -84,13 +84,13 @@ def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path)
     done = cli(*words)
     assert done.code == 130 and "Traceback" not in done.err and not (tmp_path / RUN).exists()
     (directory,) = (tmp_path / "runs").glob("start_*/*")
-    assert done.out.endswith(f"interrupted after 30 steps and saved; to go on, type:\n"
+    assert done.out.endswith(f"interrupted after 30 steps and saved; to resume, type:\n"
                              f"  spinup resume {directory.relative_to(tmp_path)}\n"
                              "this was the SFT run before llm rloo; repeat the same command to finish it and then "
                              "train on rewards\n")
     assert read_json(directory / "result.json")["status"] == "interrupted"
     again = cli(*words)
-    assert again.code == 0 and "going on at step 30\n" in again.out
+    assert again.code == 0 and "resuming at step 30\n" in again.out
     assert read_json(tmp_path / RUN / "config.json")["start"] == str(directory.relative_to(tmp_path))
     longer = cli("resume", directory, "--total-steps", "5000")            # it would change what other runs begin with
     assert longer.code == 2 and "is the initial policy of other runs and must not change" in longer.err
@@ -121,5 +121,5 @@ def test_a_run_that_reached_its_accuracy_is_finished(beginner, cli, tmp_path, mo
     (result.directory / "result.json").unlink()                           # as if it had been killed at the end
     assert llm.sft(**settings, resume=result.directory).progress["steps"][-1] == 4
     assert read_json(result.directory / "result.json")["steps"] == 4
-    assert ("is finished: 4 steps of 1,000, and stopped early, as it had reached --stop-accuracy 1e-09; `spinup watch"
+    assert ("is finished: 4 steps of 1,000, stopped early, because it reached --stop-accuracy 1e-09; `spinup watch"
             in cli("resume", result.directory).out)

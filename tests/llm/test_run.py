@@ -496,7 +496,7 @@ def test_a_reward_may_be_a_function(cli, beginner):
 
 # Turned red by: no `check_finite` in `backward`.
 def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
-    said = r"(loss|entropy|model.embed.weight) became NaN between steps . and .; .* A smaller --lr is"
+    said = r"(loss|entropy|model.embed.weight) became NaN between steps . and .; .* try a smaller --lr"
     with pytest.raises(NonFiniteError, match=said):
         train("sft", beginner, lr=1e30, warmup=0)
     (directory,) = Path("runs").glob("*/*")

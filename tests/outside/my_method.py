@@ -34,7 +34,7 @@ def advantage(rewards: Tensor, baseline: float) -> Tensor:
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy. `resume`: the folder of a run of the same settings to go on with."""
+    """Train a policy. `resume`: the folder of a run with the same settings, to resume it."""
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=1.0)

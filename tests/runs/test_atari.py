@@ -62,7 +62,7 @@ def test_from_training_to_a_film(cli, tmp_path, monkeypatch):
     said = ("sticky actions 0.25, 4 frames an action, all 18 actions, a lost life ends the learner's episode, the "
             "learner's rewards are -1, 0 or 1, returns are the scores of whole games")
     assert done.out.splitlines().count(f"protocol: {said}") == 1
-    assert "ALE/Breakout-v5 cannot be saved (the emulator's state cannot be read): a resumed run begins" in done.out
+    assert "ALE/Breakout-v5 cannot be saved (the emulator's state cannot be read): a resumed run starts" in done.out
 
     config = json.loads((tmp_path / RUN / "config.json").read_text())
     meant = {**ALL, "full_actions": True}
@@ -89,7 +89,7 @@ def test_a_run_goes_on_with_new_games(cli, tmp_path, monkeypatch):
         assert cli("ppo", "--env", "PongNoFrameskip-v4", "--frame-skip", 3, *SHORT).code == 130
     done = cli("resume", RUN)
     assert done.code == 0 and done.err == ""
-    assert "going on at step 16; its environments could not be saved, so it goes on with new episodes" in done.out
+    assert "resuming at step 16; its environments could not be saved, so it starts new episodes" in done.out
     assert "protocol: sticky actions 0, 3 frames an action, the game's own actions, a lost life ends" in done.out
     assert json.loads((tmp_path / RUN / "result.json").read_text())["steps"] == 64
 

@@ -169,7 +169,7 @@ def test_defaults_by_kind_count_only_without_a_preset(tmp_path, monkeypatch):
     ("dqn", "AlienNoFrameskip-v4", "PongNoFrameskip-v4"), ("ppo", "Humanoid-v5", ""), ("ppo", "FrozenLake-v1", "")])
 def test_the_first_line_names_the_preset_of_a_kindred_environment(algorithm, env, named):
     said = configure(find(algorithm), {"env": env})[1]
-    assert said.endswith(f"; --preset {named} was made for a kindred environment" if named else "actions")
+    assert said.endswith(f"; --preset {named} is for a similar environment" if named else "actions")
     assert "kindred" not in configure(find(algorithm), {"env": env}, "none")[1]
 
 

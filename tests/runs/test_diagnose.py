@@ -32,21 +32,21 @@ def test_of_a_healthy_row_nothing_is_said():
 # Turned red by: a comparison the other way round; a threshold of another column.
 @pytest.mark.parametrize(("row", "how", "words"), [
     ({"pi_grad_norm": 0.0}, {"config": SimpleNamespace(saturation_coef=0.0)},
-     "pi_grad_norm is 0: nothing is learned any more; where tanh bounds the actions, they stay at their bounds; raise "
+     "pi_grad_norm is 0: the policy no longer learns; if tanh bounds the actions, it is saturated; raise "
      "--saturation-coef"),
-    ({"grad_norm": 1e-12}, {}, "grad_norm is 0: .* lower --lr, and begin again"),
+    ({"grad_norm": 1e-12}, {}, "grad_norm is 0: .* lower --lr, and start again"),
     ({"entropy": 1.3}, {"share": 0.6}, r"entropy is 1.30 of at most 1.39 nats: the policy still acts nearly at random"),
-    ({"entropy": 0.001}, {}, "entropy is 0.001 nats, early in the run: the policy tries nothing new any more"),
+    ({"entropy": 0.001}, {}, "entropy is 0.001 nats, early in the run: the policy no longer explores"),
     ({"entropy": -15.0}, {"actions": BOX}, "entropy is -15.000 nats, early in the run"),
-    ({}, {"alike": 40}, "all 40 episodes so far had the same return: there is nothing to learn from"),
-    ({"q": -1e5}, {}, "q is -1e\\+05, but no episode had a return beyond 100: the values explode"),
+    ({}, {"alike": 40}, "all 40 episodes so far had the same return: there is no learning signal"),
+    ({"q": -1e5}, {}, "q is -1e\\+05, but no absolute return of an episode was above 100: the Q-values diverge"),
     ({"value_loss": 3e5}, {}, "value_loss is 3e\\+05: the rewards are large for the networks; add --normalise-reward"),
     ({"value_loss": 3e5}, {"config": SimpleNamespace(normalise_reward=True)},
-     "value_loss is 3e\\+05: the values explode; lower --lr"),
+     "value_loss is 3e\\+05: the value function diverges; lower --lr"),
     ({"q_loss": 3e5}, {"config": SimpleNamespace()},
      "q_loss is 3e\\+05: the rewards are large for the networks; divide them by a constant"),
     ({"action_std": 1e-5}, {}, "action_std is 1e-05: the policy takes the same action in every state"),
-    ({"kl": 0.4}, {}, "kl is 0.4, far above what is usual: .* lower --lr or --epochs"),
+    ({"kl": 0.4}, {}, "kl is 0.4, far above the usual range: .* lower --lr or --epochs"),
     ({"kl": 0.1}, {"config": SimpleNamespace(target_kl=0.02)}, "kl is 0.1, far above the target of 0.02"),
     ({"return_std": 0.0}, {"alike": 4}, "return_std is 0: all perturbations had the same return")])
 def test_a_fault_is_one_sentence(row, how, words):
@@ -65,6 +65,6 @@ def test_the_largest_entropy_of_a_space():
 def test_an_actor_that_died_is_told_once(capsys):
     settings = {"total_steps": 600, "learning_starts": 100, "hidden": (8, 8), "tensorboard": False, "preset": "none"}
     spinup.td3("Pendulum-v1", lr=1.0, saturation_coef=0.0, **settings)
-    assert capsys.readouterr().out.count("pi_grad_norm is 0: nothing is learned any more") == 1
+    assert capsys.readouterr().out.count("pi_grad_norm is 0: the policy no longer learns") == 1
     spinup.td3("Pendulum-v1", **settings)
     assert "pi_grad_norm is 0" not in capsys.readouterr().out

@@ -27,8 +27,8 @@ def test_a_replay_that_does_not_fit_is_refused_with_the_size_that_does(monkeypat
     made, kind = [], (8, (4, 84, 84), np.uint8, ())
     monkeypatch.setattr(module, "Replay", lambda size, *rest: made.append(size))
     monkeypatch.setattr(module, "free_memory", lambda: 5_200_000_000)
-    with pytest.raises(UserError, match=re.escape("1.0 M steps of 84×84×4 need 7.1 GB; 5.2 GB are free: --replay-size "
-                                                  "650000") + "$"):
+    with pytest.raises(UserError, match=re.escape("1.0 M steps of 84×84×4 need 7.1 GB; 5.2 GB are free; "
+                                                  "choose --replay-size 650000") + "$"):
         make_replay(ReplayConfig(total_steps=10**7, num_envs=8), IMAGES, (), np.int64)
     for free in np.geomspace(5e6, 7e9, 200).astype(int):
         monkeypatch.setattr(module, "free_memory", lambda free=free: int(free))
@@ -47,7 +47,7 @@ def test_the_memory_told_is_the_memory_taken():
     replay = make_replay(ReplayConfig(total_steps=5000), env, (6,), np.float32)
     taken = replay.frames.nbytes + sum(ring.nbytes for ring in replay.rows.values())
     assert replay.size == 5000 and taken == replay_bytes(5000, 3, (17,), np.float32, (6,))
-    assert statement(replay) == f"replay: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
+    assert statement(replay) == f"replay buffer: 5,000 steps of 17 need {taken / 1e3:.0f} kB"
 
 
 # Turned red by: a check after the folder is made.
@@ -58,7 +58,7 @@ def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatc
     said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free: (--replay-size) (\d+)\n", done.err)
     assert done.code == 2 and said and tree() == []
     done = cli(*words, *said.groups())                                    # what is advised is enough
-    assert done.code == 0 and f"replay: {said[2]} steps of 4 need 4" in done.out
+    assert done.code == 0 and f"replay buffer: {said[2]} steps of 4 need 4" in done.out
 
 
 class World:
@@ -150,7 +150,7 @@ def test_files_that_lack_something_are_not_half_used(damage, tmp_path):
         path.write_bytes(path.read_bytes()[:-1])
     left = sorted(folder.glob("*"))
     if damage != "no folder":
-        with pytest.raises(UserError, match="replay lacks steps that the checkpoint counts; put its files back"):
+        with pytest.raises(UserError, match="replay lacks steps that the checkpoint counts; restore its files"):
             resumed(world, tmp_path, replay.state_dict(), sums)
         assert sorted(folder.glob("*")) == left
         files.remove()                                                    # as the sentence says
@@ -204,7 +204,7 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(wo
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, RUN, len(expected), 1, words[0])
-    assert done.code == 0 and "Traceback" not in done.err and "replay was not saved" not in done.out
+    assert done.code == 0 and "Traceback" not in done.err and "replay buffer was not saved" not in done.out
     assert curve(tmp_path / RUN) == expected
     assert read_json(tmp_path / RUN / "result.json")["status"] == "finished"
     assert not (tmp_path / RUN / "replay").exists()                       # nobody goes on from a finished run
@@ -280,7 +280,7 @@ def test_a_replay_that_lacks_steps_is_refused_and_kept(cli, monkeypatch, tmp_pat
     whole = {path: path.read_bytes() for path in files}
     files[-1].write_bytes(whole[files[-1]][:40])
     refused = cli("resume", RUN)
-    assert refused.code == 2 and "replay lacks steps that the checkpoint counts; put its files back" in refused.err
+    assert refused.code == 2 and "replay lacks steps that the checkpoint counts; restore its files" in refused.err
     files[-1].write_bytes(whole[files[-1]])
     assert sorted((tmp_path / RUN / "replay").glob("*.bin")) == files and cli("resume", RUN).code == 0
 
@@ -303,8 +303,8 @@ def test_without_its_replay_a_run_fills_a_new_one_and_says_so(settings, cli, mon
     drawn.clear()
     done = cli("resume", RUN)
     at = 400 if settings else 200
-    assert f"going on at step {at}; its replay was not saved, so it fills a new one, and its curve will differ\n" in (
-        done.out)
+    assert (f"resuming at step {at}; its replay buffer was not saved, so it starts with an empty one, and its curve "
+            "will differ\n") in done.out
     assert done.code == 0 and read_json(tmp_path / RUN / "result.json")["steps"] == 900
     ratio = 0.5 if settings else 1
     assert abs(len(drawn) - ratio * (900 - at - 100)) <= 2                # first there must be something to learn from

@@ -134,11 +134,11 @@ def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, t
     process.send_signal(signal.SIGINT)
     done = process.end()
     assert done.code == 130 and "Traceback" not in done.err
-    assert done.out.endswith(f"to go on, type:\n  spinup resume {RUN}\n")
+    assert done.out.endswith(f"to resume, type:\n  spinup resume {RUN}\n")
     result, checkpoint = read_json(directory / "result.json"), load_checkpoint(directory / "checkpoint.pt")
     assert result["status"] == "interrupted" and 10 * 128 <= result["steps"] == checkpoint["steps"] < 6144
     resumed = cli("resume", RUN)
-    assert resumed.code == 0 and f"going on at step {result['steps']:,}\n" in resumed.out
+    assert resumed.code == 0 and f"resuming at step {result['steps']:,}\n" in resumed.out
     assert curve(directory) == curve(tmp_path / "whole/x/x_s1")           # the extra checkpoint has changed nothing
     assert read_json(directory / "result.json")["status"] == "finished"
 
@@ -148,7 +148,7 @@ def test_two_processes_never_train_in_one_folder(start, cli, rows, wait_for, tmp
     process, directory = start("ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO), tmp_path / RUN
     wait_for(lambda: rows(directory) > 5, process)
     refused = cli("resume", RUN)
-    assert refused.code == 2 and f"another process trains in {RUN}; wait until it has ended, or stop it" in refused.err
+    assert refused.code == 2 and f"another process is training in {RUN}; wait until it ends, or stop it" in refused.err
     process.kill()
     assert cli("resume", RUN).code == 0                                   # the dead keep nothing
     steps = [float(line.split(",")[1]) for line in (directory / "progress.csv").read_text().splitlines()[1:]]
@@ -166,7 +166,7 @@ def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_pat
     for left in (whole[:300], None):
         path.unlink() if left is None else path.write_bytes(left)
         refused = cli("resume", RUN)
-        assert refused.code == 2 and "progress.csv has lost rows since the checkpoint; put it back" in refused.err
+        assert refused.code == 2 and "progress.csv has lost rows since the checkpoint; restore it" in refused.err
         assert (path.read_bytes() if path.exists() else None) == left
     path.write_bytes(whole)
     assert cli("resume", RUN).code == 0 and b"\0" not in path.read_bytes()
@@ -267,11 +267,11 @@ def test_an_environment_that_cannot_be_saved_goes_on_with_new_episodes_and_says_
         interrupt_at(400, patch)
         first = cli("ppo", "--env", env, *TINY)
     assert first.code == 130
-    assert first.out.count(f"{env} cannot be saved ({why}): a resumed run begins new episodes") == 1
+    assert first.out.count(f"{env} cannot be saved ({why}): a resumed run starts new episodes") == 1
     assert load_checkpoint(tmp_path / RUN / "checkpoint.pt")["subject"]["env"] is None
     resumed = cli("resume", RUN)
     assert resumed.code == 0
-    assert "; its environments could not be saved, so it goes on with new episodes\n" in resumed.out
+    assert "; its environments could not be saved, so it starts new episodes\n" in resumed.out
     steps = [int(row[1]) for row in curve(tmp_path / RUN)[1:]]
     assert steps == list(range(64, 1281, 64))
 
@@ -298,7 +298,7 @@ def test_a_second_ctrl_c_does_not_wait(cli, stepped, monkeypatch, tmp_path):
 # Turned red by: a number that is not looked at, or that is put down to the learning rate.
 @pytest.mark.parametrize(("env", "what"), [
     ("NaNReward-v0", "gave a reward of nan"), ("InfiniteReward-v0", "gave a reward of inf"),
-    ("NaNObservation-v0", "gave an observation with nan as number 0 of 3")])
+    ("NaNObservation-v0", "gave an observation with nan at index 0 of 3")])
 def test_a_number_that_is_not_finite_stops_the_run_and_is_named(env, what, cli, tmp_path):
     done = cli("ppo", "--env", env, *TINY)
     assert done.code == 2 and done.err.startswith(f"spinup: {env} {what}, at step ")

@@ -96,7 +96,7 @@ def test_the_result_and_the_loaded_policy_act_alike():
 def test_a_policy_acts_on_one_observation():
     policy = ppo(**TINY).policy
     for wrong in np.zeros(3), np.zeros((2, 4)):
-        with pytest.raises(ValueError, match=r"one observation has the shape \(4,\).*; act_batch takes several"):
+        with pytest.raises(ValueError, match=r"one observation has shape \(4,\).*; use act_batch for several"):
             policy.act(wrong)
 
 
@@ -114,7 +114,7 @@ def test_a_policy_answers_observations_of_its_space_alone():
     policy = ppo(Numbers, **TINY).policy
     assert policy.act(2) in (0, 1) and policy.act(np.int64(6)) in (0, 1)
     for wrong in 0, -1, 7, 3.0, np.array([3, 4]):
-        with pytest.raises(ValueError, match="is no observation of Discrete"):
+        with pytest.raises(ValueError, match="is not an observation of Discrete"):
             policy.act(wrong)
 
 
@@ -176,7 +176,7 @@ def test_only_a_named_run_that_exists_is_refused(cli, tree):
     before = tree()
     done = cli("ppo", *WORDS, "--exp-name", "mine")
     assert done.code == 2
-    assert "type `spinup resume runs/mine/mine_s1` to go on with it, or choose another --exp-name or --seed" in done.err
+    assert "type `spinup resume runs/mine/mine_s1` to resume it, or choose another --exp-name or --seed" in done.err
     assert tree() == before
 
 
@@ -298,8 +298,8 @@ def test_what_is_not_supported_is_said_before_anything_is_made(tree):
 def test_a_run_that_failed_says_so_and_where_its_checkpoint_is(monkeypatch):
     with pytest.raises(NonFiniteError) as error:
         ppo("Pendulum-v1", **TINY, lr=1e30)
-    assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*\. "
-                        "A smaller --lr is the first thing to try", str(error.value))
+    assert re.fullmatch(r"[\w ]+ became (NaN|infinite) between steps 0 and 128; .* kept in runs/.*; "
+                        "try a smaller --lr first", str(error.value))
     assert json.loads(Path("runs/ppo_Pendulum-v1_1/ppo_Pendulum-v1_1_s1/result.json").read_text())["status"] == "failed"
 
 

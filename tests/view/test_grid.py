@@ -148,7 +148,7 @@ def test_an_interrupted_grid_saves_and_the_same_command_ends_it(tmp_path, monkey
     saved = read_json(first / "result.json")
     assert saved["status"] == "interrupted" and 0 < saved["steps"] < 9_984
     assert (first / "checkpoint.pt").exists() and not second.exists()
-    assert "the same command goes on with it" in capsys.readouterr().out
+    assert "the same command resumes them" in capsys.readouterr().out
 
     monkeypatch.setattr(Grid, "look_at", look_at)
     settings["seed"] = ["1"]

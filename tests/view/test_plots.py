@@ -75,16 +75,17 @@ def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):
 @pytest.mark.parametrize(("measure", "columns", "axis", "lines"), [
     ("held_out_accuracy", {"reward": [0.1, 0.2], "held_out_accuracy": [0.3, 0.4], "held_out_reward": [0.5, 0.6]},
      "share of responses", [("mean reward in training", [0.1, 0.2], False),
-                            ("solved of the held-out problems", [0.3, 0.4], True)]),
+                            ("solved held-out problems", [0.3, 0.4], True)]),
     (None, {"reward": [math.nan] * 2, "held_out_accuracy": [0.3, 0.4]},
-     "share of responses", [("solved of the held-out problems", [0.3, 0.4], True)]),
+     "share of responses", [("solved held-out problems", [0.3, 0.4], True)]),
     ("held_out_reward", {"held_out_accuracy": [0.0, 0.0], "held_out_reward": [-2, 1], "reward": [-3, 2]},
      "mean reward", [("in training", [-3, 2], False), ("on held-out problems", [-2, 1], True)]),
     ("held_out_reward", {"held_out_reward": [1, 2], "held_out_gold": [1, -5], "reward": [0, 2]},
-     "mean reward", [("learned, in training", [0, 2], False), ("learned, on held-out problems", [1, 2], True),
-                     ("true, on held-out problems", [1, -5], True)]),
+     "mean reward", [("learned reward, in training", [0, 2], False),
+                     ("learned reward, on held-out problems", [1, 2], True),
+                     ("true reward, on held-out problems", [1, -5], True)]),
     ("pair_accuracy", {"loss": [1, 2], "train_accuracy": [0.5, 0.9], "pair_accuracy": [0.6, 0.7]},
-     "share of pairs ranked rightly", [("pairs learned from", [0.5, 0.9], False),
+     "share of pairs ranked correctly", [("training pairs", [0.5, 0.9], False),
                                        ("held-out pairs", [0.6, 0.7], True)]),
     ("held_out_greedy", {"held_out_accuracy": [0.1, 0.2], "held_out_greedy": [0.6, 0.7]},
      "held-out greedy", [("held-out greedy", [0.6, 0.7], True)])])
@@ -130,7 +131,7 @@ def test_a_task_that_python_gave_has_a_name(tmp_path, figures):
 @pytest.mark.parametrize("returns", [[], [math.nan] * 3], ids=["no rows", "no episodes"])
 def test_curve_of_a_run_without_episodes_says_so(tmp_path, figures, returns):
     draw_curve(write_run(tmp_path / "a_s1", returns))
-    assert [text.get_text() for text in figures[0].axes[0].texts] == ["no numbers yet"]
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["no data yet"]
 
 
 def test_one_row_can_be_seen(tmp_path, figures):
@@ -202,7 +203,7 @@ def test_time_column_and_smoothing(tmp_path, figures):
     plot([run], x="time", value="return_mean", smooth=3, out=tmp_path / "b.svg")
     (axes,) = figures[0].axes
     assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4: no zeros from outside
-    assert axes.get_xlabel() == "wall time (s)"
+    assert axes.get_xlabel() == "wall-clock time (s)"
     assert axes.get_ylabel() == "mean return of an epoch's episodes, over 3 rows"
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 

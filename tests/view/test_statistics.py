@@ -39,7 +39,7 @@ def test_of_a_share_no_bound_is_impossible():
 
 
 def test_of_two_values_no_interval_is_told():
-    assert interval([1.0, 2.0]) is None and in_words([1.0, 2.0], 1) == "no interval, which needs 3 values"
+    assert interval([1.0, 2.0]) is None and in_words([1.0, 2.0], 1) == "no interval, because it needs 3 values"
     assert in_words([1.0, 1.0, 1.0], 2) == "95 % interval 1.00 to 1.00"
 
 

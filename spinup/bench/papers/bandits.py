@@ -54,7 +54,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     "seconds": [read_json(folder / "result.json")["seconds"] for folder in here]}
         if env in SECONDS:
             slowest = max(raw[env]["seconds"])
-            lines.append(Line(f"{env}: seconds of training, the slowest", "", slowest, f"<= {SECONDS[env]}",
+            lines.append(Line(f"{env}: training seconds, slowest seed", "", slowest, f"<= {SECONDS[env]}",
                               slowest <= SECONDS[env]))
             raw[env]["curves"] = curves = by_pull(here[0], env)
             wiped = sum(curves["wiped at every pull"])
@@ -68,7 +68,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.set(title="RL² on bandits of five arms", xlabel="pull", ylabel="mean reward")
         axes.legend()
 
-    return Paper("RL² beside the strategies of bandits and MDPs (Duan et al. 2016)", lines, draw, raw), folders
+    return Paper("RL² compared with bandit and MDP strategies (Duan et al. 2016)", lines, draw, raw), folders
 
 
 def by_pull(folder: Path, env: str) -> dict[str, list[float]]:

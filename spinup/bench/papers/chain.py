@@ -35,7 +35,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         lines += [
             Line(f"N = {n}: solved within {GOAL} episodes, of {len(seeds)}", "", in_time, f">= {least}",
                  in_time >= least),
-            Line(f"N = {n}: episode from which on the greedy policy is perfect, median", "",
+            Line(f"N = {n}: median episode from which the greedy policy stays perfect", "",
                  median(episode for episode, _ in since["parameters"])),
             Line(f"N = {n}: noise on actions, seeds that reached the end in {NEVER} episodes, of {len(seeds)}", "",
                  sum(hits > 0 for _, hits in since["actions"]), "0", not any(hits for _, hits in since["actions"])),

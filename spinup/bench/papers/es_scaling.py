@@ -38,13 +38,13 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line(f"{CARTPOLE}: seconds", "", quick, f"<= {QUICK}", quick <= QUICK),
         Line(f"{SWIMMER}: E100, mean of {len(seeds)} seeds", "", float(np.mean(reached)), f">= {REACH:g}",
              float(np.mean(reached)) >= REACH),
-        Line(f"{SWIMMER}: minutes on two processes, the slowest", "", slowest / 60, f"<= {MINUTES}",
+        Line(f"{SWIMMER}: minutes on two processes, slowest seed", "", slowest / 60, f"<= {MINUTES}",
              slowest <= 60 * MINUTES),
         Line(f"{SWIMMER}: PPO with gamma .99", "", float(np.mean(others["0.99"]))),
         Line(f"{SWIMMER}: PPO with gamma .9999", "", float(np.mean(others["0.9999"]))),
-        Line(f"two processes against one, times as fast, median of {len(PAIRS)} pairs in turn", "", faster,
+        Line(f"speed-up of two processes over one, median of {len(PAIRS)} alternating pairs", "", faster,
              f">= {FASTER}", faster >= FASTER),
-        Line("their parameters are alike to the last bit", "", float(alike), "1", alike)]
+        Line("their parameters are bitwise identical", "", float(alike), "1", alike)]
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()

@@ -26,13 +26,13 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         curves[kind].append((progress["steps"], progress["watching"], progress["cells"]))
     share = {kind: [float(np.mean(w[len(w) // 2:])) for _, w, _ in found] for kind, found in curves.items()}
     at_first = float(np.mean([w[0] for found in curves.values() for _, w, _ in found]))
-    lines = [Line("share of time with the TV in sight, in the first rows", "", at_first)]
+    lines = [Line("share of time with the TV in view, first rows", "", at_first)]
     for kind in KINDS:
         ours, pixels = float(np.mean(share[kind])), float(np.mean(share["pixels"]))
-        goal = f"<= {pixels / TIMES:.3f}, that of pixels / {TIMES}" if kind in BORED else ""
+        goal = f"<= {pixels / TIMES:.3f}, pixels / {TIMES}" if kind in BORED else ""
         lines.append(Line(f"the same in the second half: {WORDS[kind]}", "", ours, goal,
                           not goal or ours <= pixels / TIMES))
-    lines += [Line(f"distinct cells of an episode, second half: {WORDS[kind]}", "", float(np.mean(
+    lines += [Line(f"distinct cells per episode, second half: {WORDS[kind]}", "", float(np.mean(
         [np.nanmean(c[len(c) // 2:]) for _, _, c in curves[kind]]))) for kind in KINDS]
 
     def draw(figure: Any) -> None:

@@ -97,4 +97,4 @@ def check_picture(picture: Path, out: Path | None) -> None:
     """UserError if the figure or the result cannot be written. The check comes before the runs, not after them."""
     check_out(out)
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
-        raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a folder of yours")
+        raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a writable folder")

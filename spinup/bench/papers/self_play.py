@@ -51,17 +51,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     shares = [float(np.mean(p)) for p in pairs]
     low, high = interval(shares, SHARE) or (np.nan, np.nan)
     lines = [
-        Line("tic-tac-toe: minutes of training, the slowest", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
+        Line("tic-tac-toe: training minutes, slowest seed", "", slowest["tictactoe"], f"<= {MINUTES['tictactoe']}",
              slowest["tictactoe"] <= MINUTES["tictactoe"]),
-        Line(f"games lost to random play, of {GAMES}, the worst seed", "", lost, "0", lost == 0),
-        Line("lines of play that beat it, of all there are, the worst seed", "", float(beaten)),
-        *(Line(f"games drawn against minimax, {where}, the worst seed", "", share_, f">= {DRAWS}", share_ >= DRAWS)
+        Line(f"games lost to random play, of {GAMES}, worst seed", "", lost, "0", lost == 0),
+        Line("lines of play that beat it, out of all lines, worst seed", "", float(beaten)),
+        *(Line(f"games drawn against minimax, {where}, worst seed", "", share_, f">= {DRAWS}", share_ >= DRAWS)
           for where, share_ in zip(("beginning", "second"), drawn, strict=True)),
-        Line("Connect Four: minutes of training, the slowest", "", slowest["connect_four"],
+        Line("Connect Four: training minutes, slowest seed", "", slowest["connect_four"],
              f"<= {MINUTES['connect_four']}", slowest["connect_four"] <= MINUTES["connect_four"]),
         Line("games won against random play", "", won["random"], f">= {RANDOM}", won["random"] >= RANDOM),
         Line("games won against one-ply", "", won["one-ply"], f">= {ONE_PLY}", won["one-ply"] >= ONE_PLY),
-        Line("rank correlation of rating and steps of training, the worst seed", "", ranks, f">= {RANKS}",
+        Line("rank correlation of rating and training steps, worst seed", "", ranks, f">= {RANKS}",
              ranks >= RANKS),
         Line(f"score of delta = .5 against newest only, {GAMES} games a pair", "", float(np.mean(shares))),
         Line("its 95 % interval, from", "", low), Line("to", "", high),
@@ -88,7 +88,7 @@ def arena_lines() -> list[Line]:
     covered = float(np.mean([(s.low <= TRUTH) & (s.high >= TRUTH) for s in found]))
     return [Line(f"arena, {len(TRUTH)} simulated players: rank correlation with their strength, mean", "", ranks,
                  f">= {RANKS}", ranks >= RANKS),
-            Line("how far the mean of Elo moved, at most", "", drift, "<= 1e-6", drift <= 1e-6),
+            Line("largest change of the mean Elo rating", "", drift, "<= 1e-6", drift <= 1e-6),
             Line(f"strengths within their 95 % intervals, {SIMULATIONS} tournaments", "", covered, ">= 0.9, <= 0.98",
                  0.9 <= covered <= 0.98)]
 
@@ -107,7 +107,7 @@ def speed_lines() -> list[Line]:
     lines = []
     for game, theirs in (("tictactoe", "classic/tictactoe-v3"), ("connect_four", "classic/connect_four-v3")):
         ratio = float(np.median([ours_per_second(game) / theirs_per_second(theirs) for _ in range(3)]))
-        lines.append(Line(f"{game}: random games a second, of PettingZoo's", "", ratio, f">= {FASTER}",
+        lines.append(Line(f"{game}: random games per second, ratio to PettingZoo", "", ratio, f">= {FASTER}",
                           ratio >= FASTER))
     return lines
 

@@ -37,8 +37,8 @@ def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
             break
     if not found or found[-1][1] or not all(functions for _, functions in found[:-1]):
         kinds = [type(m).__name__ for m in net]
-        raise TypeError("numpy knows Linear, with Tanh, ReLU and plain LayerNorm between, not "
-                        f"{kinds}")
+        raise TypeError("the NumPy version supports Linear, with Tanh, ReLU and plain LayerNorm in "
+                        f"between, not {kinds}")
     return found
 
 

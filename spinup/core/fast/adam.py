@@ -43,7 +43,7 @@ class FlatAdam:
         self.params = list(params)
         if (len({(p.device, p.dtype) for p in self.params}) != 1
                 or not all(p.requires_grad for p in self.params)):
-            raise ValueError("FlatAdam wants parameters of one device and dtype, all trainable")
+            raise ValueError("FlatAdam needs trainable parameters of one device and one dtype")
         self.lr, self.eps, self.max_grad_norm, self.compile = lr, eps, max_grad_norm, compile
         self.sizes = [p.numel() for p in self.params]
         self.shapes = [p.shape for p in self.params]

@@ -17,6 +17,6 @@ def find_worlds() -> dict[str, ModuleType]:
         module = importlib.import_module(f"{__name__}.{name}")
         for world in getattr(module, "WORLDS", {}):
             if world in found:
-                raise ValueError(f"{module.__name__} and {found[world].__name__} both offer {world}")
+                raise ValueError(f"{module.__name__} and {found[world].__name__} both define {world}")
             found[world] = module
     return found

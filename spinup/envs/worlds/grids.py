@@ -52,7 +52,7 @@ class Grid(VectorEnv):
             of `take_cells`.
     """
 
-    MEASURES = {"cells": "distinct cells that the agent stood on, mean over the episodes of the row"}
+    MEASURES = {"cells": "distinct cells that the agent visited in an episode, mean over the episodes of the row"}
 
     def __init__(self, width: int, height: int, limit: int, num_envs: int, seed: int):
         super().__init__(num_envs)

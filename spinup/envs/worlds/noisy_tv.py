@@ -84,7 +84,8 @@ class NoisyTV(Grid):
 
 
 def _only_here(**kwargs: Any) -> Env:
-    raise UserError("NoisyTV-v0 runs in this library's own copies only: it takes no settings and cannot be drawn")
+    raise UserError("NoisyTV-v0 exists only in this library's vectorised version: it takes no settings and cannot be "
+                    "drawn")
 
 
 gymnasium.register("NoisyTV-v0", _only_here)                              # so that lists and suggestions contain it

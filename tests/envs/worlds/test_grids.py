@@ -458,7 +458,7 @@ def test_ids(monkeypatch):
             with pytest.raises(UserError, match=f"Did you mean '{meant}'"):
                 make(typed)
     for asked in ({}, {"render_mode": "rgb_array"}):
-        with pytest.raises(UserError, match="NoisyTV-v0 runs in this library's own copies only"):
+        with pytest.raises(UserError, match="NoisyTV-v0 exists only in this library's vectorised version"):
             make_one("NoisyTV-v0", **asked)
     made_in = importlib.import_module("spinup.envs.make")
     monkeypatch.setattr(made_in, "find_spec", lambda name: None)

@@ -441,4 +441,4 @@ def test_sizes_that_no_memory_holds_are_refused_at_once(copy, monkeypatch):
     def no_memory(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes")
     monkeypatch.setattr(Transformer, "to_empty", no_memory)
-    refused(copy("llama"), f"the memory does not suffice to load {folder}; end other programs, or load it on a larger")
+    refused(copy("llama"), f"not enough memory to load {folder}; end other programs, or load it on a larger")
