@@ -372,7 +372,7 @@ LIMITS = (12, 24)       # maximal tokens of a response
 
 
 def whitened(x: Tensor, mask: Tensor) -> Tensor:
-    """Normalise `x` to mean 0 and standard deviation 1 over the tokens of the mask, `[B, T]`. Others change likewise."""
+    """Normalise `x` to mean 0 and standard deviation 1 over the tokens of the mask, `[B, T]`. Others change too."""
     mean = masked_mean(x, mask)
     return (x - mean) / (masked_mean((x - mean).square(), mask).sqrt() + 1e-8)
 
@@ -390,7 +390,7 @@ def padding(updates: int = 100) -> dict:
         for limit in LIMITS:
             runs[f"{limit} tokens, {label}"] = [
                 trained(reinforce_pp, "taste", seed, ("held_out_reward", "length"), changed, max_tokens=limit,
-                        total_steps=updates, start_accuracy=0.15, threads=1)[0] for seed in (0, 1, 2)]
+                        total_steps=updates, sft_accuracy=0.15, threads=1)[0] for seed in (0, 1, 2)]
     return {"runs": runs}
 
 

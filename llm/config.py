@@ -29,7 +29,7 @@ class LanguageConfig(RunConfig):
     held_out: Size = 256                 # sampled responses to held-out problems per row of the log
     adam_eps: Positive = 1e-5            # epsilon of Adam: smaller gradients step less; PPO's code 1e-5, TRL 1e-8
     micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
-    checkpointing: bool = False          # recompute activations in the backward pass: a third slower, far less memory
+    gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     layers: Depth = 4                    # layers of a new small model
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
@@ -59,7 +59,7 @@ class LearningConfig(LanguageConfig):
 
     prompts: Size = 32                   # different prompts per update; more: less noise, but slower
     samples: Size = 8                    # responses per prompt; the method compares them with each other
-    start_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+    sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
 
 
 @dataclass(kw_only=True)
@@ -69,7 +69,7 @@ class PreferenceConfig(LanguageConfig):
     pairs: Count = 2000                  # preference pairs of the initial policy's responses; a file is used whole
     noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
     batch: Size = 64                     # preference pairs per update
-    start_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+    sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
     warmup: Natural = 10                 # updates in which the learning rate rises linearly to lr
     anneal: bool = True                  # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 1.0        # largest gradient norm; larger gradients are scaled down

@@ -13,12 +13,12 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
     the largest reward is 1; otherwise rewards have no maximum.
     """
     said, graded = [], measure != "held_out_accuracy"
-    if row.get("no_contrast", 0) > LITTLE_CONTRAST:
+    if row.get("zero_variance", 0) > LITTLE_CONTRAST:
         what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
                 "the task is nearly solved, or you need harder prompts" if row["reward"] > 0.5 else
                 "start from a better policy, use easier prompts or raise --samples")
         said.append("most groups have zero variance: their rewards are equal, so they give no learning signal "
-                    f"({row['no_contrast']:.0%} now); {what}")
+                    f"({row['zero_variance']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
         what = "are scored although they are unfinished" if graded else "rarely get a reward"
         said.append(f"{row['cut_off']:.0%} of responses are cut off at {limit} tokens and {what}; raise --max-tokens, "
@@ -30,7 +30,7 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
                     "longer explores; a lower --lr keeps the entropy higher")
-    if row.get("kl_to_start", 0.0) > 10:
-        said.append(f"the KL divergence from the initial policy is {row['kl_to_start']:.0f} nats per token; read "
+    if row.get("kl_to_initial", 0.0) > 10:
+        said.append(f"the KL divergence from the initial policy is {row['kl_to_initial']:.0f} nats per token; read "
                     "some responses before you trust the reward")
     return said

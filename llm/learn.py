@@ -25,7 +25,7 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     """Add the gradient of `loss` over rows `[n]` of a batch, one micro-batch at a time. Return averaged diagnostics.
 
     Args:
-        cfg: the function uses `micro_batch`, `temperature` and `checkpointing`.
+        cfg: the function uses `micro_batch`, `temperature` and `gradient_checkpointing`.
         loss: called once per micro-batch of m rows. It gets the log-probabilities `[m, T]` under the model, the
             responses, their rows of each `per_row`, and all of `whole`. T is the longest of these responses. The loss
             must divide by a total of the whole optimiser step; otherwise the parts do not add up.
@@ -41,7 +41,7 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         part = r[piece].trimmed()
         T = part.ids.shape[1]
         logp, entropy = score(model, batch.prompts, part.of, part.ids, temperature=cfg.temperature,
-                              checkpointing=cfg.checkpointing)                               # [m, T]
+                              checkpointing=cfg.gradient_checkpointing)                     # [m, T]
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 

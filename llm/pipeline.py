@@ -32,7 +32,7 @@ from spinup.view.grid import Job, check_job
 STAGES = (sft, reward_model, ppo)
 TASK = "taste"                          # the default task
 CHAIN = ("model", "reward")             # later stages get stage 1's folder as `model` and stage 2's as `reward`
-SHAPE = ("layers", "width", "heads", "start_accuracy")                    # settings that only the first stage uses
+SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings that only the first stage uses
 
 
 @dataclass

@@ -143,7 +143,7 @@ def solved(rewards: Tensor) -> float:
     return float((rewards >= 1).cpu().double().mean())                    # mps has no float64
 
 
-def contrast(rewards: Tensor, samples: int) -> Tensor:
+def varied(rewards: Tensor, samples: int) -> Tensor:
     """True for each group whose rewards have non-zero variance, `[P]` bool. rewards: `[P * samples]`."""
     groups = rewards.view(-1, samples)
     return groups.amax(1) > groups.amin(1)

@@ -32,17 +32,17 @@ from spinup.errors import UserError
 from spinup.machine import cores
 from spinup.runs.display import short
 from spinup.runs.folders import describe
-from spinup.runs.log import read_progress
+from spinup.runs.log import current, read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
 # The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
-METRICS = ("reward", "reward_std", "no_contrast", "length", "cut_off", "loss", "entropy", "logp", "kl", "clip_fraction",
-           "ratio_min", "ratio_max", "grad_norm", "learning_rate")
+METRICS = ("reward", "reward_std", "zero_variance", "length", "cut_off", "loss", "entropy", "logp", "kl",
+           "clip_fraction", "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
 BY_LOSS = {"logp", "kl", "clip_fraction"}     # metrics that a loss function may return, also the user's
 TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
-         "kl_to_start", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
+         "kl_to_initial", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
          "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
 EXACT = 1024            # largest vocabulary for an exact KL to the initial policy, summed over all tokens
@@ -135,7 +135,7 @@ class Run(Training):
         self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
                  length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
         if groups.shape[1] > 1:
-            self.add(no_contrast=(groups.amax(1) == groups.amin(1)).float().mean())
+            self.add(zero_variance=(groups.amax(1) == groups.amin(1)).float().mean())
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -202,12 +202,12 @@ class Run(Training):
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
-        kl, kl_of_response = self.kl_to_start(sampled)
+        kl, kl_of_response = self.kl_to_initial(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
         if self.rows == 1:                                                # diagnostics of the user's own loss
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
         own = {name: means.get(name, math.nan) for name in self.own}      # columns of this method alone
-        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_start": kl,
+        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_initial": kl,
                "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
                "tokens_per_second": round(self.sums["tokens"] / seconds)}
@@ -220,7 +220,7 @@ class Run(Training):
         return sentences(row, self.max_tokens, self.measure)
 
     @torch.no_grad()
-    def kl_to_start(self, batch: Batch) -> tuple[float, float]:
+    def kl_to_initial(self, batch: Batch) -> tuple[float, float]:
         """KL(policy || initial policy) in nats: mean over tokens, and mean over whole responses.
 
         It uses responses to held-out problems. It is exact for a small vocabulary, else an estimate from the sampled
@@ -251,6 +251,7 @@ class Run(Training):
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
-        self.own = tuple(state.get("own", self.own))
-        self.sums, self.counts = defaultdict(float, state["sums"]), defaultdict(int, state["counts"])
+        self.own = tuple(current(name) for name in state.get("own", self.own))
+        self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
+        self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})
         self.best, self.extremes, self.display.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])

@@ -23,11 +23,11 @@ COPIED = 200            # SFT updates if the task is a file of pairs, whose chos
 # Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
 # Settings of the method that the SFT run before it does not share.
-NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "checkpointing", "adam_eps")
+NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
-    """Return the initial policy: `--model`, or a small model after SFT up to `start_accuracy`.
+    """Return the initial policy: `--model`, or a small model after SFT up to `sft_accuracy`.
 
     The small model comes from an ordinary run of `sft` in the same log folder. Its name contains a digest of its
     settings, so the next run that needs this policy finds it and trains nothing. Raise KeyboardInterrupt if you stop
@@ -42,7 +42,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     if (task.judge and task.gold) or task.pairs:              # SFT uses no reward model: its policy stays the same
         given["reward"] = ""
     stop = {"total_steps": COPIED, "stop_accuracy": 0.0} if task.pairs is not None else {
-        "stop_accuracy": cfg.start_accuracy}                  # in a file of pairs, accuracy does not apply
+        "stop_accuracy": cfg.sft_accuracy}                  # in a file of pairs, accuracy does not apply
     settings = {**choose_preset(find("llm sft"), task.name)[1], **given, **stop, "temperature": 1.0}
     wanted = sft.Config(**settings)
     plain = {k: v for k, v in config_to_json(wanted).items() if k not in ELSEWHERE} | {"task": identity(cfg, task)}

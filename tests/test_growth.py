@@ -74,7 +74,7 @@ quick = dict(quiet=True, tensorboard=False, threads=1, log_dir="runs")
 print(spinup.my_a2c("MyWorld-v0", total_steps=128, num_envs=2, **quick).status)
 print(spinup.careful_ppo("CartPole-v1", preset="none", total_steps=1024, **quick).directory)
 print(llm.my_method("my-task:length=3", total_steps=1, prompts=2, samples=2, held_out=4, layers=1, width=16, heads=2,
-                    start_accuracy=0.0, model=llm.sft("my-task:length=3", total_steps=1, batch=4, held_out=4, layers=1,
+                    sft_accuracy=0.0, model=llm.sft("my-task:length=3", total_steps=1, batch=4, held_out=4, layers=1,
                     width=16, heads=2, **quick).directory.as_posix(), **quick).status)
 """)
     for expected in ("vpg, my_a2c, ppo", "rloo, remax", "my_method", "my_a2c | my_a2c_without_entropy", "careful_ppo",

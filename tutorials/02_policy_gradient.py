@@ -487,8 +487,8 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 #
 #    </details>
 #
-# 2. $V$ is not the baseline with the smallest variance. Which constant baseline gives the smallest
-#    variance, and is it better than $V$?
+# 2. $V$ is not the baseline with the smallest variance. Which constant baseline has the smallest
+#    variance? Is it better than $V$?
 #
 #    <details><summary>Answer</summary>
 #

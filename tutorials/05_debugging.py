@@ -407,9 +407,9 @@ print(f"true mean {episodes.mean():.0f}; the best of twenty looks {flattery:.0f}
 assert 1.3 < flattery / error < 2.5
 
 # %% [markdown]
-# The best of twenty equal checkpoints looks about two standard errors better than it is. So select on
-# some episodes and report others. The library does this for you if you evaluate afterwards: `evaluate`
-# and `spinup eval` never play an episode of the training.
+# The best of twenty equal checkpoints looks about two standard errors better than it is. So choose a
+# checkpoint with some episodes, and report its return over other episodes. The library does this for
+# you if you evaluate afterwards: `evaluate` and `spinup eval` never play an episode of the training.
 #
 # ## How many seeds?
 #
@@ -538,8 +538,8 @@ assert np.diff(covered["our scores"]).min() > -0.05
 # 2. Run `spinup exercise start 2.2` to find a silent bug, and `spinup exercise start 3.3` to treat
 #    truncations correctly.
 #
-# 3. Train the pool for 50,000 steps instead of 20,000. How many seeds do you now need before a gap of
-#    50 points is unlikely between equal methods?
+# 3. Train the pool for 50,000 steps instead of 20,000. Suppose two methods are equal. With how many
+#    seeds is a gap of 50 points between them unlikely?
 #
 #    <details><summary>Answer</summary>
 #

@@ -338,7 +338,7 @@ figure, (left, right) = panels(2)
 curves(left, learned, "held_out_accuracy")
 left.set(title="copying six letters", xlabel="updates", ylabel="held-out accuracy",
          ylim=(0, 1))
-curves(right, learned, "no_contrast")
+curves(right, learned, "zero_variance")
 right.set(title="groups with zero variance", xlabel="updates",
           ylabel="share of groups", ylim=(0, 1))
 show(figure, "Left: held-out accuracy rises with all four methods, from about a third"
@@ -372,7 +372,7 @@ assert find("llm dapo").settings["draws"] > 1
 for results in learned.values():
     assert all(0.2 < r.progress["held_out_accuracy"][0] < 0.5 and r.quality > 0.75
                for r in results)
-    share = np.mean([r.progress["no_contrast"] for r in results], 0)
+    share = np.mean([r.progress["zero_variance"] for r in results], 0)
     assert share[:5].mean() < 0.12 < 0.15 < share[-5:].mean()
 means = [np.mean([r.quality for r in results]) for results in learned.values()]
 assert np.ptp(means) < 0.1
@@ -435,7 +435,7 @@ print(asked, *partial[0].policy.respond(asked, 6), " cut off:",
 # `cut_off` also shows it: the share of responses that reach the length limit.
 
 # %% tags=["hide-cell", "trained"]
-assert all(np.mean(r.progress["no_contrast"]) > 0.97 for r in whole)
+assert all(np.mean(r.progress["zero_variance"]) > 0.97 for r in whole)
 assert all(r.quality < 0.05 for r in whole)
 for r in partial:
     assert r.progress["held_out_accuracy"][0] < 0.1 and r.quality > 0.6

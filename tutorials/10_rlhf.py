@@ -325,8 +325,8 @@ rows = {"best of 64, true reward": [x[3] for x in best],
         "best of 256, true reward": [x[4] for x in best],
         "DPO, true reward": ends(dpo, "held_out_reward"),
         "DPO, log-probability of chosen responses":
-            [r.progress["logp_preferred"][0] for r in dpo],
-        "the same, at the end of training": ends(dpo, "logp_preferred")}
+            [r.progress["logp_chosen"][0] for r in dpo],
+        "the same, at the end of training": ends(dpo, "logp_chosen")}
 for name, numbers in rows.items():
     print(f"{name:<43}", *(f"{x:7.2f}" for x in numbers))
 
@@ -347,7 +347,7 @@ assert all(min(x) > true.mean() + 0.8 for x in gained.values())
 assert 4.5 < kl_of_best(256) < 4.6
 assert max(ends(dpo, "kl_of_response")) < 10
 assert abs(np.mean(gained["DPO"]) - np.mean(gained["PPO"])) < 0.9
-logps = [r.progress["logp_preferred"] for r in dpo]
+logps = [r.progress["logp_chosen"] for r in dpo]
 assert all(logp[-1] < logp[0] - 1 for logp in logps)
 assert all(x[4] > true.mean() + 0.5 for x in best)
 

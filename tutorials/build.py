@@ -1,7 +1,7 @@
-"""Run the tutorials and keep what they showed: python tutorials/build.py [NAME ...] writes NAME.ipynb beside NAME.py.
+"""Run the tutorials and save their outputs: python tutorials/build.py [NAME ...] writes NAME.ipynb beside NAME.py.
 
-The sources are Python files in jupytext's percent format. A notebook has their cells, and what these printed and drew
-at the budget that SPINUP_BUDGET names, or else the source. An assertion that fails ends it, and nothing is written.
+The sources are Python files in jupytext's percent format. A notebook has their cells and outputs. The budget comes from
+SPINUP_BUDGET, or else from the source. A failed assertion ends the run, and nothing is written.
 """
 import json
 import os
@@ -21,7 +21,7 @@ KEPT = ("tags", "jupyter")                                                # of a
 
 
 def notebook(source: Path) -> NotebookNode:
-    """The cells of a source, none of them run."""
+    """Return the notebook of a source, not yet executed."""
     made = jupytext.read(source)
     for i, cell in enumerate(made.cells):
         cell["id"] = f"cell-{i}"
@@ -32,7 +32,7 @@ def notebook(source: Path) -> NotebookNode:
 
 
 def executed(source: Path) -> NotebookNode:
-    """The same, run from its first cell to its last. nbclient's CellExecutionError where one raises."""
+    """Return the executed notebook of a source. Raise nbclient's CellExecutionError if a cell fails."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())       # without a screen, SDL would complain
     made = NotebookClient(notebook(source), timeout=1800, record_timing=False,
                           resources={"metadata": {"path": str(source.parent)}}).execute()

@@ -225,7 +225,7 @@ def taste(student):
         return student.bradley_terry_loss(preferred, other).expand(len(preferred))
 
     with tempfile.TemporaryDirectory() as folder, patch("llm.algos.reward_model.bradley_terry", mine):
-        result = reward_model("taste", total_steps=100, start_accuracy=0.15, log_dir=folder, quiet=True,
+        result = reward_model("taste", total_steps=100, sft_accuracy=0.15, log_dir=folder, quiet=True,
                               tensorboard=False)
     if result.quality < 0.75:
         raise Wrong(f"a reward model with your loss ranks {result.quality:.0%} of the held-out pairs correctly; 75% "

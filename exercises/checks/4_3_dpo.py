@@ -226,7 +226,7 @@ def taste(student):
         return student.dpo_loss(*logp.unbind(1), *reference.unbind(1), cfg.beta).expand(len(logp))
 
     with tempfile.TemporaryDirectory() as folder, patch("llm.algos.dpo.preference_loss", mine):
-        result = dpo("taste", start_accuracy=0.15, log_dir=folder, quiet=True, tensorboard=False)
+        result = dpo("taste", sft_accuracy=0.15, log_dir=folder, quiet=True, tensorboard=False)
     if result.quality < 0.8:
         raise Wrong(f"the policy trained with your loss has a reward of {result.quality:.2f} on held-out prompts; 0.8 "
                     "was expected")

@@ -237,7 +237,7 @@ def taste(student):
     with (tempfile.TemporaryDirectory() as folder, patch("llm.algos.reinforce.leave_one_out", others),
           patch("llm.algos.grpo.group_advantage", group)):
         for method in (rloo, grpo):
-            result = method("taste", total_steps=60, start_accuracy=0.15, log_dir=folder, quiet=True, tensorboard=False)
+            result = method("taste", total_steps=60, sft_accuracy=0.15, log_dir=folder, quiet=True, tensorboard=False)
             if result.quality < 2:
                 raise Wrong(f"{method.__name__} with your advantages has a reward of {result.quality:.2f} on held-out "
                             "prompts after 60 updates; 2 was expected")

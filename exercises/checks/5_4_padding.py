@@ -174,7 +174,7 @@ def taste(student):
 
     with (tempfile.TemporaryDirectory() as folder, patch("llm.algos.reinforce.policy_gradient", mine),
           patch("llm.algos.reinforce.whiten", whitened)):
-        result = reinforce_pp("taste", max_tokens=24, start_accuracy=0.15, log_dir=folder, quiet=True,
+        result = reinforce_pp("taste", max_tokens=24, sft_accuracy=0.15, log_dir=folder, quiet=True,
                               tensorboard=False)
     if result.quality < 2.5:
         raise Wrong(f"with your loss and a limit of 24 tokens the reward on held-out prompts is {result.quality:.2f} "

@@ -2,9 +2,9 @@
 # # 3.1 Generalised advantage estimation
 #
 # Write a function that computes the advantages of generalised advantage estimation (GAE). An advantage says how much
-# better an action was than the average action of the policy. Estimated from one step of experience, it is biased by the
-# error of the value function $V$. Estimated from a whole episode, it has no bias, but it contains the noise of all
-# later steps. GAE (Schulman et al. 2016, eq. 16) averages all estimates between these two:
+# better an action was than the average action of the policy. An estimate from one step of experience has the noise of
+# one step, and a bias from the error of the value function $V$. An estimate from a whole episode has no bias, but it
+# has the noise of all later steps. GAE (Schulman et al. 2016, eq. 16) averages all estimates between these two:
 #
 # $$\hat A_t = \sum_{l \ge 0} (\gamma\lambda)^l\, \delta_{t+l}, \qquad
 # \delta_t = r_t + \gamma V(s_{t+1}) - V(s_t),$$

@@ -11,7 +11,7 @@
 # where $\pi(a)$ is the density of the action $a$ under the policy. The entropy is logged, and it is rewarded if a
 # policy should remain random.
 #
-# Both functions below run without an error. Both passed their test, an action of one number with standard deviation 1.
+# Both functions below run without an error. Both passed a test with an action of one number and standard deviation 1.
 # Both bugs are real. The first was in the dynamics model of d3rlpy ([issue
 # 192](https://github.com/takuseno/d3rlpy/issues/192)). The second was in code that exercise 1.2 of the first Spinning
 # Up gave to its readers.

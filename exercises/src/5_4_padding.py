@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 5.4 Bug hunt: a higher limit
 #
-# Find and fix the bug in a loss that depends on padding. REINFORCE++ trains a small model on the task `taste` with a
-# modified loss. All tokens of a response share one advantage, the mean of their advantages, as in methods that treat a
-# response as one action (GSPO, Zheng et al. 2025):
+# The loss below depends on padding, and it must not. Find and fix the bug. REINFORCE++ trains a small model on the
+# task `taste` with a modified loss. All tokens of a response share one advantage, the mean of their advantages, as in
+# methods that treat a response as one action (GSPO, Zheng et al. 2025):
 #
 # $$L = -\frac{1}{\sum_i |y_i|} \sum_i \hat A_i \sum_{t=1}^{|y_i|} \log \pi(y_{i,t}), \qquad
 # \hat A_i = \frac{1}{|y_i|} \sum_{t=1}^{|y_i|} \hat A_{i,t},$$
@@ -22,8 +22,8 @@
 #
 # The figure shows three seeds and their mean. The advantages were normalised before, to mean 0 and standard deviation 1
 # over the tokens of the responses; that part is correct. The loss passed a test with responses of equal length. The
-# same bug was in AReaL until 2026 ([pull request 1346](https://github.com/areal-project/AReaL/pull/1346)): numbers
-# outside all responses changed the loss and the gradient of the responses.
+# same bug was in AReaL until 2026 ([pull request 1346](https://github.com/areal-project/AReaL/pull/1346)): values at
+# padded positions changed the loss and its gradient.
 #
 # **You are done when** `spinup exercise check 5.4` says PASS.
 #

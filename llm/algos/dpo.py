@@ -65,7 +65,7 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
-COLUMNS = "logp_preferred", "logp_other", "reward_margin", "train_accuracy"
+COLUMNS = "logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"
 LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
 
 
@@ -164,7 +164,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             mask = first_different_step(part.ids, mask, ends)
         if cfg.loss == "tdpo":
             divergence = forward_kl(run.model, run.reference, pairs.prompts, part.of, part.ids,
-                                    cfg.temperature, cfg.checkpointing)
+                                    cfg.temperature, cfg.gradient_checkpointing)
         per_token = (logp - logp_ref, logp, mask, divergence)                     # [2n, T] each
         sums = [select(x, mask).sum(1).view(-1, 2) for x in per_token]            # [n, 2] each
         if callable(cfg.loss):
@@ -174,7 +174,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         margin = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach()
         logps = sums[1].detach().mean(0)
         return each.sum() / total, stats | {
-            "logp_preferred": logps[0], "logp_other": logps[1], "reward_margin": margin.mean(),
+            "logp_chosen": logps[0], "logp_rejected": logps[1], "reward_margin": margin.mean(),
             "train_accuracy": (margin > 0).float().mean()}
 
     with run:

@@ -46,7 +46,7 @@ from llm.callables import own_advantage, own_average, own_loss
 from llm.config import LearningConfig
 from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
-from llm.rollout import contrast, join
+from llm.rollout import join, varied
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.tasks.task import Task
@@ -67,7 +67,7 @@ class Config(LearningConfig):
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
-    draws: Count = 1                 # most rollouts per update, to find groups of unequal rewards
+    max_rollouts: Count = 1          # most rollouts per update, to find groups of unequal rewards
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
     epochs: Count = 1                # passes over a batch; with 1 minibatch too, all ratios are 1
@@ -166,15 +166,15 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
-            # Collect; with `draws`, repeat until enough groups have unequal rewards.
+            # Collect; with `max_rollouts`, repeat until enough groups have unequal rewards.
             drawn, useful = [], 0
-            while len(drawn) < cfg.draws and useful < cfg.prompts:
+            while len(drawn) < cfg.max_rollouts and useful < cfg.prompts:
                 drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
                 run.record(drawn[-1])         # before groups are dropped: else the log is biased
-                useful += int(contrast(drawn[-1].rewards, cfg.samples).sum())
+                useful += int(varied(drawn[-1].rewards, cfg.samples).sum())
             batch = rescored(run.model, cfg, join(drawn))
             r, mask = batch.responses, batch.responses.mask
-            differ = contrast(batch.rewards, cfg.samples)     # [P], before the penalty (eq. 11)
+            differ = varied(batch.rewards, cfg.samples)     # [P], before the penalty (eq. 11)
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
@@ -182,10 +182,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # one, skip the group but count its tokens, so that the step does not change. DAPO's
             # batch has at most `prompts` groups, all with unequal rewards.
             unequal = (adv != 0).view(-1, cfg.samples).any(1)
-            learns = differ if cfg.draws > 1 else unequal | (cfg.kl_coef > 0)
+            learns = differ if cfg.max_rollouts > 1 else unequal | (cfg.kl_coef > 0)
             rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]
             counted = mask
-            if cfg.draws > 1:
+            if cfg.max_rollouts > 1:
                 rows = rows[:cfg.prompts * cfg.samples]
                 counted = mask[rows]
             pieces = min(cfg.minibatches, max(1, len(counted)))

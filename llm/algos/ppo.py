@@ -67,8 +67,8 @@ class Config(LearningConfig):
     lam: Unit = 0.95                 # lambda of the policy's GAE: 1 = no bias, 0 = least variance
     lam_value: Unit = 0.95           # lambda of the value targets; 1 = whole returns
     alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length); 0 = lam stays fixed
-    value_first: Natural = 0         # first updates, in which only the value function learns
-    imitate: NonNegative = 0.0       # weight of imitating own responses with a reward of 1 or more
+    value_warmup: Natural = 0        # first updates, in which only the value function learns
+    nll_coef: NonNegative = 0.0      # weight of imitating own responses with a reward of 1 or more
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     clip_value: NonNegative = 0.0    # how far a value may move in one update; 0 = any distance
@@ -85,9 +85,9 @@ class Config(LearningConfig):
         if self.kl_target and not self.kl_coef:
             raise UserError("--kl-target adapts --kl-coef, which is 0; add "
                             "--kl-coef 0.05")
-        if self.value_first >= self.total_steps:
-            raise UserError(f"--value-first {self.value_first} leaves no updates for the policy, "
-                            f"because --total-steps is {self.total_steps}; lower --value-first or "
+        if self.value_warmup >= self.total_steps:
+            raise UserError(f"--value-warmup {self.value_warmup} leaves no updates for the policy, "
+                            f"because --total-steps is {self.total_steps}; lower --value-warmup or "
                             "raise --total-steps")
 
 
@@ -133,12 +133,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, value_old: Tensor,
              right: Tensor, prompts: Prompts, policy_learns: bool, denominator: Tensor) -> Loss:
-        value = values(critic, prompts, part.of, part.ids, cfg.checkpointing)     # [m, T]
+        value = values(critic, prompts, part.of, part.ids, cfg.gradient_checkpointing)     # [m, T]
         error = value_loss(value, target, old=value_old, clip=cfg.clip_value)
         clip = cfg.clip_low, cfg.clip_high
         each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)
-        if cfg.imitate:
-            each = each + cfg.imitate * policy_gradient(logp, right, part.mask)[0]
+        if cfg.nll_coef:
+            each = each + cfg.nll_coef * policy_gradient(logp, right, part.mask)[0]
         stats["value_loss"] = masked_mean(error.detach(), part.mask)
         each = each * policy_learns + error
         return aggregate(each, part.mask, denominator=denominator), stats
@@ -175,9 +175,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             right = (batch.rewards >= 1).float()[:, None]                         # [B, 1]
             right = right * mask.sum() / (right * mask).sum().clamp(min=1)        # mean over these
             value_lr = step_size(cfg.value_lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
-            begun = update - cfg.value_first                  # the policy's warmup starts at 0
+            begun = update - cfg.value_warmup                 # the policy's warmup starts at 0
             policy_learns = begun >= 0
-            lr = step_size(cfg.lr, begun, cfg.total_steps - cfg.value_first, cfg.warmup,
+            lr = step_size(cfg.lr, begun, cfg.total_steps - cfg.value_warmup, cfg.warmup,
                            cfg.anneal) * policy_learns
             for _ in range(cfg.epochs):
                 order = torch.randperm(len(mask)).to(run.device)

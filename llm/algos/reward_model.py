@@ -99,7 +99,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         `RewardModel`."""
         r = batch.responses[rows].trimmed()
         ids = pad(r.ids, (0, 1), value=run.tokenizer.end)
-        return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished, cfg.checkpointing)
+        return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished,
+                       cfg.gradient_checkpointing)
 
     with run:
         run.keep(model=model, optimizer=optimizer)

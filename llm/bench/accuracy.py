@@ -70,7 +70,7 @@ def one(method: str, task: str, seed: int, name: str, threads: int, log_dir: Pat
             "start_seconds": read_json(start / "result.json")["seconds"],
             "soon": before[-1] if before else None,
             "curve": {key: progress[key] for key in ("steps", "wall_seconds", "held_out_accuracy", "held_out_greedy",
-                                                     "reward", "kl_to_start", "entropy", "tokens_per_second")}}
+                                                     "reward", "kl_to_initial", "entropy", "tokens_per_second")}}
 
 
 def goals(method: str, task: str, runs: list[dict[str, Any]]) -> tuple[str, bool]:

@@ -77,7 +77,7 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
                     job = {"model": str(Path(folder, "model")), "half": half, "steps": steps, "seed": seed}
                     runs[name].append(run := call(name, job))
                     print(f"{case}, pair {seed}  {name:<6} {run['tokens_per_second']:>8,.0f} tokens/s   "
-                          f"{run['no_contrast']:.0%} of groups with zero variance   {run['seconds']:.1f} s"
+                          f"{run['zero_variance']:.0%} of groups with zero variance   {run['seconds']:.1f} s"
                           + (f", and {run['evaluation_seconds']:.1f} s of evaluation"
                              if run["evaluation_seconds"] else ""), flush=True)
             found[case] = compare(runs, goal, flops, 0.5 if half else 1.0)
@@ -120,7 +120,7 @@ def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, tr
                                              for r in runs["spinup"]), 3),
             "tokens_per_second": {name: [r["tokens_per_second"] for r in found] for name, found in runs.items()},
             "limit": round(flops / work),
-            "no_contrast": {name: median(r["no_contrast"] for r in found) for name, found in runs.items()},
+            "zero_variance": {name: median(r["zero_variance"] for r in found) for name, found in runs.items()},
             "rewards": {name: median(r["reward"] for r in found) for name, found in runs.items()}, "runs": runs}
 
 
@@ -139,7 +139,7 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     seconds = sum(sum(rows[f"{phase}_seconds"][1:]) for phase in ("rollout", "reward", "update"))
     whole = rows["wall_seconds"][-1] - rows["wall_seconds"][0]
     return report(sum(each), each @ rows["length"][1:] * PROMPTS * SAMPLES, seconds, whole, about["parameters"],
-                  np.average(rows["no_contrast"][1:], weights=each), np.average(rows["reward"][1:], weights=each),
+                  np.average(rows["zero_variance"][1:], weights=each), np.average(rows["reward"][1:], weights=each),
                   about["versions"])
 
 
@@ -187,13 +187,13 @@ def first_row(steps: int) -> int:
     return max(1, round(steps / Run.epochs))
 
 
-def report(steps: float, tokens: float, seconds: float, whole: float, parameters: int, no_contrast: float,
+def report(steps: float, tokens: float, seconds: float, whole: float, parameters: int, zero_variance: float,
            reward: float, versions: dict[str, str]) -> dict[str, Any]:
     """Results of one run after its first row. whole: seconds with evaluation; seconds: without it."""
     return {"steps": int(steps), "tokens": round(tokens), "seconds": round(seconds, 3),
             "evaluation_seconds": round(whole - seconds, 3), "tokens_per_second": round(tokens / seconds, 1),
             "tokens_per_second_with_evaluation": round(tokens / whole, 1), "parameters": parameters,
-            "no_contrast": round(float(no_contrast), 3), "reward": round(float(reward), 4), "versions": versions}
+            "zero_variance": round(float(zero_variance), 3), "reward": round(float(reward), 4), "versions": versions}
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A trained language model for use: it takes a prompt and returns a response."""
+"""A trained language model that takes a prompt and returns a response."""
 from collections.abc import Callable, Sequence
 from typing import Any
 

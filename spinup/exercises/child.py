@@ -91,7 +91,7 @@ def train(file: Path, name: str, level: str, send: Callable[[Any], None]) -> Non
 
 
 def main() -> None:
-    """Run the command line, within its time limit in seconds."""
+    """Check one file. sys.argv gives the file, the name of the exercise, the level and the time limit in seconds."""
     file, name, level, seconds = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
     sys.argv = [str(file)]
     sys.path.append(os.getcwd())                              # last: a student's random.py must not hide Python's

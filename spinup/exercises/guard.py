@@ -50,7 +50,7 @@ def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]
             yield node.lineno, inside(f"{node.module}.{min(taken)}")
     for name in imported:
         if name.partition(".")[0] in LIBRARY:
-            yield node.lineno, (f"this imports {name}. The library contains the answer, so a check does not import it; "
+            yield node.lineno, (f"this imports {name}. The library contains the answer, so a check forbids the import; "
                                 f"write the function yourself, and import the library only under {MAIN}")
     if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Name) or node.value.id not in modules:
         return
@@ -82,7 +82,7 @@ class Finder:
         """Refused for a module of the library that is not imported yet; None, which means «look elsewhere», for all
         others."""
         if name.partition(".")[0] in LIBRARY:
-            raise Refused(f"{name} may contain the answer, so a check does not import it; write the function yourself")
+            raise Refused(f"{name} may contain the answer, so a check forbids its import; write the function yourself")
 
 
 def protect() -> None:

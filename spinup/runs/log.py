@@ -11,6 +11,9 @@ from spinup.errors import UserError
 from spinup.runs.config import Row
 
 SUM = "progress.csv crc32"
+# Former names of columns. Runs of older versions have them, and `spinup plot --value` still accepts them.
+RENAMED = {"no_contrast": "zero_variance", "kl_to_start": "kl_to_initial", "logp_preferred": "logp_chosen",
+           "logp_other": "logp_rejected"}
 ADVICE = "restore it, or train again under another --exp-name"
 
 
@@ -91,6 +94,11 @@ class Log:
             self.wandb.finish()
 
 
+def current(column: str) -> str:
+    """Return the present name of a column of `progress.csv`."""
+    return RENAMED.get(column, column)
+
+
 def check_wandb(wanted: bool) -> None:
     """UserError if Weights & Biases is requested but not installed."""
     from importlib.util import find_spec
@@ -107,11 +115,12 @@ def checksum(path: Path, size: int) -> int:
 
 
 def read_progress(directory: Path) -> dict[str, list[float]]:
-    """Read the columns of a run's `progress.csv`. UserError if the file is missing or damaged."""
+    """Read the columns of a run's `progress.csv`, by their present names. UserError if it is missing or damaged."""
     path, fault = Path(directory) / "progress.csv", ""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             names, *rows = list(csv.reader(file)) or [[]]
+            names = [current(name) for name in names]
         if rows and len(rows[-1]) < len(names):                           # cut by a power failure
             rows.pop()
         if len({*names}) < len(names) or any(len(row) != len(names) for row in rows):

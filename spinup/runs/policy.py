@@ -1,4 +1,4 @@
-"""A trained policy for use: it maps an observation to an action."""
+"""A trained policy that maps an observation to an action."""
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -91,7 +91,7 @@ def test_the_diagnostics_of_a_loss_are_columns(train):
 # Turned red by: a group with zero variance that is left out although its advantage is not 0.
 def test_an_advantage_of_ones_own_may_use_every_group(train):
     progress = train("grpo", advantage=lambda rewards: torch.ones_like(rewards), reward=lambda prompt, response: 0.5)
-    assert progress["no_contrast"] == [1.0] * 3 and min(progress["grad_norm"]) > 0
+    assert progress["zero_variance"] == [1.0] * 3 and min(progress["grad_norm"]) > 0
 
 
 def fails(*args):
@@ -245,6 +245,10 @@ def test_scale_is_the_older_name_of_advantage(capsys):
     assert "--scale is now --advantage mean" in capsys.readouterr().err
     assert from_flags(algorithm, ["--scale", "none"])[0].advantage == "mean"
     assert config_from_json(algorithm, {"scale": "none", "lr": 0.5}).advantage == "mean"
+    given = {"start_accuracy": 0.25, "checkpointing": True, "draws": 2}
+    config = configure(algorithm, given, preset="none")[0]
+    assert (config.sft_accuracy, config.gradient_checkpointing, config.max_rollouts) == (0.25, True, 2)
+    assert "--draws is now --max-rollouts 2" in capsys.readouterr().err
     assert config_from_json(algorithm, {"scale": "group"}).advantage == "group"
 
 

@@ -16,7 +16,7 @@ from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
-SIZES = {"prompts": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_first": 0,
+SIZES = {"prompts": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_warmup": 0,
          "kl_coef": 0.1, "keep": 0.0}
 
 
@@ -105,12 +105,13 @@ GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 # Turned red by: torch's traceback in place of a sentence, in any of the phases; a micro-batch that is no smaller.
 @pytest.mark.parametrize(("where", "method", "error", "given", "words"), [
-    ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens"),
-    ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --checkpointing, or lower --max-tokens"),
-    ("spinup.core.fast.adam.FlatAdam.step", "sft", CPU, {"checkpointing": True, "micro_batch": 64},
+    ("llm.learn.score", "grpo", GPU, {}, "add --micro-batch 16 --gradient-checkpointing, or lower --max-tokens"),
+    ("llm.run.sample", "grpo", CPU, {"micro_batch": 16}, "add --micro-batch 8 --gradient-checkpointing, or lower "
+     "--max-tokens"),
+    ("spinup.core.fast.adam.FlatAdam.step", "sft", CPU, {"gradient_checkpointing": True, "micro_batch": 64},
      "add --micro-batch 16, or lower --max-tokens"),
-    ("llm.run.sample", "dpo", GPU, {"checkpointing": True, "micro_batch": 2}, "settings; lower --max-tokens"),
-    ("llm.learn.score", "dpo", GPU, {}, "add --micro-batch 16 --checkpointing, or lower --max-tokens")])
+    ("llm.run.sample", "dpo", GPU, {"gradient_checkpointing": True, "micro_batch": 2}, "settings; lower --max-tokens"),
+    ("llm.learn.score", "dpo", GPU, {}, "add --micro-batch 16 --gradient-checkpointing, or lower --max-tokens")])
 def test_memory_that_does_not_suffice_is_told_in_a_sentence(where, method, error, given, words, beginner, tmp_path,
                                                             monkeypatch):
     def fail(*args, **settings):

@@ -72,8 +72,8 @@ def test_group_advantage():
 
 
 # Turned red by: `>=`; rewards of other groups.
-def test_contrast():
-    groups = grpo.contrast(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
+def test_varied():
+    groups = grpo.varied(torch.tensor([1.0, 1, 0, 1, 0.7, 0.7, 0, -1]), 2)
     assert groups.tolist() == [False, True, False, True]
 
 
@@ -344,24 +344,24 @@ GOOD, BAD, MIXED = [1, 1, 1, 1], [0, 0, 0, 0], [1, 0, 0, 1]
 # Bug of many a library: a task that is solved, or cannot be, is drawn again for ever.
 # Turned red by: no limit on the draws; an update of nothing, which divides by 0.
 @pytest.mark.parametrize("rewards", [GOOD, BAD])
-def test_dapo_gives_up_where_nothing_has_contrast(rewards, watch):
-    seen = watch("dapo", lambda draw: rewards * 2, total_steps=3, draws=4, overlong=0)
+def test_dapo_gives_up_where_all_groups_have_zero_variance(rewards, watch):
+    seen = watch("dapo", lambda draw: rewards * 2, total_steps=3, max_rollouts=4, overlong=0)
     assert seen.result.status == "finished" and len(seen.drawn) == 12 and not seen.updates
     assert seen.result.progress["reward"] == [rewards[0]] * 3
 
 
-# Turned red by: groups without contrast among the rows; draws that go on when there are enough; a logged reward of the
-# rows that were used; a denominator with the tokens of those left out.
-def test_dapo_draws_until_there_is_enough_contrast(watch):
+# Turned red by: groups with zero variance among the rows; rollouts that continue when there are enough; a logged reward
+# of the rows that were used; a denominator with the tokens of those left out.
+def test_dapo_draws_until_enough_groups_vary(watch):
     draws = [GOOD + MIXED, MIXED + GOOD, GOOD + MIXED, MIXED + MIXED, MIXED + MIXED]
-    seen = watch("dapo", lambda draw: draws[draw], total_steps=3, draws=3, overlong=0)
+    seen = watch("dapo", lambda draw: draws[draw], total_steps=3, max_rollouts=3, overlong=0)
     assert [len(update[0].rewards) for update in seen.updates] == [16, 16, 8]
     for (batch, rows, adv, denominator), used in zip(seen.updates, [[1, 2], [1, 2], [0, 1]], strict=True):
         assert sorted(rows.tolist()) == [4 * group + i for group in used for i in range(4)]
         assert denominator == batch.responses.mask[rows].sum()
         close(adv[rows].square(), torch.full((8, 1), (0.5 / 0.5001) ** 2))
     assert seen.result.progress["reward"] == [0.75, 0.625, 0.5]
-    assert seen.result.progress["no_contrast"] == [0.5, 0.25, 0.0]
+    assert seen.result.progress["zero_variance"] == [0.5, 0.25, 0.0]
 
 
 # Turned red by: more rows than were asked for, which would make the steps of easy tasks smaller.
@@ -373,9 +373,10 @@ def test_dapo_uses_as_many_groups_as_were_asked_for(watch):
 
 # Turned red by: as many pieces as were asked for in the denominator, with which fewer of them step farther.
 def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
-    seen = watch("dapo", lambda draw: BAD + MIXED, total_steps=1, overlong=0, draws=2, minibatches=8)
+    seen = watch("dapo", lambda draw: BAD + MIXED, total_steps=1, overlong=0, max_rollouts=2, minibatches=8)
     assert len(seen.updates) == 8 and all(len(update[1]) == 1 for update in seen.updates)
-    seen = watch("dapo", lambda draw: [BAD + BAD, BAD + MIXED][draw], total_steps=1, overlong=0, draws=2, minibatches=8)
+    seen = watch("dapo", lambda draw: [BAD + BAD, BAD + MIXED][draw], total_steps=1, overlong=0, max_rollouts=2,
+                 minibatches=8)
     (batch, *_), rows = seen.updates[0], torch.cat([update[1] for update in seen.updates])
     assert len(seen.updates) == len(rows) == 4
     assert all(update[3] == batch.responses.mask[rows].sum() / 4 for update in seen.updates)
@@ -383,7 +384,7 @@ def test_dapo_cuts_into_no_more_pieces_than_there_are_responses(watch):
 
 # Turned red by: a penalty within the task's own limit, which a right answer needs; none; one in the logged reward.
 def test_dapo_punishes_what_is_longer_than_the_task_allows(watch):
-    seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, draws=1)
+    seen = watch("dapo", lambda draw: GOOD + GOOD, total_steps=1, overlong=4, max_rollouts=1)
     (batch, _, adv, _), = seen.updates
     lengths = batch.responses.lengths
     assert lengths.max() == LIMIT + 4 and lengths.min() < LIMIT           # the limit is behind the buffer
@@ -517,7 +518,7 @@ def estimates(step, critic, lams):
     return {place: ((adv - mean) / std, target) for place, (adv, target) in found.items()}
 
 
-OWN = {"ppo": {"lam": 0.9, "lam_value": 0.7, "clip_value": 0.02}, "vapo": {"alpha": 4.0, "lam": 1.0, "value_first": 1}}
+OWN = {"ppo": {"lam": 0.9, "lam_value": 0.7, "clip_value": 0.02}, "vapo": {"alpha": 4.0, "lam": 1.0, "value_warmup": 1}}
 LAMS = {"ppo": lambda n: (0.9, 0.7), "vapo": lambda n: (max(0.9, 1 - 1 / (4 * n)), 1.0)}
 
 
@@ -557,7 +558,7 @@ def test_an_update_of_ppo_follows_its_equation(method, train_ppo):
             if config.clip_value:
                 bounded = old[b, t] + (V - old[b, t]).clamp(-config.clip_value, config.clip_value)
                 error = torch.maximum(error, (bounded - target) ** 2)
-            imitated = config.imitate * share * logp * (float(batch.rewards[b]) >= 1)
+            imitated = config.nll_coef * share * logp * (float(batch.rewards[b]) >= 1)
             total, count = total - torch.min(ratio * a, near * a) - imitated + error / 2, count + 1
     assert clipped == {True, False} and len(rows) == 6
     loss = total / count
@@ -625,7 +626,7 @@ def test_a_value_function_begins_as_the_reward_model(train_ppo, judge):
 
 # Turned red by: a policy with a gradient and a step size from the first; one that never moves; values that wait too.
 def test_vapo_lets_the_value_function_learn_first(train_ppo):
-    seen = train_ppo("vapo", total_steps=4, value_first=2, minibatches=2)
+    seen = train_ppo("vapo", total_steps=4, value_warmup=2, minibatches=2)
     start = seen.began[0]
     assert [torch.equal(step.policy, start) for step in seen.steps] == [True] * 5 + [False] * 3
     assert [step.whole["policy_learns"] for step in seen.steps] == [False] * 4 + [True] * 4

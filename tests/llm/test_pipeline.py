@@ -274,5 +274,5 @@ def test_help_lists_the_settings_of_every_stage(cli, tree):
     done = cli("llm", "rlhf", "--help")
     said = done.out.split("settings of all stages")[1].split()
     assert {"--task", "--layers", "--sft.batch", "--reward-model.pairs", "--ppo.kl-coef", "[taste]"} <= set(said)
-    assert not {"--ppo.start-accuracy", "--ppo.model", "--lr"} & set(said) and tree() == []
+    assert not {"--ppo.sft-accuracy", "--ppo.model", "--lr"} & set(said) and tree() == []
     assert "spinup llm rlhf" in cli("llm").out

@@ -468,7 +468,7 @@ def test_an_update_follows_its_equation(method, catch):
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(call.run.model.parameters()))])
     found = call.gradient()
     same(found, (expected, {"loss": loss.item()}))
-    names = ("logp_preferred", "logp_other", "reward_margin")
+    names = ("logp_chosen", "logp_rejected", "reward_margin")
     assert [found[1][name] for name in names] == pytest.approx(shown.mean(0).tolist(), abs=1e-4)
     assert found[1]["train_accuracy"] == pytest.approx((shown[:, 2] > 0).mean())
 

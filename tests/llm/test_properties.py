@@ -270,10 +270,10 @@ def test_the_entropy_shown_is_that_of_own_tokens(catch):
 # Turned red by: the rows left out not counted; with a penalty for divergence, which they do pay: left out at all.
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
 @pytest.mark.parametrize("method", ["grpo", "dr_grpo"])
-def test_leaving_out_groups_without_contrast_changes_nothing(method, kl_coef, catch):
+def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, catch):
     call = catch(method, move=0.05, kl_coef=kl_coef)
     everything, rewards = torch.arange(len(call.batch.rewards)), call.batch.rewards
-    assert not grpo.contrast(rewards, 4).all() and (kl_coef or len(call.rows) < 32) and call.whole["denominator"] == 32
+    assert not grpo.varied(rewards, 4).all() and (kl_coef or len(call.rows) < 32) and call.whole["denominator"] == 32
     found, expected = call.gradient()[0], call.gradient(rows=everything)[0]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -284,7 +284,7 @@ def test_dapo_draws_groups_by_their_rewards_and_then_takes_the_penalty(catch):
     call = catch("dapo", overlong=5)
     r, run = call.batch.responses, call.run
     penalised = call.batch.rewards + grpo.overlong_penalty(r.lengths, run.max_tokens, 5)
-    differ, after = grpo.contrast(call.batch.rewards, 4), grpo.contrast(penalised, 4)
+    differ, after = grpo.varied(call.batch.rewards, 4), grpo.varied(penalised, 4)
     assert (after & ~differ).any()                                        # equal rewards, and lengths that differ
     assert sorted(call.rows.tolist()) == differ.repeat_interleave(4).nonzero()[:32, 0].tolist()
     assert torch.equal(call.per_row[0][:, 0], grpo.group_advantage(penalised, 4))
@@ -416,7 +416,7 @@ def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch
     half = len(used) // 2
     first, second = ([row for rows in part for row in rows] for part in (used[:half], used[half:]))
     assert sorted(first) == sorted(second) == sorted(set(first)) and first != second and first != sorted(first)
-    contrast = grpo.contrast(batches[0].rewards, 4).repeat_interleave(4).nonzero()[:, 0].tolist()
+    contrast = grpo.varied(batches[0].rewards, 4).repeat_interleave(4).nonzero()[:, 0].tolist()
     assert half == min(minibatches, len(first)) and (method != "grpo" or sorted(first) == contrast)
 
 
@@ -439,14 +439,14 @@ ADVANTAGES = {"rloo": reinforce.leave_one_out, "grpo": grpo.group_advantage,
 # `where` and `correction=1`, or another mean.
 @pytest.mark.parametrize("advantage", ADVANTAGES.values(), ids=ADVANTAGES)
 @pytest.mark.parametrize(("reward", "samples"), [(1.0, 1), (0.7, 8), (0.0, 8), (1e6 + 0.1, 3)])
-def test_groups_without_contrast_have_no_advantage(advantage, reward, samples):
+def test_groups_with_zero_variance_have_no_advantage(advantage, reward, samples):
     assert torch.equal(advantage(torch.full((5 * samples,), reward), samples), torch.zeros(5 * samples))
 
 
 # Turned red by: each `where` of the above; REINFORCE++ whitening what rounding leaves of equal rewards, until it is as
 # large as a real advantage. Adam then steps as far as ever, for the length of a gradient does not matter to it.
 @pytest.mark.parametrize("method", [m for m in LEARNING if m not in ("reinforce", "best_of_n")])
-def test_a_training_without_contrast_leaves_the_weights_alone(method, train, start):
+def test_a_training_with_zero_variance_leaves_the_weights_alone(method, train, start):
     class Same(Mixed):
         def reward(self, problem, response):
             return 0.7

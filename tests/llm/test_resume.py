@@ -52,7 +52,7 @@ def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(nam
 # Turned red by: a start that is begun again, or taken as it is where it was stopped.
 def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve, tmp_path):
     words = ["llm", "grpo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
-             "--total-steps", 3, "--start-accuracy", 0.12, "--seed", 1]
+             "--total-steps", 3, "--sft-accuracy", 0.12, "--seed", 1]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     (whole,) = (tmp_path / "whole").glob("start_*/*")
     steps = read_json(whole / "result.json")["steps"]
@@ -71,7 +71,7 @@ def test_killed_while_the_start_is_being_made(start, rows, wait_for, cli, curve,
 # Turned red by: a learning that goes on from a start that was stopped.
 def test_ctrl_c_while_the_start_is_being_made(cli, curve, monkeypatch, tmp_path):
     words = ["llm", "rloo", *WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--prompts", 4, "--samples", 4,
-             "--total-steps", 3, "--start-accuracy", 0.12]
+             "--total-steps", 3, "--sft-accuracy", 0.12]
     backward, left = Run.backward, [30]
 
     def press(run, *args, **whole):

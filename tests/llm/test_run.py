@@ -53,7 +53,7 @@ def train(method: str, model: str, **settings) -> Result:
     own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
            "reward_model": {"batch": 4, "pairs": 8, "calibration": 16}}.get(METHODS[method].rpartition(".")[2],
                                                                             {"prompts": 4, "samples": 4})
-    own |= {"value_first": 2} if method == "vapo" else {}
+    own |= {"value_warmup": 2} if method == "vapo" else {}
     return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
 
 
@@ -91,9 +91,9 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
 
 # What the methods of a file have besides, measured at every update, and at every row.
 OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
-       "dpo": (["logp_preferred", "logp_other", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
+       "dpo": (["logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
 # What they lack: a policy gradient has no ratio, a clipped surrogate no logp; who draws nothing, nothing of the drawn.
-UNDRAWN = {"reward", "reward_std", "no_contrast", "cut_off"}
+UNDRAWN = {"reward", "reward_std", "zero_variance", "cut_off"}
 LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
            "best_of_n": {"kl", "clip_fraction"}, "grpo": {"logp"}, "ppo": {"logp"},
            "dpo": UNDRAWN | {"logp", "kl", "clip_fraction"}}
@@ -110,7 +110,7 @@ def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
     own, logged = OWN.get(file, ([], []))
     columns = list(result.progress)
     assert columns == ["epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", *METRICS,
-                       "kl_to_start", "kl_of_response", *own, *(f"{phase}_seconds" for phase in PHASES),
+                       "kl_to_initial", "kl_of_response", *own, *(f"{phase}_seconds" for phase in PHASES),
                        "tokens_per_second", *logged, "wall_seconds", "steps_per_second"]
     lacking = LACKING[file] - (UNDRAWN if method == "online_dpo" else set())
     assert {name for name in columns if math.isnan(result.progress[name][-1])} == lacking
@@ -150,10 +150,10 @@ def test_learning_from_rewards_begins_where_the_start_ended(able):
     still = train("rloo", able, held_out=100, lr=1e-12, total_steps=2)
     assert still.progress["held_out_accuracy"] == [ended["held_out_accuracy"]] * 2
     assert still.progress["held_out_greedy"] == [ended["held_out_greedy"]] * 2
-    assert max(still.progress["kl_to_start"]) < 1e-6
+    assert max(still.progress["kl_to_initial"]) < 1e-6
     moved = train("rloo", able, held_out=100, lr=2e-3, warmup=0, total_steps=8)
     assert abs(moved.progress["held_out_accuracy"][0] - ended["held_out_accuracy"]) < 0.15
-    assert moved.progress["kl_to_start"][-1] > 1e-4
+    assert moved.progress["kl_to_initial"][-1] > 1e-4
 
 
 # Turned red by: a start made anew each time; `width` or `stop_accuracy` missing in its name; `micro_batch` or
@@ -164,7 +164,7 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
         "none", chosen.get(algorithm.method, {})))
 
     def run(method="grpo", **settings) -> str:
-        own = {"total_steps": 1, "prompts": 2, "samples": 2, "start_accuracy": 1.0}
+        own = {"total_steps": 1, "prompts": 2, "samples": 2, "sft_accuracy": 1.0}
         result = getattr(llm, method)(**{**TINY, **SHAPE, **own, **settings})
         data = read_json(result.directory / "config.json")
         starts.append(data["start"])
@@ -176,12 +176,12 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
     assert {p.name for p in kept} == {".lock", "config.json", "progress.csv", "result.json", "checkpoint.pt"}
     assert read_json(Path(starts[0], "config.json"))["algorithm"] == "llm sft"
     same = ({}, {"method": "rloo"}, {"lr": 1e-3, "prompts": 4, "total_steps": 2}, {"temperature": 0.7},
-            {"micro_batch": 1, "checkpointing": True, "exp_name": "named", "checkpoint_steps": 1})
+            {"micro_batch": 1, "gradient_checkpointing": True, "exp_name": "named", "checkpoint_steps": 1})
     for settings in same:
         assert run(**settings) == 0
     assert set(starts) == {starts[0]} and {p: p.stat().st_mtime_ns for p in Path(starts[0]).iterdir()} == kept
     others = ({"seed": 2}, {"width": 24}, {"task": "reverse:length=3"}, {"task": "copy:length=2"},
-              {"start_accuracy": 0.9})
+              {"sft_accuracy": 0.9})
     for settings in others:
         assert run(**settings) > 0
     assert len(set(starts)) == 1 + len(others)
@@ -314,8 +314,8 @@ def test_a_start_is_of_its_own_task_and_reward():
 
 
 def test_a_value_function_alone_is_no_training(beginner):
-    with pytest.raises(UserError, match="--value-first 4 leaves no updates for the policy, because --total-steps is 4"):
-        train("vapo", beginner, value_first=4)
+    with pytest.raises(UserError, match="--value-warmup 4 leaves no updates for the policy, because"):
+        train("vapo", beginner, value_warmup=4)
 
 
 # Turned red by: room for the longest of a few prompts; none for the end of what was cut off.
@@ -337,7 +337,8 @@ def test_all_prompts_must_fit(beginner, tmp_path):
 def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, settings, beginner):
     rewarded = {} if method == "sft" else {"reward": early}
     whole = train(method, beginner, **rewarded, **settings)
-    for saving in {"micro_batch": 3}, {"checkpointing": True}, {"micro_batch": 5, "checkpointing": True}:
+    less = {"gradient_checkpointing": True}
+    for saving in {"micro_batch": 3}, less, {"micro_batch": 5} | less:
         pieces = train(method, beginner, **saving, **rewarded, **settings)
         torch.testing.assert_close(weights(pieces), weights(whole), atol=1e-5, rtol=0)
         for name in "loss", "entropy", "grad_norm", "ratio_max":
@@ -346,13 +347,13 @@ def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, setti
 
 # What is said.
 
-WELL = {"reward": 0.4, "no_contrast": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_fraction": 0.0, "grad_norm": 0.5,
-        "entropy": 0.8, "held_out_accuracy": 0.4, "kl_to_start": 0.1}
+WELL = {"reward": 0.4, "zero_variance": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_fraction": 0.0, "grad_norm": 0.5,
+        "entropy": 0.8, "held_out_accuracy": 0.4, "kl_to_initial": 0.1}
 SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
-    "little contrast": ({"no_contrast": 0.85}, "most groups have zero variance: .* (85% now); start from a better p",
-                        {"no_contrast": 0.8}),
-    "nearly solved": ({"no_contrast": 0.85, "reward": 0.9}, "the task is nearly solved, or you need harder prompts",
-                      {"no_contrast": math.nan, "reward": 0.9}),
+    "little contrast": ({"zero_variance": 0.85}, "most groups have zero variance: .* (85% now); start from a better p",
+                        {"zero_variance": 0.8}),
+    "nearly solved": ({"zero_variance": 0.85, "reward": 0.9}, "the task is nearly solved, or you need harder prompts",
+                      {"zero_variance": math.nan, "reward": 0.9}),
     "cut off": ({"cut_off": 0.3}, "30% of responses are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
     "loss of 0": ({"loss": -1e-9}, "the loss is 0 although the gradient is not", {"loss": -1e-9, "grad_norm": 0.0}),
     "loss of 0, clipped": ({"loss": 1e-4}, "advantages have mean 0", {"loss": 1e-4, "clip_fraction": math.nan}),
@@ -360,7 +361,7 @@ SAID = {                                # a row that calls for a sentence, its w
     "negative loss": ({"loss": -9e-4}, "watch the reward", {"loss": -1.1e-3}),
     "collapsed": ({"entropy": 0.01}, "entropy is 0.010 nats", {"entropy": 0.01, "held_out_accuracy": 0.95}),
     "entropy": ({"entropy": 0.019}, "a lower --lr", {"entropy": 0.02}),
-    "far": ({"kl_to_start": 12.3}, "initial policy is 12 nats per token", {"kl_to_start": 10.0})}
+    "far": ({"kl_to_initial": 12.3}, "initial policy is 12 nats per token", {"kl_to_initial": 10.0})}
 
 
 # Turned red by: each comparison with, or without, its limit; a limit on the loss without its absolute value, or without
@@ -376,7 +377,7 @@ def test_what_has_puzzled_people_is_said_in_words(case):
 # Where rewards have no upper end, a reward of 1 is nothing special, and how often it is reached tells nothing.
 # Turned red by: a measure that is not looked at.
 def test_of_a_graded_task_nothing_is_said_that_holds_for_solved_or_not():
-    row = {**WELL, "reward": 3.0, "held_out_accuracy": 1.0, "no_contrast": 0.9, "cut_off": 0.4, "entropy": 0.001}
+    row = {**WELL, "reward": 3.0, "held_out_accuracy": 1.0, "zero_variance": 0.9, "cut_off": 0.4, "entropy": 0.001}
     contrast, cut_off, entropy = diagnose(row, 7, "held_out_reward")
     assert "solved" not in contrast and "raise --temperature" in contrast
     assert "rarely get" not in cut_off and "raise --max-tokens" in cut_off

@@ -27,7 +27,7 @@ OWN_LOSS = {"kto", "ipo"}
 # Settings with which each method learns something at once, of those that it has.
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "total_steps": 2, "held_out": 8,
         "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}
-SMALL = {"prompts": 4, "pairs": 8, "batch": 4, "value_first": 0, "keep": 0.0}
+SMALL = {"prompts": 4, "pairs": 8, "batch": 4, "value_warmup": 0, "keep": 0.0}
 METHODS = algorithms("llm")
 
 

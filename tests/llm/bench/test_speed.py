@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from llm.algos.grpo import contrast
+from llm.algos.grpo import varied
 from llm.bench import roofline
 from llm.bench import speed as language
 from llm.bench.questions import ALPHABET, Questions, peer_tokenizer, save_model
@@ -51,7 +51,7 @@ def test_every_group_has_contrast_or_those_of_every_other_character():
     texts = ["".join(ALPHABET[i] for i in row) for row in rng.integers(42, size=(8 * 400, 8))]
 
     def groups(task: Questions) -> torch.Tensor:
-        return contrast(torch.tensor([task.reward(problems[i // 8], text) for i, text in enumerate(texts)]), 8)
+        return varied(torch.tensor([task.reward(problems[i // 8], text) for i, text in enumerate(texts)]), 8)
     odd = torch.tensor([ALPHABET.index(p.prompt[0]) % 2 == 1 for p in problems])
     assert groups(Questions()).all()
     assert torch.equal(groups(Questions(half=True)), odd) and 170 < odd.sum() < 230
@@ -84,7 +84,7 @@ def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, t
     """Rows at 4, 8 and 10 updates; the first took long, which must not count."""
     rows = {"steps": [4.0, 8.0, 10.0], "length": [8.0, 8.0, 5.0], "rollout_seconds": [50.0, 1.0, 2.0],
             "reward_seconds": [50.0, 0.5, 0.25], "update_seconds": [50.0, 2.0, 4.25], "wall_seconds": [200, 206, 215],
-            "no_contrast": [1.0, 0.0, 0.75], "reward": [9.0, 0.4, 0.1]}
+            "zero_variance": [1.0, 0.0, 0.75], "reward": [9.0, 0.4, 0.1]}
     (tmp_path / "config.json").write_text('{"parameters": 7, "versions": {}}')
     monkeypatch.setattr(language.grpo, "train", lambda config: SimpleNamespace(progress=rows, directory=tmp_path))
     run = run_spinup(str(tmp_path), {"half": False, "model": "m", "steps": 10, "seed": 1})
@@ -92,7 +92,7 @@ def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, t
     assert (run["seconds"], run["evaluation_seconds"]) == (10.0, 5.0)
     assert run["tokens_per_second"] == pytest.approx(run["tokens"] / 10, abs=0.1)
     assert run["tokens_per_second_with_evaluation"] == pytest.approx(run["tokens"] / 15, abs=0.1)
-    assert run["no_contrast"] == 0.25 and run["reward"] == pytest.approx(0.3)
+    assert run["zero_variance"] == 0.25 and run["reward"] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("paces, half, code", [([150, 100, 140], 200, 0), ([150, 100, 139], 200, 1),
@@ -101,7 +101,7 @@ def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys
     def call(name: str, job: dict | None = None) -> dict:
         pace = 100 if name == "trl" else half if job and job["half"] else paces[job["seed"] - 1] if job else 0
         return {"flops": 1e9, "tokens_per_second": pace, "tokens_per_second_with_evaluation": pace / 2, "seconds": 3.0,
-                "evaluation_seconds": 1.0 if name == "spinup" else 0.0, "no_contrast": 0.0, "reward": 0.5,
+                "evaluation_seconds": 1.0 if name == "spinup" else 0.0, "zero_variance": 0.0, "reward": 0.5,
                 "parameters": 1000, "versions": {}}
     monkeypatch.setattr(language, "call", call)
     assert speed_grpo() == code
@@ -130,8 +130,8 @@ def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
     result = json.loads(lines[-1])
     assert result == json.loads((tmp_path / "speed.json").read_text())
     assert result["parameters"] == {"spinup": 216_320, "trl": 216_320}
-    assert result["equal work"]["no_contrast"] == {"spinup": 0.0, "trl": 0.0} and result["equal work"]["met"]
-    assert all(0 < share < 1 for share in result["half"]["no_contrast"].values()) and not result["half"]["met"]
+    assert result["equal work"]["zero_variance"] == {"spinup": 0.0, "trl": 0.0} and result["equal work"]["met"]
+    assert all(0 < share < 1 for share in result["half"]["zero_variance"].values()) and not result["half"]["met"]
     for case in ("equal work", "half"):
         ours, theirs = (result[case]["runs"][name][0] for name in ("spinup", "trl"))
         assert ours["steps"] == theirs["steps"] == 2 and ours["tokens"] == theirs["tokens"] == 2 * 4 * 8 * 8

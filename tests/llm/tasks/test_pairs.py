@@ -308,7 +308,7 @@ def test_a_model_of_other_characters_is_refused(write, cli, tree, beginner):
 # Without a model imitation of what was chosen comes first. Turned red by: a teacher that shows what was rejected; a
 # reward of its own for the judged file, and with it another start.
 def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
-    small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--start-accuracy", 0.1]
+    small = [*WORDS, "--layers", 1, "--width", 16, "--heads", 2, "--sft-accuracy", 0.1]
     done = cli("llm", "reward_model", *small, "--total-steps", 4, "--exp-name", "judge")
     assert done.code == 0 and done.out.count("\ninitial policy: ") == 1
     (start,) = tmp_path.glob("runs/start_mine_*")
