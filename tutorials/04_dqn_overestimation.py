@@ -213,8 +213,7 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 #
 # Double DQN is no perfect remedy, because table and target table have learned from the same rewards. If
 # the target table is renewed after every update, both methods make the same errors. The older the
-# target table is, the more independent its evaluation becomes. The error then falls below
-# 0.
+# target table is, the more independent its evaluation becomes. The error then falls below 0.
 #
 # Yet the right plot shows that both greedy policies are equally good, within a tenth. They lose more
 # than a tenth of the best possible value. The cause is the noise in the tables, which leads to wrong
