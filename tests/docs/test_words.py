@@ -1,4 +1,5 @@
-"""The words of the documentation: the field's terms, and none of the words that stood in their place."""
+"""Words of the documentation, docstrings, messages and exercises: standard terms, and no banned words."""
+import ast
 import re
 from pathlib import Path
 
@@ -8,15 +9,21 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")),
          *sorted((ROOT / "tutorials").glob("*.py"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
+SOURCES = [path for folder in ("spinup", "llm", "exercises") for path in sorted((ROOT / folder).rglob("*.py"))]
 # What is not written -> the term in its place.
 BANNED = {
     r"\bstep size of (the optimiser|Adam)": "learning rate", r"\bprice of (a nat|divergence|certainty)": "KL penalty",
     r"\bshak(e|es|ing)\b": "perturbation", r"\b(open|closed) moves\b": "legal moves", r"\btwin in\b": "counterpart",
-    r"\bwithout contrast\b": "group with zero variance", r"\b(is|are|was|were) told\b": "reported",
-    r"\bkin\b": "variants", r"\bof one's own\b": "your own", r"\bto be (maximised|minimised) is\b": "we maximise",
-    r"\bthe clock\b": "time limit", r"\bgo(es)? on\b": "resume, continue",
-    r"\bbonus for surprise\b": "intrinsic reward", r"\bso (accurate|good) is\b": "the usual order of words",
-    r"\bthe likeliest\b": "most likely", r"\bhow good .{3,30} is, .* tells?\b": "evaluate"}
+    r"\b(without|no) contrast\b": "zero variance", r"\b(is|are|was|were) told\b": "reported",
+    r"\bkin\b|\bkindred environment": "variants, similar", r"\bof one's own\b": "your own",
+    r"\bto be (maximised|minimised) is\b": "we maximise", r"\bthe clock (stops|ran|runs)\b": "time limit",
+    r"\bgo(es)? on\b|\bgoing on (at|with)\b": "resume, continue", r"\bbonus for surprise\b": "intrinsic reward",
+    r"\bso (accurate|good) is\b": "the usual order of words", r"\b(the|a) likeliest\b": "most likely",
+    r"\bhow good .{3,30} is, .* tells?\b": "evaluate", r"\bit serves (Discrete|Box)": "supports",
+    r"\b(begins?|trains?) anew\b": "starts again",
+    r"\bas (it|they) stands?\b": "unchanged, current", r"\bunder way\b": "running", r"\bin vain\b": "without success",
+    r"\bthe other way round\b": "inverted", r"\bdo(es)? not suffice\b": "is not enough",
+    r"\bnats from (the start|where it began)\b": "KL divergence from the initial policy"}
 TERMS = ["learning rate", "replay buffer", "standard deviation", "KL penalty", "loss function", "reference policy",
          "advantage", "rollout", "checkpoint"]
 
@@ -33,6 +40,17 @@ def prose(path: Path) -> str:
 def test_a_page_uses_the_terms_of_the_field(page):
     text = prose(page)
     found = [(m[0], term) for words, term in BANNED.items() for m in re.finditer(words, text, re.IGNORECASE)]
+    assert not found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_docstrings_messages_and_exercises_use_the_terms_of_the_field(source):
+    text = source.read_text(encoding="utf-8")
+    texts = [node.value for node in ast.walk(ast.parse(text))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    texts += re.findall(r"^ *# (.*)$", text, re.MULTILINE)
+    found = [(m[0], term) for words, term in BANNED.items() for part in texts
+             for m in re.finditer(words, part, re.IGNORECASE)]
     assert not found
 
 
