@@ -204,7 +204,7 @@ def test_time_column_and_smoothing(tmp_path, figures):
     (axes,) = figures[0].axes
     assert points(axes.lines[0]) == [(1, 2.5), (2, 4), (3, 5), (4, 5.5)]    # of 1, 4, 7, 4: no zeros from outside
     assert axes.get_xlabel() == "wall-clock time (s)"
-    assert axes.get_ylabel() == "mean return of an epoch's episodes, over 3 rows"
+    assert axes.get_ylabel() == "mean return of an epoch's episodes, averaged over 3 rows"
     assert (tmp_path / "b.png").exists() and (tmp_path / "b.svg").exists() and not (run / "plot.png").exists()
 
 
