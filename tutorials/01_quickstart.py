@@ -84,14 +84,14 @@ show(figure, "Mean return of the last 100 episodes against environment steps. Ev
      " seed starts near 20 and ends near 500.")
 
 # %% [markdown]
-# Each thin line is one seed. The thick line is their mean. At first the pole falls as soon as with
-# random pushes. Within 100,000 steps, about half an hour of play, every seed learns to balance the
-# pole for the whole episode.
+# Each thin line is one seed. The thick line is their mean. At first the pole falls as soon as it
+# does with random pushes. Within 100,000 steps, about half an hour of play, every seed learns to
+# balance the pole for the whole episode.
 #
 # A training curve looks back. It averages the last 100 episodes. Earlier and weaker policies played
-# most of them, and they sampled their actions. To measure the *final* policy, evaluate it in new
-# episodes that training has not seen. The next cell plays 100 of them for each seed and takes the
-# most likely push in each step.
+# most of these episodes, and they sampled their actions. To measure the *final* policy, evaluate it
+# in new episodes that training has not seen. The next cell plays 100 of them for each seed and
+# takes the most likely push in each step.
 
 # %%
 final = [evaluate(result.policy, "CartPole-v1", episodes=100).mean
@@ -107,9 +107,9 @@ assert all(15 < r.progress["return_mean_100"][0] < 60
 assert 30 < 100_000 / 50 / 60 < 35 and min(final) > 475
 
 # %% [markdown]
-# These few seeds agree. They did not have to. A confidence interval over three seeds cannot include a
-# fourth seed that fails. On harder tasks, one seed in five does fail now and then. A claim about a
-# method, in a paper or on this page, should hold across seeds.
+# These few seeds agree, but another seed might not. A confidence interval over three seeds cannot
+# include a fourth seed that fails. On harder tasks, sometimes one seed in five fails. A claim about
+# a method, in a paper or on this page, should hold across seeds.
 #
 # ## What has it learned?
 #
@@ -156,8 +156,8 @@ assert pushes[0] == 0 and pushes[-1] == 1 and sorted(pushes) == list(pushes)
 #
 # The method is **GRPO** (group relative policy optimization). GRPO samples eight responses to each
 # prompt. It makes a response more likely if its reward is above the mean of the eight. Its loss is
-# the PPO loss: `llm/algos/grpo.py` imports `clipped_surrogate` from `spinup/algos/ppo.py`, the
-# function that trained the cart.
+# the PPO loss: `llm/algos/grpo.py` imports `clipped_surrogate` from `spinup/algos/ppo.py`. The same
+# function trained the agent on CartPole.
 
 # %%
 writer = llm.grpo("copy", seed=1, layers=2, width=32, total_steps=120, lr=5e-3,
@@ -218,14 +218,14 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 #    <details><summary>Answer</summary>
 #
 #    Training still works, but it is slower and less smooth. With seeds 1, 2 and 3, the curves end
-#    between 400 and 450 instead of near 500. In the first half, the KL divergence of an update is often
-#    above 0.1 and sometimes above 1. With the learning rate of the preset it mostly stays below 0.03.
-#    The learning rate falls to zero over a run, so late updates are small. All three final policies
-#    still scored 500 in our check.
+#    between 400 and 450 instead of near 500. In the first half of training, the KL divergence of an
+#    update is often above 0.1 and sometimes above 1. With the learning rate of the preset, this KL
+#    divergence mostly stays below 0.03. The learning rate falls to zero over a run, so late updates
+#    are small. All three final policies still scored 500 in our check.
 #
 #    </details>
 #
-# 3. Run `spinup exercise init rl`. Then run `spinup exercise start` in the new folder `rl`. It opens
-#    the first of 22 exercises.
+# 3. Run `spinup exercise init rl`. Then run `spinup exercise start` in the new folder `rl`. This
+#    command opens the first of 22 exercises.
 #
 # **Next**: [2. Policy gradients: estimates against the exact gradient](02_policy_gradient.ipynb).

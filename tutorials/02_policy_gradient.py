@@ -139,12 +139,11 @@ assert rows[2][:2] == (4, 0) and min(row[-1] for row in rows) > 0
 assert (one_estimate[:2] == 0).all() and one_estimate[2] > 0 and one_estimate[3] > 0
 
 # %% [markdown]
-# Each of the five estimates of the advantage is positive, because this episode ended well. Even the step
-# to the left on square 4 has a positive one. It was a bad action, and the episode ended well in spite
-# of it.
-# So one episode gives a very noisy estimate. It also says nothing about squares 0 and 1, which the
-# agent did not visit. The average over many episodes is correct. How noisy the estimates are, and how
-# to reduce the noise, is the topic of this notebook.
+# Each of the five estimates of the advantage is positive, because this episode ended well. Even the
+# step to the left on square 4 has a positive estimate. It was a bad action, but the episode ended
+# well in spite of it. So one episode gives a very noisy estimate. It also says nothing about
+# squares 0 and 1, which the agent did not visit. The average over many episodes is correct. This
+# notebook shows how noisy the estimates are, and how to reduce the noise.
 #
 # ## The exact gradient
 #
@@ -287,15 +286,16 @@ for whole, later, less, by_gae in variance.tolist():
 assert estimates(data, to_go + 2).var(0).sum() > 4 * variance[-1, 1]
 
 # %% [markdown]
-# Every mean agrees with the exact gradient up to sampling noise. No component is 4.5 standard errors
-# away on any seed, and more than four in five are within 2. So none of the four estimates shows a bias.
+# Every mean agrees with the exact gradient up to sampling noise. On every seed, each component is
+# within 4.5 standard errors of the exact one, and more than four in five are within 2. So none of
+# the four estimates shows a bias.
 #
 # The variances differ:
 #
 # - The return-to-go has less than half the variance of REINFORCE.
-# - The baseline removes less than a fifth of the rest.
-# - GAE with $\lambda = 0.5$ has less than a quarter of the variance that remains. It has no bias,
-#   because $V$ is exact here. With an exact $V$, every $\lambda$ is unbiased.
+# - The baseline removes less than a fifth of the remaining variance.
+# - GAE with $\lambda = 0.5$ has less than a quarter of the variance of the baseline estimate. It
+#   has no bias, because $V$ is exact here. With an exact $V$, every $\lambda$ is unbiased.
 #
 # The baseline helps so little because returns in this corridor are near 0 anyway. Suppose that every
 # episode got 2 more at its end, at either exit. No action would become better or worse. But without a
@@ -330,9 +330,10 @@ assert torch.allclose(-downhill, each.mean(0), atol=1e-10)
 # function that knows nothing. With $\lambda = 0$, GAE then sees only the next reward. With
 # $\lambda = 1$, GAE is the return-to-go, which has no bias.
 #
-# The mean of $\hat A$ for a given square and action solves five linear equations, too. So the line in
-# the left plot is exact. The dots are measured from episodes. The right plot shows the mean squared
-# error of a batch of episodes: the squared bias plus the variance divided by the number of episodes.
+# The mean of $\hat A$ for a given square and action is also the solution of five linear equations.
+# So the line in the left plot is exact. The dots are measured from episodes. The right plot shows
+# the mean squared error of a batch of episodes: the squared bias plus the variance divided by the
+# number of episodes.
 
 # %%
 def mean_estimate(value, lam):
@@ -379,10 +380,11 @@ assert 0.5 < ten < 0.85 and ten <= hundred <= thousand and thousand > 0.9
 assert errors[10][-1] > 2 * errors[10].min()
 
 # %% [markdown]
-# As $\lambda$ grows, the bias falls and the variance rises. For ten episodes, a $\lambda$ near 0.7 is
-# best. The unbiased choice, $\lambda = 1$, has more than twice that error. A thousand episodes average
-# out most of the noise, so the best $\lambda$ is 0.95 or more. No single $\lambda$ is best. It depends
-# on the number of episodes in a batch and on the quality of $V$.
+# As $\lambda$ grows, the bias falls and the variance rises. For ten episodes, a $\lambda$ near 0.7
+# is best. The unbiased choice, $\lambda = 1$, has more than twice the error of the best $\lambda$.
+# A thousand episodes average out most of the noise, so the best $\lambda$ is 0.95 or more. No
+# single $\lambda$ is always best. The best one depends on the number of episodes in a batch and on
+# the quality of $V$.
 #
 # ## Break it: use a batch twice
 #
@@ -467,10 +469,11 @@ slow, usual, one = (np.mean(values) for values in whole.values())
 assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 
 # %% [markdown]
-# On average over seeds, VPG learns more slowly with $\lambda = 0$ than with 0.95 or 1. GAE with
-# $\lambda = 0$ relies on $V$ alone, and at first $V$ knows nothing. The difference between 0.95 and 1
-# is smaller, and the seeds of one $\lambda$ differ among themselves. A common rule says that 0.95 is
-# better than 1. So few seeds can neither confirm nor refute it.
+# On average over seeds, VPG with $\lambda = 0$ learns more slowly than with 0.95 and more slowly
+# than with 1. GAE with $\lambda = 0$ relies on $V$ alone, and at first $V$ knows nothing. The
+# difference between 0.95 and 1 is smaller, and seeds with the same $\lambda$ differ too. A common
+# rule says that 0.95 is better than 1. Three to five seeds are too few to confirm or refute this
+# rule.
 #
 # ## Try it
 #
@@ -492,11 +495,11 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 #
 #    <details><summary>Answer</summary>
 #
-#    Let $g$ be the estimate of one episode without a baseline, and $h$ the sum of its score vectors.
-#    A constant $b$ turns $g$ into $g - b h$. Since $h$ has mean zero, the variance is smallest at
-#    $b = \mathbb{E}[g \cdot h] / \mathbb{E}[\|h\|^2]$, a weighted mean of returns. In the corridor this
-#    is about $-0.16$. It lowers the variance a little, but less than $V$ does: a constant cannot tell
-#    the squares apart.
+#    Let $g$ be the estimate of one episode without a baseline, and $h$ the sum of its score
+#    vectors. A constant $b$ turns $g$ into $g - b h$. Since $h$ has mean zero, the variance is
+#    smallest at $b = \mathbb{E}[g \cdot h] / \mathbb{E}[\|h\|^2]$, a weighted mean of returns. In
+#    the corridor this is about $-0.16$. It lowers the variance a little, but less than $V$ does,
+#    because a constant is the same on every square.
 #
 #    </details>
 #

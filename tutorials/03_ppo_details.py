@@ -70,9 +70,10 @@ assert (slope[0, :4] > 0).all() and (slope[1, 2:] < 0).all()
 # %% [markdown]
 # ## The ablation
 #
-# The comments in `spinup/algos/ppo.py` mark over twenty details besides this objective. The next cell
-# switches off the clip and ten of these details, one at a time. It changes a setting where one exists.
-# Otherwise it replaces a function during training.
+# The comments in `spinup/algos/ppo.py` mark over twenty details besides this objective. The next
+# cell switches off the clip and ten of these details, one at a time. If the library has a setting
+# for a detail, the cell changes this setting. Otherwise the cell replaces a function during
+# training.
 #
 # There are two tasks. One is CartPole. The other is **Acrobot**: two links hang from a pivot, and a
 # motor between them must swing them up. Each step before that costs 1, for at most 500 steps. The
@@ -141,10 +142,11 @@ show(figure, "Mean return over training. On CartPole, one epoch is far slower th
      " is ahead of PPO, and one minibatch is behind it.")
 
 # %% [markdown]
-# This figure shows only a few variants of each task. The next one shows all of them. The **effect** of
-# a change is the score with the change minus the score of PPO. Each seed is compared with itself,
-# because both runs start with the same weights and the same episodes. The bar is the 95 % confidence
-# interval of the mean effect over seeds, by Student's t. With three seeds it is wide, and rightly so.
+# This figure shows only a few variants of each task. The next figure shows all variants. The
+# **effect** of a change is the score with the change minus the score of PPO. We subtract the scores
+# seed by seed, because the two runs of a seed start with the same weights and the same episodes.
+# The bar is the 95 % confidence interval of the mean effect over seeds, by Student's t. With three
+# seeds the interval is wide, because three values say little.
 
 # %%
 def effect(task, name):
@@ -200,25 +202,25 @@ if len(SIZE["seeds"]) >= 10:
 #   the score.
 # - **The clip** makes little difference on CartPole. On Acrobot, PPO learns *faster* without it, on
 #   average. The last section returns to this.
-# - **Minibatches, GAE, advantage normalisation, scaled rewards, raw observations**: if one of these
-#   five is changed, Acrobot learns more slowly, by over 20 points on average over the five. Three seeds
-#   can decide only few of the five. With ten seeds, the budget `cpu`, all five means are below 0. The
-#   intervals of minibatches, scaled rewards and raw observations are then below 0 too. On CartPole, GAE
-#   makes little difference.
+# - **Minibatches, GAE, advantage normalisation, scaled rewards, raw observations**: if you change
+#   one of these five, PPO learns more slowly on Acrobot. The mean of the five effects is a loss of
+#   over 20 points. Three seeds can decide only few of the five effects. With ten seeds (the budget
+#   `cpu`), all five mean effects are below 0. The whole intervals of minibatches, scaled rewards
+#   and raw observations are then below 0 too. On CartPole, GAE makes little difference.
 # - **Annealing, gradient clipping, orthogonal initialisation, bootstrapping at truncation**: the mean
 #   of these four effects is less than a tenth of the score on both tasks. Some of them cannot matter in
 #   runs this short. Annealing, for example, mainly makes the late steps smaller.
 #
-# Many of the intervals contain 0. This means «undecided», which is not the same as «no effect». And of
-# twenty 95 % intervals, one is expected to miss the true effect. If you report only the intervals that
-# exclude 0, you report chance.
+# Many of the intervals contain 0. This means «undecided», which is not the same as «no effect». And
+# of twenty 95 % intervals, one is expected to miss the true effect. If you report only the
+# intervals that exclude 0, some of what you report is chance.
 #
 # ## Break it: thirty-two epochs per batch
 #
-# The clip slows learning down on Acrobot. So what is it good for? It protects against batches that are
-# used for too long. Our CartPole runs have one minibatch, so eight epochs are eight gradient steps on
-# each batch. The next cell takes thirty-two, with and without the clip. The **KL divergence** measures
-# how far an update moved the policy from the one that collected the batch.
+# The clip slows learning down on Acrobot. So what is it good for? It protects against batches that
+# are used for too long. Our CartPole runs have one minibatch, so eight epochs are eight gradient
+# steps on each batch. The next cell takes thirty-two epochs, with and without the clip. The **KL
+# divergence** measures how far an update moved the policy from the one that collected the batch.
 
 # %%
 long = {name: trained("CartPole-v1", {"epochs": 32, **settings})
@@ -252,16 +254,17 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 # more than a quarter of the score, and the mean loses more than a tenth. An update then moves the
 # policy more than fifteen times as far.
 #
-# On Acrobot the learning rate is smaller, and the clip only slowed learning down. Without the clip, an
-# update moved the policy more than twice as far. On average, the policy could take it.
+# On Acrobot the learning rate is smaller, and the clip only slowed learning down. Without the clip,
+# an update moved the policy more than twice as far. On average, this did no harm.
 #
-# So the clip is a safety device. It costs speed where updates are small anyway. It saves the training
-# where they are not. You rarely know beforehand which case you have, so keep the clip on.
+# So the clip is a safety device. Where updates are small anyway, the clip costs speed. Where
+# updates are large, it saves the training. You rarely know beforehand which case you have, so keep
+# the clip on.
 #
 # ## Try it
 #
-# 1. Make the last four changes of `DETAILS` all at once. Are they as harmless together as they are one
-#    by one?
+# 1. Make the last four changes of `DETAILS` all at once. Each of them alone does little harm. Are
+#    all four together harmless too?
 #
 #    <details><summary>Answer</summary>
 #
@@ -278,8 +281,8 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 #
 #    An entropy bonus keeps the policy random, which helps where exploration is hard. CartPole needs
 #    little exploration. In a check with three seeds the effect on CartPole was +1, with a 95 %
-#    confidence interval from -5 to 8, so it is undecided. On Acrobot the bonus slowed learning: the
-#    effect was -13, from -25 to -1.
+#    confidence interval from -5 to 8. So the check cannot decide whether the bonus helps there. On
+#    Acrobot the bonus slowed learning: the effect was -13, from -25 to -1.
 #
 #    </details>
 #

@@ -43,21 +43,22 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # DQN does not know it and learns estimates. It uses the largest estimate as the value of the best
 # action.
 #
-# Suppose that there are $n$ actions with true value 0. Each estimate has an independent normal error
-# with standard deviation $\sigma$. Each estimate is unbiased. Their maximum is not, because it selects
-# the action with the largest error. Its mean is $c_n \sigma$ with
+# Suppose that there are $n$ actions with true value 0. Each estimate has an independent normal
+# error with standard deviation $\sigma$. Each estimate is unbiased. The maximum of the estimates is
+# biased, because it selects the action with the largest error. The mean of the maximum is $c_n
+# \sigma$ with
 #
 # $$c_n = \int x\; n\, \varphi(x)\, \Phi(x)^{n-1}\, dx, \qquad c_2 = 1 / \sqrt{\pi}, \quad c_3 = 3 / (2 \sqrt{\pi}),$$
 #
 # where $\varphi$ is the density and $\Phi$ the distribution function of the standard normal
 # distribution.
 #
-# The remedy is a second, independent set of estimates. The first set chooses the action. The second set
-# evaluates it. Then the error that led to the choice does not enter the value. This is the **double**
-# estimate. For two actions with true values 0 and $-\Delta$, its mean is
-# $-\Delta\, \Phi(-\Delta / (\sqrt{2}\, \sigma))$: the loss from the wrong choice times the probability
-# of that choice. So it is never above the true maximum, and sometimes below it. The library's
-# `greedy_value` computes both estimates.
+# The remedy is a second, independent set of estimates. The first set chooses the action. The second
+# set evaluates it. Then the error that led to the choice does not enter the value. This is the
+# **double** estimate. For two actions with true values 0 and $-\Delta$, its mean is $-\Delta\,
+# \Phi(-\Delta / (\sqrt{2}\, \sigma))$: the loss from the wrong choice times the probability of that
+# choice. So the mean of the double estimate is never above the true maximum, and sometimes below
+# it. The library's `greedy_value` computes both estimates.
 
 # %%
 def c(n):
@@ -109,8 +110,8 @@ assert 1.5 < c(10) < 1.6 and 1.8 < c(20) < 1.9
 assert min(exact_two) < -0.2 and max(exact_two) <= 0
 
 # %% [markdown]
-# With ten actions, the maximum is too large by 1.5 standard deviations. The double estimate errs in the
-# other direction. It has no error at all when all actions have the same value.
+# With ten actions, the maximum is too large by 1.5 standard deviations. The double estimate errs in
+# the other direction. Its mean error is 0 when all actions have the same value.
 #
 # ## Bootstrapping amplifies the error
 #
@@ -211,24 +212,26 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 # When all actions are alike, the measured error agrees with the formula. When they differ, the error of
 # DQN is smaller. It is still near 1, while the true values are between 3 and 4 on average.
 #
-# Double DQN is no perfect remedy, because table and target table have learned from the same rewards. If
-# the target table is renewed after every update, both methods make the same errors. The older the
-# target table is, the more independent its evaluation becomes. The error then falls below 0.
+# Double DQN is no perfect remedy, because the table and the target table have learned from the same
+# rewards. If the target table is renewed after every update, both methods make the same errors. The
+# older the target table is, the more independent its evaluation becomes. The error then becomes
+# negative.
 #
-# Yet the right plot shows that both greedy policies are equally good, within a tenth. They lose more
-# than a tenth of the best possible value. The cause is the noise in the tables, which leads to wrong
-# choices. The cause is not the error that all actions have in common. A greedy policy only compares
-# actions. Adding the same number to all values does not change the policy.
+# Yet the right plot shows that both greedy policies are equally good, within a tenth. Both lose
+# more than a tenth of the best possible value. The cause is not the error that all actions have in
+# common: a greedy policy only compares actions, so adding the same number to all values does not
+# change it. The cause is the noise in the tables, which leads to wrong choices.
 #
 # ## When overestimation hurts the policy
 #
-# Overestimation hurts when some actions have more of it than others. Consider a fork. The right branch
-# leads home, with a reward of 0. The left branch leads to a hall of slot machines. Each machine pays
-# -0.2 on average, with a standard deviation of 1. The best policy never enters the hall.
+# Overestimation hurts when some actions are overestimated more than others. Consider a fork. The
+# right branch leads home, with a reward of 0. The left branch leads to a hall of slot machines.
+# Each machine pays -0.2 on average, with a standard deviation of 1. The best policy never enters
+# the hall.
 #
-# But the more machines there are, the better the best of them looks. The formula above gives the mean
-# of the maximum: $c_n$ times the standard deviation of an estimate. If this exceeds 0.2, the hall looks
-# better than home on average. This is the case for four machines or more.
+# But the more machines there are, the better the best of them looks. The formula above gives the
+# mean of the maximum: $c_n$ times the standard deviation of an estimate. If this mean exceeds 0.2,
+# the hall looks better than home on average. With four machines or more, it does.
 
 # %%
 def fork(machines, double, learners=500, updates=1000):
@@ -352,20 +355,23 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 # But its prediction for the first states is still too high at the end. Its target network is a copy at
 # most sixteen gradient steps old, so it is not independent.
 #
-# Now compare the predictions with the returns. Each of these policies gets more than 19 of the possible
-# 20, however wrong its values are. Overestimation is real, and double DQN reduces it. For the policy it
-# does not matter here. It would matter if the errors differed between actions, as at the fork.
+# Now compare the predictions with the returns. Each of these policies gets more than 19 of the
+# possible 20, however wrong its values are. Overestimation is real, and double DQN reduces it. Here
+# it does not matter for the policy. It would matter if the errors differed between actions, as at
+# the fork.
 #
 # ## Try it
 #
-# 1. Let `STEP` fall in `fork` as one over the number of updates so far. Do the learners still gamble?
+# 1. In `fork`, replace the constant `STEP` by one over the number of updates so far. Do the
+#    learners still gamble?
 #
 #    <details><summary>Answer</summary>
 #
-#    Hardly. With this step size each estimate is the mean of all rewards of its machine. After $k$
-#    updates its error is proportional to $1/\sqrt{k}$, so soon no machine looks better than home. In a
-#    check with twenty machines and the maximum, about 1 % of the learners preferred the hall in the
-#    second half. None did at the end. A constant step size never averages this noise out.
+#    Hardly any learner still gambles. With this step size, each estimate is the mean of all rewards
+#    of its machine. After $k$ updates its error is proportional to $1/\sqrt{k}$, so soon no machine
+#    looks better than home. In a check with twenty machines and the maximum, about 1 % of the
+#    learners preferred the hall in the second half. None did at the end. A constant step size never
+#    averages this noise out.
 #
 #    </details>
 #
@@ -373,11 +379,12 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 #
 #    <details><summary>Answer</summary>
 #
-#    The random MDPs suggest two things. With a fresher target network, double DQN makes almost the same
-#    errors as DQN. With an older one, its values fall. A check with three seeds agrees. With noise 3 and
-#    `target_every` 64, DQN predicted 23.5 for the first states and double DQN 19.5; both got about 20.
-#    With `target_every` 4, both methods diverged on most seeds, to values of hundreds of thousands.
-#    The tables do not show this. A network that follows its own errors too closely is unstable.
+#    The random MDPs suggest two things. With a fresher target network, double DQN makes almost the
+#    same errors as DQN. With an older one, its values fall. A check with three seeds agrees. With
+#    noise 3 and `target_every` 64, DQN predicted 23.5 for the first states and double DQN 19.5. The
+#    actual return of both policies was about 20. With `target_every` 4, both methods diverged on
+#    most seeds, to values of hundreds of thousands. The tables do not show this. A network that
+#    follows its own errors too closely is unstable.
 #
 #    </details>
 #

@@ -82,9 +82,10 @@ assert all(15 < r.progress["return_mean_100"][0] < 60 for r in slipped)
 assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 
 # %% [markdown]
-# The curves agree to the last digit. Every step of CartPole gives a reward of 1, so a shifted reward is
-# the same reward. A learning curve on a well-known task shows that the program learns. It does not show
-# that the program is correct. And if the curve stays flat, it does not show which line is wrong.
+# The curves agree to the last digit. Every step of CartPole gives a reward of 1, so shifting the
+# rewards does not change them. A learning curve on a well-known task shows that the program learns.
+# It does not show that the program is correct. And if the curve stays flat, it does not show which
+# line is wrong.
 #
 # ## Probe environments
 #
@@ -169,7 +170,8 @@ print(clean)
 assert all(all(found) for found in clean.values())
 
 # %% [markdown]
-# PPO passes all five probes on every seed. This is only useful if a PPO with a bug fails.
+# PPO passes all five probes on every seed. These probes are only useful if PPO with a bug fails
+# them.
 #
 # ## Seven bugs
 #
@@ -262,9 +264,9 @@ assert len({tuple(x > 0 for x in row) for row in table.values()}) == len(table) 
 # - `constant` has the right value and `observation` a wrong one: the program averages, shifts or mixes
 #   the steps.
 #
-# The broadcast bug is the most instructive one. With it, the policy still learns both of its probes. The
-# value function predicts the same value everywhere. This is a poor baseline, but it is a baseline. The
-# returns of these two probes show no sign of the bug.
+# The broadcast bug is the most instructive one. With this bug, the policy still learns the probes
+# `action` and `both`. The value function predicts the same value everywhere. This is a poor
+# baseline, but it is a baseline. The returns of these two probes show no sign of the bug.
 #
 # ## Break the method
 #
@@ -289,9 +291,9 @@ print(f"failures without the bug: time_limit {sound}")
 assert not any(five) and sixth == len(SEEDS) and sound == 0
 
 # %% [markdown]
-# The five probes do not catch it, because none of them is ever truncated. The sixth one does. A probe
-# only catches the bugs it was made for. Whenever a bug gets past your probes, add a probe for it. Also,
-# no probe shows whether a learning rate suits your task.
+# The five probes do not catch this bug, because their episodes are never truncated. The sixth probe
+# catches it. A probe only catches the bugs it was made for. Whenever a bug gets past your probes,
+# add a probe for it. Also, no probe shows whether a learning rate suits your task.
 #
 # ## The learning curve is not the result
 #
@@ -300,7 +302,7 @@ assert not any(five) and sixth == len(SEEDS) and sound == 0
 #
 # - the end of the learning curve, which is the mean of the last 100 training episodes;
 # - the final policy's mean return in 100 new episodes, with actions sampled as in training;
-# - the same with the most likely action in each step.
+# - the same mean return, but with the most likely action in each step.
 
 # %%
 ends = np.array([result.progress["return_mean_100"][-1] for result in pool])
@@ -333,20 +335,20 @@ assert np.ptp(scores) > 3 * np.ptp(ends) and np.ptp(scores) > 100
 assert greedy.mean() > scores.mean()
 
 # %% [markdown]
-# By their curves all seeds look alike, within 60 points. In new episodes nearly all of them are better,
-# and they differ more than three times as much. Some policies balance the pole to the end, and others
-# do not. A curve averages over policies that no longer exist. The faster training improves, the more
-# outdated this average is.
+# Judged by the ends of their curves, all seeds look alike: they differ by less than 60 points. In
+# new episodes nearly all policies are better than their curves, and they differ more than three
+# times as much. Some policies balance the pole to the end, and others do not. A curve averages over
+# policies that no longer exist. The faster training improves, the more outdated this average is.
 #
-# Sampled actions and most likely actions are two different policies. Here the second is better on
-# average. State which of them you report.
+# Sampled actions and most likely actions are two different policies. Here the policy with the most
+# likely actions is better on average. State which of the two policies you report.
 #
 # ## Best or last?
 #
-# Some runs do not converge. The next cell runs `vpg` with more than three times the learning rate of
-# its preset. It keeps twenty checkpoints of each run and measures each in ten episodes. (The library
-# keeps only the last checkpoint; a hook copies each of them.) Then it measures the best checkpoint
-# again, in 100 other episodes.
+# Some runs do not converge. The next cell runs `vpg` with more than three times the learning rate
+# of its preset. It keeps twenty checkpoints of each run and measures each checkpoint in ten
+# episodes. (The library keeps only the last checkpoint, so a hook copies each one.) Then the cell
+# measures the best checkpoint again, in 100 other episodes.
 
 # %%
 def measured(module, result, episodes, seed):
@@ -386,13 +388,13 @@ assert min(bests) > 250 and sorted(falls)[1] > 150
 assert all(b > a - 60 for a, b in zip(lasts, bests, strict=True))
 
 # %% [markdown]
-# A good policy can lose 150 points or more again. Which policy comes last is luck. The best checkpoint
-# is a valid policy, and you may want to use it. But you selected it by noisy numbers, so the number that
-# selected it is too high.
+# A good policy can lose 150 points or more again. Which policy comes last is luck. The best
+# checkpoint is a valid policy, and you may want to use it. But you selected it by a noisy
+# measurement, so this measurement is too high on average.
 #
 # In CartPole the limit of 500 hides this effect. So suppose that twenty checkpoints are all equally
-# good. Each behaves like one of the policies above, the one whose episodes vary most. Each is measured
-# in ten episodes:
+# good. Each checkpoint behaves like the policy above whose episodes vary most. Each is measured in
+# ten episodes:
 
 # %%
 rng = np.random.default_rng(0)
@@ -420,7 +422,7 @@ assert 1.3 < flattery / error < 2.5
 # And how large is the gap between the two means? The next cell samples scores from the runs above. It
 # measures the gap between two groups of the *same* method.
 #
-# A confidence interval shows how certain a mean is. There are two common ones.
+# A confidence interval shows how certain a mean is. Two kinds are common.
 #
 # **The percentile bootstrap** samples $n$ of the $n$ scores with replacement and takes their mean. It
 # repeats this many times and keeps the middle 95 % of the means. With two scores, the interval goes
@@ -512,9 +514,10 @@ assert np.diff(covered["our scores"]).min() > -0.05
 # twenty seeds, this happens less than half as often.
 #
 # The percentile bootstrap promises 95 %. For normal scores it contains the true mean about half the
-# time with two seeds, and three times in four with three seeds. From ten seeds on it is almost correct.
-# Student's interval is correct for every number of seeds. Its factor grows from 2.0 for many seeds to
-# 4.3 for three, so the interval of three seeds is wide. This is right: three seeds show little.
+# time with two seeds, and three times in four with three seeds. From ten seeds on it is almost
+# correct. Student's interval is correct for every number of seeds. Its factor grows from 2.0 for
+# many seeds to 4.3 for three, so the interval of three seeds is wide. It should be wide, because
+# three seeds show little.
 #
 # But Student's interval is only correct for normal scores. Ours are not normal. Many policies balance
 # the pole to the end and score exactly 500. If all sampled seeds score 500, the standard deviation is 0.
@@ -528,10 +531,11 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 #    <details><summary>Answer</summary>
 #
-#    In a check, all six probes passed on three seeds without normalisation, and CartPole still learned.
-#    Normalisation changes the scale of the advantages and subtracts a common baseline. It does not decide
-#    which action is better, and these probes only ask that. It is a bug only if the program promises
-#    normalisation. In notebook 3, with ten seeds, Acrobot learns more slowly without it on average.
+#    In a check, all six probes passed on three seeds without normalisation, and CartPole still
+#    learned. Normalisation changes the scale of the advantages and subtracts a common baseline. It
+#    does not decide which action is better, and these probes only ask that. It is a bug only if the
+#    program promises normalisation. In notebook 3, with ten seeds, PPO learns more slowly on
+#    Acrobot without normalisation, on average.
 #
 #    </details>
 #
@@ -543,10 +547,11 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 #    <details><summary>Answer</summary>
 #
-#    Far fewer. In a check with twelve seeds, eleven policies scored 500 and one 396. Two equal methods
-#    then differ by 50 points in 27 % of the comparisons with two seeds. With three seeds it is 3 %, and
-#    with five less than 1 %. But the limit of 500 now hides differences. If two methods both reach it,
-#    this score cannot compare them.
+#    Far fewer seeds are enough than with 20,000 steps. In a check with twelve seeds, eleven
+#    policies scored 500 and one scored 396. Two equal methods then differ by 50 points in 27 % of
+#    the comparisons with two seeds. With three seeds they do so in 3 %, and with five in less than
+#    1 %. But the limit of 500 now hides differences. If two methods both reach this limit, the
+#    score cannot compare them.
 #
 #    </details>
 #

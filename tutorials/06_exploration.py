@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 6. Exploration: a chain, novelty, and a noisy television
 #
-# **You will** see why random actions explore badly. You reward an agent for new states, draw a map
-# of what is new to it, and distract it with a screen of random pictures. **You need**
-# [PPO](01_quickstart.ipynb), and the idea of Q-learning for the first part. **Time**: fifteen
-# minutes. The code runs for two of them.
+# **You will** see why random actions explore badly. You reward an agent for new states and draw a
+# map of the states that are new to it. Then you distract the agent with a screen of random
+# pictures. **You need** [PPO](01_quickstart.ipynb), and the idea of Q-learning for the first part.
+# **Time**: fifteen minutes. The code runs for two of them.
 #
 # You make one choice, the budget. `ci` needs less than two minutes on one CPU core. `cpu` trains on
 # more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -122,9 +122,9 @@ assert 0.1 < np.mean(fresh == 39) < 0.4 and permuted.max() < 25
 # episode, instead of noise to each action. The perturbed policy then behaves consistently for the
 # whole episode, and differently in the next one.
 #
-# The third line shows what this depends on. In the permuted chain, the actions left and right are
-# swapped in about half of the states. The task is as hard as before. But no simple function of the
-# state now leads to the last state, and no untrained network gets there.
+# The third line of the output shows when this fails. In the permuted chain, the actions left and
+# right are swapped in about half of the states. The task is as hard as before. But no simple
+# function of the state now leads to the last state, and no untrained network gets there.
 #
 # ## Training on the chain
 #
@@ -163,17 +163,18 @@ assert min(reached["parameters"]) >= 3 and np.median(reached["actions"]) <= 2
 
 # %% [markdown]
 # Parameter noise reaches the last state again and again, on every seed. Action noise almost never
-# does. The cause is not a lack of randomness: at the start, all its actions are random. A lucky
-# initial network can help it. A network that happens to prefer «right» reaches the last state
-# without any exploration.
+# does. The cause is not a lack of randomness: at the start, all actions of this run are random.
+# Action noise can succeed with a lucky initial network. A network that happens to prefer «right»
+# reaches the last state without any exploration.
 #
 # ## An intrinsic reward for novelty
 #
 # Noise of any kind searches blindly. Curiosity searches for something new. It adds an intrinsic
-# reward, the *bonus*, for states that are new. But when there are too many states to count, which
-# ones are new? **Random network distillation** (RND) answers this with two networks. The target
-# network $f$ has random weights and is never trained. The predictor $\hat f$ learns to match the
-# outputs of $f$ on the states that the agent visits. The bonus is the prediction error:
+# reward, the *bonus*, for states that are new. But how can the agent know which states are new, if
+# there are too many states to count? **Random network distillation** (RND) answers this with two
+# networks. The target network $f$ has random weights and is never trained. The predictor $\hat f$
+# learns to match the outputs of $f$ on the states that the agent visits. The bonus is the
+# prediction error:
 #
 # $$b(s) = \tfrac{1}{2k} \left\lVert \hat f(s) - f(s) \right\rVert^2, \qquad f(s) \in \mathbb{R}^k.$$
 #
@@ -455,7 +456,7 @@ assert np.median([np.ptp(run["share"][-len(run["share"]) // 2:])
 # The forward model of pixels spends more than half of its time in front of the screen. RND and ICM
 # spend much less there, on average. Such a short run shows only this order. It does not show where
 # each curve would end. Single seeds vary by more than .1 during a run. None of the three agents
-# tries to avoid the screen. Two of them only lose interest in it.
+# tries to avoid the screen. The agents with RND and ICM only lose interest in it.
 #
 # ## Break it
 #
@@ -473,8 +474,8 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 
 # %% [markdown]
 # Now RND also watches the screen. The share of its time there grows by at least .1. RND learns what
-# it sees often, but it sees no picture often. So RND itself does not protect against noise. In the
-# first experiment, four pictures were simply few enough to learn.
+# it sees often, but with so many pictures it sees none of them often. So RND itself does not
+# protect against noise. In the first experiment, four pictures were simply few enough to learn.
 #
 # ## Try it
 #
@@ -483,9 +484,9 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #
 #    <details><summary>Answer</summary>
 #
-#    Yes. In one check on three seeds, all ended with a share of 1.0, and two of them found the goal
-#    earlier than before. Even `3e-2` worked. This map is small, so the policy gets to a new room
-#    before its novelty fades. On a larger map, novelty can fade too early.
+#    Yes. In one check on three seeds, all runs ended with a share of 1.0, and two of them found the
+#    goal earlier than before. Even `3e-2` worked. This map is small, so the policy gets to a new
+#    room before its novelty fades. On a larger map, novelty can fade too early.
 #
 #    </details>
 #
@@ -493,9 +494,9 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #
 #    <details><summary>Answer</summary>
 #
-#    Yes. In one check on three seeds, no run ever reached the last state, neither with parameter
-#    noise nor with action noise. Parameter noise finds only policies that are close in weights.
-#    Always going right is no such policy here, because its action changes from state to state.
+#    Yes. In one check on three seeds, no run with parameter noise or action noise ever reached the
+#    last state. Parameter noise finds only policies whose weights are close. The policy that always
+#    goes right is not close here, because its action changes from state to state.
 #
 #    </details>
 #
@@ -504,11 +505,11 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #
 #    <details><summary>Answer</summary>
 #
-#    Still only the forward model of pixels, which cannot predict the new picture. In one check on
-#    three seeds, its share was .71 on average, that of RND .40, and that of ICM .25. You may have
-#    expected ICM to watch too, because the picture now contains information about the action. But
-#    the change of position already identifies most actions, which is probably why ICM ignored the
-#    picture.
+#    Only the forward model of pixels still watches, because it cannot predict the new picture. In
+#    one check on three seeds, the mean shares were .71 for this model, .40 for RND and .25 for ICM.
+#    You may have expected ICM to watch too, because the picture now contains information about the
+#    action. But the change of position already identifies most actions, which is probably why ICM
+#    ignored the picture.
 #
 #    </details>
 #

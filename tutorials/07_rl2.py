@@ -83,15 +83,15 @@ assert 6.5 < known["greedy"] < 6.68
 assert known["greedy"] < known["UCB1"]
 
 # %% [markdown]
-# Thompson sampling is the worst of the three rules here. Ten pulls are few, and it still explores
-# when the trial ends. Greedy gets about 6.6, and UCB1 a little more.
+# Thompson sampling is the worst of the three rules here. Ten pulls are few, and Thompson sampling
+# still explores when the trial ends. Greedy gets about 6.6, and UCB1 a little more.
 #
 # ## The best possible result
 #
-# This problem is so small that we can compute the optimal strategy. All knowledge about the arms is
-# the **belief** $b$: the pairs $(w, n)$ of the five arms. A pull leads to one of two new beliefs,
-# one after a win and one after a loss. Let $V_k(b)$ be the largest expected total reward of the $k$
-# pulls that remain. It satisfies the Bellman equation
+# This problem is so small that we can compute the optimal strategy. The **belief** $b$ contains all
+# knowledge about the arms: the pairs $(w, n)$ of the five arms. A pull leads to one of two new
+# beliefs, one after a win and one after a loss. Let $V_k(b)$ be the largest expected total reward
+# of the $k$ pulls that remain. It satisfies the Bellman equation
 #
 # $$V_k(b) = \max_a \; m_a \big(1 + V_{k-1}(b + \text{win at } a)\big) + (1 - m_a)\, V_{k-1}(b + \text{loss at } a),
 #   \qquad V_0 = 0.$$
@@ -131,8 +131,8 @@ assert abs(known["UCB1"] - LIMIT) < 0.06
 
 # %% [markdown]
 # No method can have a higher mean than 6.66. UCB1 with its tuned constant 0.2 reaches this limit,
-# up to the error of the measurement. So a network can gain little over the known rules. The
-# question here is another one: can a network find such a rule by itself?
+# up to the error of the measurement. So a network can gain little over the known rules. We ask a
+# different question: can a network find such a rule by itself?
 #
 # ## Learning to learn
 #
@@ -207,8 +207,8 @@ assert min(sums) > known["Thompson"] + 0.5
 assert (np.mean(sums) - 5) / (LIMIT - 5) > 0.9
 
 # %% [markdown]
-# Random pulls return 5. On average, the networks cover more than nine tenths of the way from there
-# to the limit. All seeds are far above Thompson sampling.
+# Random pulls return 5. On average, the networks gain more than nine tenths of the difference
+# between random pulls and the limit. All seeds are far above Thompson sampling.
 #
 # ## Where the learning happens
 #
@@ -273,12 +273,13 @@ for _, act, reward in plays:
 
 # %% [markdown]
 # The network stays at an arm after a win, and leaves it after an early loss. Late in a trial, it
-# mostly stays even after a loss. By then it has found a good arm, or few pulls remain to profit
-# from a better one.
+# mostly stays even after a loss. By then it has found a good arm, or too few pulls remain to profit
+# from a better arm.
 #
 # Next, measure how good its choices are. The function `worth` computes the value of each arm at
 # each pull. The **regret** of a pull is the value of the best arm minus the value of the chosen
-# arm. In expectation, the regrets of a trial sum to the gap between the return and the limit 6.66:
+# arm. In expectation, the sum of the regrets of a trial equals the gap between the return and the
+# limit 6.66:
 #
 # $$6.66 - \mathbb{E}_\pi \Big[ \sum_{t=1}^{10} r_t \Big]
 #   = \mathbb{E}_\pi \Big[ \sum_{t=1}^{10} \big( \text{best value} - \text{value of } a_t \big) \Big].$$
@@ -336,8 +337,9 @@ assert all(np.mean(lost[f"RL², seed {s}"] < 1e-9) > 0.85 for s in SIZE["seeds"]
 # %% [markdown]
 # At least 85 % of the pulls of each network are optimal. The total regret of a trial is below .2.
 # The regret of greedy is about .1, and that of Thompson sampling is more than .6. On average, the
-# networks have less regret than both. UCB1 with its tuned constant has almost no regret. No one
-# told the network to explore, or to explore less towards the end. It found this out in training.
+# networks have less regret than each of these two rules. UCB1 with its tuned constant has almost no
+# regret. No one told the network to explore, or to explore less towards the end. It found this out
+# in training.
 #
 # ## What does the memory hold?
 #
@@ -402,10 +404,10 @@ assert 74 < longer["greedy"] < 76.5 and longer["UCB1"] > 78
 assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 
 # %% [markdown]
-# Greedy gets about 75, and UCB1 more than 78. The networks still learn, because random pulls would
-# win only half of the time. But every network stays at least 1.5 behind UCB1, although they were
-# nearly equal on ten pulls. RL² has learned a rule for the tasks of its training. The length of a
-# trial is part of these tasks. The
+# Greedy gets about 75, and UCB1 more than 78. The networks still learn: random pulls would win only
+# half of the time. But every network stays at least 1.5 behind UCB1, although networks and UCB1
+# were nearly equal on ten pulls. RL² has learned a rule for the tasks of its training. The length
+# of a trial is part of these tasks. The
 # [benchmarks](../docs/benchmarks/README.md#papers-own-experiments) show the result of RL² after
 # training on a hundred pulls.
 #
@@ -417,10 +419,10 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 #
 #    <details><summary>Answer</summary>
 #
-#    Both are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and three networks
-#    2.86, 2.83 and 2.83. All of them expect win probabilities up to 1, so an arm that was never
-#    pulled looks better than it is. Greedy therefore explores enough, and more exploration only
-#    costs reward.
+#    Networks and UCB1 are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and
+#    three networks 2.86, 2.83 and 2.83. All of them expect win probabilities up to 1, so an arm
+#    that was never pulled looks better than it is. Greedy therefore explores enough, and more
+#    exploration only costs reward.
 #
 #    </details>
 #

@@ -112,16 +112,17 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 # %% [markdown]
 # - With $\delta = 1$, every version beats the one before, but there is no progress: the versions
 #   cycle through rock, paper and scissors. Even their average, one third each, is not the
-#   equilibrium of this game. A best reply wins one third from it.
+#   equilibrium of this game. A best reply wins one third from this average.
 # - With $\delta = 0$, the pool gets closer and closer to the equilibrium. This method is called
 #   **fictitious play**. But only the *average* gets closer. The newest version is still a single
 #   move, and it loses to its best reply.
-# - With $\delta = .5$, the pool is the newer half. The versions also cycle, and each cycle is
-#   longer than the last. A best reply never wins less than one quarter.
+# - With $\delta = .5$, the pool is the newer half of the versions. The versions cycle here too, and
+#   each cycle is longer than the one before. A best reply never wins less than one quarter from the
+#   pool.
 #
 # So a pool of past versions helps in games where strategies beat each other in a circle. You do not
-# know in advance whether a game is of this kind. Tic-tac-toe is not: it has a best move in every
-# position.
+# know in advance whether a game is of this kind. Tic-tac-toe is not of this kind: it has a best
+# move in every position.
 #
 # ## Tic-tac-toe
 #
@@ -224,8 +225,8 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 # The gradient is zero when each player has as many points as its strength predicts. Gradient ascent
 # finds this maximum in three lines. The library's `bradley_terry` uses Newton's method. It also
 # computes 95 % confidence intervals from the curvature at the maximum. Both versions add one draw
-# against an average player to the games of each player. Without it, a player with no loss would get
-# an infinite strength.
+# against an average player to the games of each player. Without this draw, a player with no loss
+# would get an infinite strength.
 
 # %%
 ENV, GAMES = "TicTacToe-v0", 30 // len(SIZE["seeds"])   # games per pair, moving first
@@ -287,9 +288,9 @@ assert rating.argmin() in (0, 7, 14, number - 2)
 # training. The final policies are rated more than 400 points above the first versions, and close to
 # minimax. In this tournament the policies *sample* their moves, as in training. Successive versions
 # often lie within each other's confidence intervals. So if you claim that a version is better than
-# the last, state how many games it has played.
+# the one before it, state how many games the version has played.
 #
-# A rating shows how many points a player gets *from these players*. Minimax never loses, but it
+# A rating shows how many points a player gets *against these players*. Minimax never loses, but it
 # sets no traps either: it chooses at random among the moves that lead to a draw. So a player can be
 # rated above minimax and still never beat it.
 #
@@ -340,8 +341,9 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 # %% [markdown]
 # The rating still rises, and for every seed it rises *higher* than with openings. The policy beats
 # its past versions more reliably, probably because their games always follow the same few paths. It
-# learns little about other positions, and an opponent that reaches them wins. Minimax wins more
-# than ten of a hundred games, although every game could be a draw. Even random moves win a few.
+# learns little about other positions, and an opponent that reaches such a position wins. Minimax
+# wins more than ten of a hundred games, although every game could be a draw. Even random moves win
+# a few.
 #
 # A rating from games within one group measures progress within that group only. You cannot compare
 # the ratings of two such groups. Use opponents from outside to measure strength.
@@ -355,8 +357,9 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 #
 #    It matters little. Tic-tac-toe has a best move in every position, so you should not expect
 #    cycles. In one check with seeds 1, 2 and 3, the policies lost 1 of 1,500 games to random moves.
-#    They lost 43, 0 and 3 of 500 games to minimax, where $\delta = .5$ lost none. So the result is
-#    slightly less reliable, but three seeds do not prove this difference.
+#    They lost 43, 0 and 3 of 500 games to minimax. With $\delta = .5$, the policies lost none of
+#    these games. So the newest version alone gives slightly less reliable results, but three seeds
+#    do not prove this difference.
 #
 #    </details>
 #
@@ -373,6 +376,7 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 #    </details>
 #
 # 3. The loss function here is the clipped loss of PPO. `spinup exercise start 3.2` asks you to
-#    write it. Reward models of language models use the same strengths: `spinup exercise start 4.2`.
+#    write it. Reward models of language models use the same model of Bradley and Terry, which you
+#    write in `spinup exercise start 4.2`.
 #
 # **Next**: [9. Verifiable rewards: from REINFORCE to GRPO](09_rlvr.ipynb).

@@ -149,8 +149,9 @@ print(*lines, sep="\n")
 # - `angle` is the angle between the mean estimate and the exact gradient.
 # - `zeros` is the share of estimates that are zero.
 #
-# **Bias.** On average, REINFORCE and RLOO are correct. Dr. GRPO is too short by one eighth, and
-# GRPO is more than twice too long. All of them point in the direction of the exact gradient.
+# **Bias.** On average, REINFORCE and RLOO are correct. The mean estimate of Dr. GRPO is too short
+# by one eighth, and that of GRPO is more than twice as long as the exact gradient. All mean
+# estimates point in the direction of the exact gradient.
 #
 # **Noise.** The noise of every estimate from eight responses is larger than the exact gradient
 # itself. On the easy prompt, a baseline more than halves the noise. Without a baseline, the
@@ -161,7 +162,7 @@ print(*lines, sep="\n")
 # step.
 #
 # **Groups with zero variance.** If all rewards of a group are equal, every advantage is 0, and the
-# group gives no learning signal. On the hard prompt, this is true of two groups in three.
+# group gives no learning signal. On the hard prompt, two groups in three have zero variance.
 
 # %% tags=["hide-cell"]
 generator = torch.Generator().manual_seed(0)
@@ -231,17 +232,18 @@ print("weight of a prompt with 1 % of responses correct, relative to one with 50
 
 # %% [markdown]
 # GRPO therefore does not maximise $J$. It gives more weight to prompts that the policy almost never
-# or almost always solves. In groups of 8, their weight is less than one and a half times the weight
-# in the middle. In groups of 64, it is about three times that weight. This is a bias, but not
-# always a harmful one. You may want more weight for hard prompts. But GRPO gives the same extra
-# weight to prompts that are almost solved.
+# or almost always solves. In groups of 8, the weight of such prompts is less than one and a half
+# times the weight in the middle. In groups of 64, it is about three times the weight in the middle.
+# This is a bias, but not always a harmful one. You may want more weight for hard prompts. But GRPO
+# gives the same extra weight to prompts that are almost solved.
 #
 # ## The effect of dividing by the length
 #
 # The published GRPO also divides the loss of each response by its number of tokens. Dr. GRPO
 # divides by a constant. To isolate this difference, take a language of three tokens, in which token
 # 2 ends the response. A response is correct if it starts with token 0, so its length has no effect
-# on its reward. The policy follows the *exact* expected gradient, once with each division.
+# on its reward. We train the policy twice with the *exact* expected gradient, once with each
+# division.
 
 # %%
 def climb(mode, length=6, updates=200):
@@ -324,7 +326,7 @@ for row in zip(responses, R[0], rloo(R)[0], dr_grpo(R)[0], grpo(R)[0], strict=Tr
 # responses. All methods have the same initial policy and the same learning rate. The loss functions
 # come from `spinup`. REINFORCE and RLOO import `policy_gradient` from `spinup/algos/vpg.py`. GRPO
 # and Dr. GRPO import `clipped_surrogate` from `spinup/algos/ppo.py`. With one gradient step per
-# batch, its probability ratio is 1, so its clip has no effect.
+# batch, the probability ratio is 1, so the clip has no effect.
 
 # %%
 LEARN = {"prompts": 16, "lr": 5e-3, "warmup": 20, **SMALL, **QUIET}
@@ -381,8 +383,8 @@ assert np.ptp(means) < 0.1
 # ## Break it: an initial policy that is never correct, and a flawed verifier
 #
 # Take an initial policy after only 80 updates of SFT. It writes letters, but it can hardly copy. A
-# verifier of whole answers gives 0 to every response. A common remedy is partial credit. The
-# verifier `in_place` rewards each letter that is in its correct place.
+# verifier that checks whole answers gives 0 to almost every response. A common remedy is partial
+# credit. The verifier `in_place` rewards each letter that is in its correct place.
 
 # %%
 def in_place(prompt, response):
@@ -427,12 +429,13 @@ print(asked, *partial[0].policy.respond(asked, 6), " cut off:",
 # With the reward for whole answers, almost every group has zero variance, and the policy learns
 # nothing. With the reward for letters, the curve rises on every seed. It looks like success. But
 # almost no response is correct: read them. The policy writes the six letters, and then a seventh.
-# `in_place` checks six places and ignores everything after them. To stop too early costs letters,
-# and to continue costs nothing. So the policy has learned not to stop.
+# `in_place` checks six places and ignores everything after them. If the policy stops too early, it
+# loses the reward of the missing letters. If it continues, it loses nothing. So the policy has
+# learned not to stop.
 #
 # This is **reward hacking**: a policy learns what the verifier measures, not what you intended. No
-# number from the verifier can reveal it. You find it if you read responses. Here the column
-# `cut_off` also shows it: the share of responses that reach the length limit.
+# number from the verifier can reveal reward hacking. You find it if you read responses. Here the
+# column `cut_off` also shows it: the share of responses that reach the length limit.
 
 # %% tags=["hide-cell", "trained"]
 assert all(np.mean(r.progress["zero_variance"]) > 0.97 for r in whole)
@@ -448,7 +451,7 @@ assert max(map(max, truth.values())) < 0.05
 # ## Try it
 #
 # 1. Fix the verifier: let `in_place` give a reward only to responses of six letters. Is the true
-#    share still 0? Does it rise as fast as the measured share did here?
+#    share still 0? Does it rise as fast as the measured share in the plot above?
 #
 #    <details><summary>Answer</summary>
 #
@@ -463,11 +466,11 @@ assert max(map(max, truth.values())) < 0.05
 #
 #    <details><summary>Answer</summary>
 #
-#    The noise of RLOO on the easy prompt is 7.7 with $G = 2$, 3.0 with 8, and 1.4 with 32. With
-#    $G = 2$, GRPO gives all prompts the weight 1, because every group with unequal rewards has the
-#    same standard deviation. With $G = 32$, the weight is about 2 for $p = .5$ and above 5 for
-#    $p = .01$. On the hard prompt, the share of groups with zero variance falls from .90 to .67 and
-#    to .20.
+#    The noise of RLOO on the easy prompt is 7.7 with $G = 2$, 3.0 with 8, and 1.4 with 32. With $G
+#    = 2$, GRPO gives all prompts the weight 1, because every group with unequal rewards has the
+#    same standard deviation. With $G = 32$, the weight is about 2 for $p = .5$ and above 5 for $p =
+#    .01$. On the hard prompt, the share of groups with zero variance is .90 with $G = 2$, .67 with
+#    8 and .20 with 32.
 #
 #    </details>
 #

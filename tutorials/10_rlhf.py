@@ -72,8 +72,8 @@ assert len(task.pleasing) == 4 and task.letters == 8
 # ## Stage 1: supervised fine-tuning
 #
 # **Supervised fine-tuning** (SFT) trains a transformer with one layer to imitate the teacher. The
-# mean true reward of the result is a little lower than the teacher's. This model is the initial
-# policy of all later stages. The seeds differ only in these later stages.
+# mean true reward of the trained model is a little lower than the teacher's. This model is the
+# initial policy of all later stages. The seeds differ only in these later stages.
 
 # %%
 SMALL = {"layers": 1, "width": 32, "held_out": 64}
@@ -154,8 +154,8 @@ for pairs, runs in judges.items():
 #
 # The right plot tests responses that the initial policy almost never writes: one letter that the
 # reader likes, repeated. For the reader, each repetition makes the response worse, and `gggg` is
-# worse than nearly all responses of the initial policy. The reward models from 1,000 comparisons
-# rate it above the average response, on every seed. Their comparisons contained almost no such
+# worse than nearly all responses of the initial policy. On every seed, the reward model from 1,000
+# comparisons rates `gggg` above the average response. The comparisons contained almost no such
 # response.
 
 # %% tags=["hide-cell", "trained"]
@@ -183,12 +183,13 @@ assert np.mean([len(a) >= 4 and len(set(a)) == 1 for a in answers]) < 0.01
 # - $[\,t \text{ is last}\,]$ is 1 for the last token of the response, and 0 for the others.
 # - $r(x, y)$ is the learned reward of the whole response $y$ to the prompt $x$.
 #
-# The sum of the logarithms over a response has a mean, the **KL divergence**
-# $\mathrm{KL}(\pi, \pi_0)$. It measures how far the policy has moved from the reference policy. Its
-# unit is the nat, because the logarithm is natural. The penalty keeps the policy where the reward
-# model has seen training data. The next cell trains with $\beta = 0.1$ and without a penalty. The
-# unit of the learned reward is the standard deviation over responses of the initial policy. The
-# unit of the true reward is the standard deviation over responses of the teacher.
+# Take the sum of the logarithms over a response. Its mean over responses of the policy is the **KL
+# divergence** $\mathrm{KL}(\pi, \pi_0)$. The KL divergence measures how far the policy has moved
+# from the reference policy. Its unit is the nat, because the logarithm is natural. The penalty
+# keeps the policy where the reward model has seen training data. The next cell trains with $\beta =
+# 0.1$ and without a penalty. The unit of the learned reward is the standard deviation over
+# responses of the initial policy. The unit of the true reward is the standard deviation over
+# responses of the teacher.
 
 # %%
 def optimise(judges, kl_coef):
@@ -250,9 +251,9 @@ for name, results in runs.items():
 
 # %% [markdown]
 # The responses confirm the plot of the reward models. Without the KL penalty, the policy repeats
-# letters that the reader likes, at least twice as often as with it. PPO has found an error of the
-# reward model. The comparisons could not show this error, because the initial policy almost never
-# wrote such responses.
+# letters that the reader likes. It does so at least twice as often as the policy with the penalty.
+# PPO has found an error of the reward model. The comparisons could not show this error, because the
+# initial policy almost never wrote such responses.
 
 # %% tags=["hide-cell", "trained"]
 for p, f in zip(penalised, free, strict=True):
@@ -332,13 +333,13 @@ for name, numbers in rows.items():
 
 # %% [markdown]
 # Near the initial policy, all methods work. Within ten nats, each raises the true reward by at
-# least .8. Best-of-n cannot move far, so it cannot go far wrong: with 256 responses its divergence
-# is at most 4.6 nats. DPO has no reward model that it could exploit. Its true reward ends within .9
-# of PPO with a KL penalty.
+# least .8. Best-of-n cannot move far, so it cannot go far wrong: with 256 responses its KL
+# divergence is at most 4.6 nats. DPO has no reward model that it could exploit. Its true reward
+# ends within .9 of PPO with a KL penalty.
 #
 # DPO has a surprising effect: even the *chosen* responses become less likely, on every seed. The
-# loss depends only on the difference between the two responses. Both lose probability, and it moves
-# to responses that were not compared.
+# loss depends only on the difference between the two responses. Both responses lose probability,
+# and responses that were not compared gain it.
 
 # %% tags=["hide-cell", "trained"]
 gained = {"best of 64": [x[3] for x in best], "PPO": ends(penalised, "held_out_gold"),
@@ -374,14 +375,14 @@ print("final true reward lower with the better reward model:"
       f" {sum(lower)} of {len(lower)} seeds")
 
 # %% [markdown]
-# At first, this is true: on average, the better reward model leads to a higher peak. At the end, it
-# is not true on every seed. The last line counts the seeds on which the better reward model did
-# more harm.
+# At first, this expectation is correct: on average, the better reward model leads to a higher peak.
+# At the end, it is wrong on some seeds. The last line counts the seeds on which the better reward
+# model did more harm.
 #
 # Gao et al. (2022, [arXiv:2210.10760](https://arxiv.org/abs/2210.10760)) found with larger models
-# that more comparisons help. A few seeds of a small task do not refute that. They show something
-# else. Accuracy on responses of the initial policy says little about how far from this policy you
-# can trust a reward model.
+# that more comparisons help. A few seeds of a small task do not refute this finding. They show
+# something else. Suppose you know how accurate a reward model is on responses of the initial
+# policy. This says little about how far from the initial policy you can trust the reward model.
 
 # %% tags=["hide-cell", "trained"]
 assert any(lower)
@@ -405,9 +406,9 @@ assert high < higher
 #    </details>
 #
 # 2. Does a larger reward model with more comparisons help? First train a second SFT model with
-#    `layers=2`. A reward model is a copy of its initial model, so this also sets its size. Then
-#    train a reward model from it with `pairs=5000`, and look at its reward for `gggg` before you
-#    run PPO.
+#    `layers=2`. A reward model is a copy of the SFT model, so `layers=2` also sets the size of the
+#    reward model. Then train a reward model from it with `pairs=5000`, and look at its reward for
+#    `gggg` before you run PPO.
 #
 #    <details><summary>Answer</summary>
 #
@@ -422,5 +423,5 @@ assert high < higher
 #    `spinup exercise start 4.3` the loss of DPO. `spinup exercise start 4.1` asks for three
 #    estimators of a KL divergence.
 #
-# This is the last notebook. `spinup llm rlhf` runs its three stages with one command.
-# `spinup exercise start` opens the first of the exercises.
+# This is the last notebook. `spinup llm rlhf` runs the three stages of this notebook with one
+# command. `spinup exercise start` opens the first of the exercises.
