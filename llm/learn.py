@@ -27,8 +27,8 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     Args:
         cfg: the function uses `micro_batch`, `temperature` and `gradient_checkpointing`.
         loss: called once per micro-batch of m rows. It gets the log-probabilities `[m, T]` under the model, the
-            responses, their rows of each `per_row`, and all of `whole`. T is the longest of these responses. The loss
-            must divide by a total of the whole optimiser step; otherwise the parts do not add up.
+            responses, their rows of each `per_row`, and all of `whole`. T is the length of the longest of these
+            responses. The loss must divide by a total of the whole optimiser step; otherwise the parts do not add up.
         per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
         by_rows: True if the diagnostics are means over rows, not over tokens.
     The result also has loss, entropy, and the smallest and largest pi / pi_old. The ratios are NaN if pi_old is
@@ -81,8 +81,8 @@ def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
 def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
     """Replace the sampler's log-probabilities of a batch by those of the learner.
 
-    In fp32 they are equal, and the batch is returned unchanged. In bf16 they round differently, by tenths. Without
-    this step, the ratio would not start at 1.
+    In fp32 both are equal, and the batch is returned unchanged. In bf16 sampler and learner round differently, and
+    their log-probabilities differ by tenths. Without this step, the ratio would not start at 1.
     """
     if model.dtype == torch.float32:
         return batch

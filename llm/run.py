@@ -147,7 +147,7 @@ class Run(Training):
         self.clock[name] += time.perf_counter() - began
 
     def evaluate(self, greedy: bool = False) -> Batch:
-        """Responses to the held-out problems, which are the same at every call, with a separate generator.
+        """Responses to the held-out problems. Each call uses the same problems and a new generator with the same seed.
 
         greedy: the most likely response to each problem; else samples, equally many per problem and `held_out` in all.
         """

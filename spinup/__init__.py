@@ -4,8 +4,8 @@
     result = ppo("CartPole-v1", total_steps=50_000)
     result.policy.act(obs)
 
-There is a public function for each algorithm of `spinup/algos` and each variant, and `load`. They are made at their
-first use, so `import spinup` does not wait for torch.
+Each algorithm of `spinup/algos` and each variant has a public function. The function `load` loads the policy of a run.
+Each function is created at its first use, so `import spinup` does not wait for torch.
 """
 import os
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 # GNU OpenMP reads GOMP_SPINCOUNT when torch is loaded: an idle thread checks for work this many times before it sleeps.
 # The default, 300,000, keeps the cores busy: two runs of DQN with two threads each took 67 seconds in parallel on two
-# cores. With 3,000 they take 20 to 23. Sleeping at once makes a single run of SAC about 10 % slower.
+# cores. With 3,000 the same runs take 20 to 23 seconds. Sleeping at once makes a single run of SAC about 10 % slower.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 

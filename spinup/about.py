@@ -1,8 +1,8 @@
 """The TOML file beside an algorithm's Python file. It adds what the code does not contain; every key is optional.
 
     order = 20                          # position in lists
-    parent = "vpg"                      # parent algorithm, or a list of parents; pure functions of parents and
-                                        # their parents may be imported
+    parent = "vpg"                      # parent algorithm, or a list of parents; the code may import pure
+                                        # functions from its parents and from their parents
     actions = ["Discrete", "Box"]       # classes of action spaces that it supports (environments)
     observations = ["vectors"]          # "vectors", "images" (environments)
 

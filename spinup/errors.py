@@ -12,7 +12,7 @@ class UserError(Exception):
 
 
 class ActionsError(UserError):
-    """An algorithm does not support this kind of action space. Code that knows all algorithms adds the ones that do.
+    """An algorithm does not support this kind of action space. Code that knows all algorithms adds which ones do.
 
     Attributes:
         kind: the class name of the space, such as "Box".

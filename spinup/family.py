@@ -36,8 +36,8 @@ def kinds(env: EnvSource) -> list[str]:
 
 
 def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
-    """Return the presets for another version of the environment, or for the same set: Atari games, or environments
-    whose ids have the same part before a /."""
+    """Return the presets of similar environments: other versions of this one, and environments of the same set. A set
+    is all Atari games, or all ids with the same part before a /."""
     def family(name: str) -> str:
         return "Atari" if protocol(name) else name.rpartition("/")[0] or name.rpartition("-v")[0]
     return [name for name in presets if isinstance(env, str) and family(env) == family(name)]
@@ -70,8 +70,8 @@ def load(directory: Path, device: str = "cpu") -> Policy:
 
 
 def load_with_env(directory: Path) -> tuple[Policy, str]:
-    """Load the policy of a run, and the id of its environment. UserError if the environment is a Python function, which
-    only Python has."""
+    """Load the policy of a run, and the id of its environment. UserError if the environment is a Python function,
+    because a command cannot make it."""
     env = read_run(directory)["config"].get("env")
     if isinstance(env, dict) and "callable" in env:
         raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; in Python, use "

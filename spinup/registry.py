@@ -203,8 +203,8 @@ def in_module(module: str, family: str = "") -> dict[str, Algorithm]:
 
 
 def find(name: str, run: Path | None = None) -> Algorithm:
-    """Return the algorithm with that name, as `look_up` finds it. UserError if there is none. It names the missing
-    module if the name is that of a run, else the nearest name."""
+    """Return the algorithm with that name, as `look_up` finds it. UserError if there is none. The error names the
+    missing module if the name comes from a run, else the nearest name."""
     algorithm = look_up(name, run)
     if algorithm is not None:
         return algorithm
@@ -252,8 +252,8 @@ def look_up(name: str, run: Path | None = None) -> Algorithm | None:
 
 
 def inside(path: Path, run: Path) -> bool:
-    """Return whether a file is in the run's experiment folder, or in that folder's parent if it is below the current
-    one."""
+    """Return whether a file is in the run's experiment folder, or in the parent of that folder if the parent is below
+    the current folder."""
     experiment = run.resolve().parent
     runs, here = experiment.parent, Path.cwd()
     held = [experiment, *([runs] if here in runs.parents else [])]

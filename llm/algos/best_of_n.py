@@ -43,7 +43,7 @@ Reward = Annotated[float, Range(-1e6, 1e6)]
 @dataclass(kw_only=True)
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"  # random: control experiment, random responses
-    keep: Reward = 1.0               # lowest reward of a winner; below it, it may be wrong too
+    keep: Reward = 1.0               # lowest reward of a winner; a lower one may be wrong too
     epochs: Count = 1                # passes over the winners of a round
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
@@ -55,7 +55,7 @@ class Config(LearningConfig):
 def winners(rewards: Tensor, samples: int, keep: float) -> Tensor:
     """Return the row of each group's best response, `[n]`, if its reward is at least `keep`.
 
-    rewards: `[P * samples]`. The first one wins a tie.
+    rewards: `[P * samples]`. The first of several best responses wins.
     """
     best, index = rewards.view(-1, samples).max(1)
     rows = torch.arange(len(best), device=rewards.device) * samples + index

@@ -4,10 +4,11 @@ The optimal policy for a reward R with a KL penalty has a closed form:
 
     pi*(y|x) = pi_ref(y|x) exp(R(x, y) / beta) / Z(x)
 
-pi_ref is the reference policy, beta the KL coefficient, and Z(x) normalises. Solve it for R: every
-policy pi is optimal for R = beta log(pi / pi_ref) + beta log Z. Two responses to the same prompt
-have the same Z, so it cancels. The reward model's loss function, `bradley_terry`, can thus train
-the policy directly. Let w be the chosen response, l the rejected response, and
+pi_ref is the reference policy, beta the KL coefficient, and Z(x) normalises. Solve the equation for
+R: every policy pi is optimal for R = beta log(pi / pi_ref) + beta log Z. Two responses to the same
+prompt have the same Z, so Z cancels in the difference of their rewards. The reward model's loss
+function, `bradley_terry`, can thus train the policy directly. Let w be the chosen response, l the
+rejected response, and
 
     D(y) = sum over tokens of  log pi(y_t | s_t) - log pi_ref(y_t | s_t)
 
@@ -33,9 +34,9 @@ arguments are sums over tokens of log pi - log pi_ref, of log pi, and of 1. Each
 the chosen response first. It may return ([n], {"column": number}); column must be a name that the
 run does not use.
 
-Online DPO compares responses of the current policy in each update (Guo et al. 2024). The run logs
-both log-probabilities, because the loss depends only on their difference. Often both fall, and
-responses outside the pairs become more likely.
+Online DPO compares responses of the current policy in each update (Guo et al. 2024). The loss
+depends only on the difference of two log-probabilities, of the chosen and the rejected response.
+The run logs both: often both fall, and responses outside the pairs become more likely.
 
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss function is the same.
 """

@@ -17,8 +17,9 @@ token:
     Dr. GRPO  1 / (longest length * responses)  the same for every token of every update
     DAPO      1 / all tokens of the update
 
-DAPO clips higher above than below, so rare tokens can still become likely. It samples new prompts
-to replace groups with equal rewards. After that it penalises responses close to the length limit.
+DAPO's clip range is wider above 1 than below 1, so rare tokens can still become likely. DAPO
+samples new prompts to replace groups with equal rewards. Then it penalises responses close to the
+length limit.
 GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
 token.
 
@@ -62,7 +63,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    advantage: Literal["group", "mean"] | Callable = "group"    # group: divided by std; mean: not
+    advantage: Literal["group", "mean"] | Callable = "group"    # mean: not divided by the std
     loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
@@ -70,10 +71,10 @@ class Config(LearningConfig):
     max_rollouts: Count = 1          # most rollouts per update, to find groups of unequal rewards
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
-    epochs: Count = 1                # passes over a batch; with 1 minibatch too, all ratios are 1
+    epochs: Count = 1                # passes over a batch; 1 and 1 minibatch: all ratios are 1
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
-    warmup: Natural = 50             # updates until lr is reached; with 10, a third collapsed
+    warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
@@ -178,9 +179,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)
             adv = group_advantage(rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
 
-            # The only gradient of a group with zero variance is that of the KL penalty. Without
-            # one, skip the group but count its tokens, so that the step does not change. DAPO's
-            # batch has at most `prompts` groups, all with unequal rewards.
+            # A group with zero variance only has a gradient from the KL penalty. Without a KL
+            # penalty, skip the group but count its tokens, so that the step does not change.
+            # DAPO's batch has at most `prompts` groups, all with unequal rewards.
             unequal = (adv != 0).view(-1, cfg.samples).any(1)
             learns = differ if cfg.max_rollouts > 1 else unequal | (cfg.kl_coef > 0)
             rows = learns.repeat_interleave(cfg.samples).nonzero()[:, 0]

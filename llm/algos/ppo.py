@@ -18,9 +18,9 @@ first advantages are rewards and not noise. You can penalise a response that is 
 policy learns to stop.
 
 VAPO first trains the value function alone, on whole returns, and keeps its lambda at 1. The
-policy's lambda grows with the length of the response: 1 - 1 / (alpha length). VAPO clips higher
-above than below, and it also imitates correct responses. With VAPO's alpha of .05, a response of
-20 tokens would have a lambda of 0. Here lambda is at least .9.
+policy's lambda grows with the length of the response: 1 - 1 / (alpha length). VAPO's clip range is
+wider above 1 than below 1, and VAPO also imitates correct responses. With VAPO's alpha of .05, a
+response of 20 tokens would have a lambda of 0. Here lambda is at least .9.
 
 Differs from spinup/algos/ppo.py by: one episode per row, with a mask for its end; a reference
 policy and a KL penalty; a value function with its own weights. `clipped_surrogate`, `value_loss`
@@ -52,7 +52,7 @@ from spinup.core.returns import gae
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
-LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; with 0.5, responses of 7 tokens collapsed
+LAMBDA = (0.9, 1.0)     # range of VAPO's policy lambda; with 0.5 to 1, 7-token responses collapsed
 STEP = 0.2              # in an update of beta, the relative error of the KL is clipped to this
 RATE = 0.1              # beta changes by this share of that error
 
@@ -76,7 +76,7 @@ class Config(LearningConfig):
     minibatches: Count = 4           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # policy's learning rate; small models 3e-4 to 1e-3, large 1e-6
     value_lr: Positive = 2e-3        # value function's learning rate, often higher; large 1e-5
-    warmup: Natural = 50             # updates until both rates are reached; short ones collapsed
+    warmup: Natural = 50             # updates until both rates are reached; too few: collapse
     anneal: bool = True              # after warmup, decay both linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 

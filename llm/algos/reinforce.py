@@ -11,7 +11,7 @@ the end. The methods differ in their baseline:
     REINFORCE++   A_t = z-score over all tokens of
                         R_i - beta sum over l >= t of log(pi / pi_ref)        (Hu et al. 2025)
 
-The first three baselines do not change the expected gradient. The last one centres and scales by
+The first three baselines do not change the expected gradient. REINFORCE++ centres and scales by
 batch statistics. `--kl-coef` is beta, the KL coefficient. The KL penalty beta log(pi / pi_ref) of a
 response is subtracted from its R_i; REINFORCE++ subtracts the sum above.
 
@@ -48,7 +48,7 @@ class Config(LearningConfig):
     memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
-    warmup: Natural = 50             # updates until lr is reached; with 10, a third collapsed
+    warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
@@ -92,7 +92,8 @@ class RunningMean:
         self.memory, self.mean = memory, torch.zeros(2, device=device)
 
     def update(self, now: Tensor) -> Tensor:
-        """Add the batch mean `now`, `[]`. Return the average before it; at first, `now` itself."""
+        """Add the batch mean `now`, `[]`. Return the average before this call; at the first call,
+        return `now`."""
         average, begun = self.mean
         decay = self.memory * begun                           # 0 at first: no average yet
         self.mean = torch.stack([torch.lerp(now, average, decay), torch.ones_like(begun)])

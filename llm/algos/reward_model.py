@@ -9,14 +9,14 @@ the model of Bradley and Terry (1952). Then comparisons determine the rewards up
     loss                = -E[ log p(w preferred to l) ]
 
 y_w is the chosen response to prompt x, y_l the rejected one. r is a copy of the policy whose head
-returns one number. It is read after the last token of the response.
+returns one number. This number is read after the last token of the response.
 
 After training, r is shifted and scaled to mean 0 and variance 1 over responses of the policy. The
 loss does not determine the constant, and the scale depends on the noise of the comparisons.
 Calibration gives a KL penalty the same weight with every reward model (Ziegler et al. 2019).
 
-A reward model is unreliable on responses unlike its training data. Maximising it leads exactly
-there (over-optimisation).
+A reward model is unreliable on responses unlike its training data. A policy that maximises the
+learned reward produces exactly such responses (over-optimisation).
 
 Differs from spinup/algos/ppo.py by: everything; it learns the reward, which PPO's environments
 provide. Its loss is that of DPO.

@@ -95,7 +95,7 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
 
 
 def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.dtype) -> None:
-    """Fill a model on the meta device with the weights of `source`, one by one, so memory never holds it twice.
+    """Fill a model on the meta device with the weights of `source`, one by one; memory never holds two copies of it.
 
     Raise UserError if a weight is missing, unknown or of the wrong shape, before memory is allocated. Also raise it if
     a weight is not of floating point or not finite.
@@ -189,7 +189,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def existing(folder: str | Path) -> Path:
-    """Return `folder` as a path if it exists. Else raise UserError; for a hub name, it says how to fetch the model."""
+    """Return `folder` as a path if it exists. Else raise UserError, which explains how to fetch a model of the hub."""
     path, name = Path(folder), str(folder)
     if path.is_dir():
         return path
@@ -252,8 +252,8 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
 def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
     """Build config.json, the inverse of `shape_of`.
 
-    It has the rotary settings under the names of all versions: an old version would silently use 10,000 if it does not
-    find its name. Raise UserError for a shape that no family has.
+    It has the rotary settings under the names of all versions of transformers. A version that does not find its own
+    name silently uses 10,000. Raise UserError for a shape that no family has.
     """
     shape = model.shape
     family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)

@@ -12,7 +12,7 @@ from torch import Tensor
 from llm.policy.transformer import Cache, Prefix, Slots, Transformer
 from spinup.core.masked import select
 
-LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU, where a check must wait
+LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU; a check waits for the GPU
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
 KEEP = 8                # number of cache shapes that are kept
 RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows

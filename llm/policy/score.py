@@ -21,7 +21,7 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
         of: `[B]` row of `prompts` for each response. Each of these prompts is read once.
         ids: `[B, T]` responses; tokens after the end of a response do not change results before it.
         temperature: must equal the sampler's temperature; otherwise the probability ratio does not start at 1.
-        checkpointing: keep less for the backward pass and recompute it.
+        checkpointing: keep fewer activations for the backward pass, and recompute the others.
     """
     hidden = read(model, prompts, of, ids, checkpointing)                                    # [B, T, width]
     if hidden[..., 0].numel() * model.shape.vocab_size <= CHUNK:

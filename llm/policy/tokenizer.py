@@ -18,7 +18,7 @@ class Tokenizer(Protocol):
     Attributes:
         end: the end token that is written after a response and learned.
         ends: all ids that end a response; `end` is one of them.
-        vocab_size: all ids are below it; a model may have more.
+        vocab_size: all ids are below this number; a model's vocabulary may be larger.
     """
 
     end: int
@@ -39,7 +39,7 @@ class Tokenizer(Protocol):
 
 
 def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
-    """Return the ids of a text from the user's code `name`. Raise UserError, which names that code, if it has none."""
+    """Return the ids of a text from the user's code `name`. UserError, which names that code, if the text has none."""
     try:
         return tokenizer.encode(text)
     except UserError as error:

@@ -60,8 +60,8 @@ class Shape:
 class Cache:
     """KV cache for sampling: keys and values, `[rows, kv_heads, length, head_size]` per layer, allocated once.
 
-    Rows may have read different numbers of tokens. Attention never reads beyond a row's own number. So the padding of a
-    prompt does no harm there, and later tokens overwrite it.
+    Rows may have read different numbers of tokens. Attention in a row never reads beyond the tokens that this row has
+    read. So the padding of a prompt does no harm, and later tokens overwrite it.
     """
 
     def __init__(self, shape: Shape, rows: int, length: int, device: torch.device, dtype: torch.dtype):

@@ -35,7 +35,7 @@ class Addition(Task):
 
     @property
     def teacher_accuracy(self) -> float:
-        """Exact share of correct demonstrations over all prompts; dropped carries do no harm if a sum has none."""
+        """Exact share of correct demonstrations over all prompts; a sum without carries is correct in any case."""
         return 1 - self.drop * (1 - NO_CARRY ** self.digits) if self.teacher == "flawed" else 1.0
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:

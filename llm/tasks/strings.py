@@ -10,7 +10,7 @@ from llm.tasks.task import Problem, Task, draw
 from spinup.errors import UserError
 from spinup.runs.config import Range
 
-FEWEST = 100            # least number of different prompts; with fewer, perhaps none is held out: an endless search
+FEWEST = 100            # least number of different prompts; with fewer, the search for a held-out one may never end
 
 
 @dataclass

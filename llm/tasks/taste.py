@@ -30,8 +30,8 @@ class Taste(Task):
     better than the teacher», and counts as solved. The teacher writes random letters, some more often than others, and
     rarely repeats one.
 
-    A few comparisons show which letters the reader likes. But they never show the same letter eight times. So a learned
-    reward is wrong there, and its maximum is there too.
+    A few comparisons show which letters the reader likes. But no compared response has the same letter eight times. So
+    a learned reward is wrong for such responses, and it has its maximum there.
     """
 
     letters: Annotated[int, Range(6, 26)] = 8      # number of different letters

@@ -6,8 +6,9 @@ Four intrinsic rewards, of three papers:
               (Burda et al. 2019, «Exploration by random network distillation», arXiv:1810.12894)
     inverse   || g(phi(s), a) - phi(s') ||^2   phi learns to predict a from phi(s) and phi(s'), so
               it ignores what the agent cannot influence  (Pathak et al. 2017, arXiv:1705.05363)
-    random    the same, phi random and fixed   (Burda et al. 2019, «Large-scale study of
-    pixels    the same, phi(s) = s              curiosity-driven learning», arXiv:1808.04355)
+    random    as inverse, but phi is random and fixed   (Burda et al. 2019, «Large-scale study of
+    pixels    as inverse, but phi(s) = s                 curiosity-driven learning»,
+                                                         arXiv:1808.04355)
 
 The reward r_t and the intrinsic reward i_t («bonus» in flags and columns) have separate value
 functions, because their discounts differ and intrinsic returns continue across episodes:
@@ -18,8 +19,8 @@ If an episode end cut off future intrinsic rewards, the agent would avoid every 
 it uses neither rewards nor episode ends and only seeks novelty (the large-scale study).
 
 Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
-prediction of pixels ever learns the noise. `rnd` and `inverse` lose interest in it.
-Differs from ppo.py by: the intrinsic reward, and its own value function.
+network that predicts pixels ever learns the noise. `rnd` and `inverse` lose interest in the noise.
+Differs from ppo.py by: the intrinsic reward, and a second value function for this reward.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ class Surprise(nn.Module):
         """Prediction error of a transition, `[...]`."""
         if self.kind == "rnd":
             return prediction_error(self.predict(next_obs), self.features(next_obs))
-        # No gradient into the features: if trained to be easy to predict, they would all be equal.
+        # No gradient into the features: features trained to be easy to predict become all equal.
         features, next_features = self.features(obs).detach(), self.features(next_obs).detach()
         action = one_hot(act, self.actions).to(features.dtype)            # [..., actions]
         return prediction_error(self.predict(torch.cat([features, action], -1)), next_features)
@@ -205,7 +206,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 next_values = rollout.next_values(values, policy.value)
                 adv, ret = gae(rew, values, next_values, rollout.terminated, rollout.truncated,
                                gamma=cfg.gamma, lam=cfg.lam)
-                # Intrinsic returns ignore episode ends: the next episode's first value follows.
+                # Intrinsic returns continue across an episode end, into the next episode.
                 bonus_values = policy.v_bonus(rollout.obs).squeeze(-1)    # [N, T + 1]
                 bonus_adv, bonus_ret = gae(intrinsic, bonus_values[:, :-1], bonus_values[:, 1:],
                                            never, never, gamma=cfg.bonus_gamma, lam=cfg.lam)

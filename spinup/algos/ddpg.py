@@ -2,7 +2,7 @@
 
 Q-learning takes a maximum over actions. With continuous actions, trying them all is impossible.
 DDPG learns the best action with a second network: the actor mu maximises the critic Q. Both learn
-from a replay buffer. The targets use copies mu' and Q', which follow slowly.
+from a replay buffer. The targets use copies mu' and Q', which slowly follow mu and Q.
 
     y     = r + gamma (1 - terminated) Q'(s', mu'(s'))                                    (alg. 1)
     L(Q)  = E[ (Q(s, a) - y)^2 ]                                                           (eq. 4)

@@ -65,7 +65,8 @@ def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,
 
 
 def greedy_value(target_q: Tensor, online_q: Tensor | None = None) -> Tensor:
-    """max_a Q'(s, a), `[B]` from `[B, n]`; with `online_q` (double), Q' of Q's best action."""
+    """max_a Q'(s, a), `[B]` from `[B, n]`. With `online_q` (double DQN), Q' of the action with the
+    largest `online_q`."""
     if online_q is None:
         return target_q.amax(-1)
     return target_q.gather(-1, online_q.argmax(-1, keepdim=True)).squeeze(-1)

@@ -8,8 +8,9 @@ An episode gives one number F, its return, so the time of each reward does not m
     grad E[ F(theta + sigma eps) ]
         ~  1 / (2 n sigma)  sum_i ( F(theta + sigma eps_i) - F(theta - sigma eps_i) ) eps_i
 
-Here theta are the weights, sigma is the noise size, and each of n perturbations has both signs. The
-centred rank among all 2n returns replaces F, so one lucky episode has little influence (sec. 2.1).
+Here theta are the weights and sigma is the noise size. Each of the n perturbations is used with
+both signs. The centred rank among all 2n returns replaces F, so one lucky episode has little
+influence (sec. 2.1).
 
 A seed determines each perturbation. So the processes exchange only returns, and all compute the
 same step (alg. 2). The messages do not grow with the network. The number of processes does not
@@ -85,8 +86,8 @@ def centred_ranks(returns: np.ndarray) -> np.ndarray:
 
 
 def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float) -> Tensor:
-    """Gradient estimate above, in the shape of `theta`, from the `scores` `[n, 2]` of the pairs
-    with these `seeds` `[n]`."""
+    """Gradient estimate in the shape of `theta`, by the equation at the top of this file, from
+    pairs of perturbations with these `seeds` `[n]` and `scores` `[n, 2]`."""
     grad = torch.zeros_like(theta)
     for seed, (plus, minus) in zip(seeds.tolist(), scores, strict=True):
         weight = float(plus - minus) / (2 * len(seeds) * sigma)
@@ -96,7 +97,8 @@ def gradient(theta: Tensor, seeds: np.ndarray, scores: np.ndarray, sigma: float)
 
 def play(env: VectorEnv, policy: Actor, theta: Tensor, sigma: float,
          seeds: np.ndarray) -> np.ndarray:
-    """Play one episode with each of a seed's two policies; the seed also sets the initial state.
+    """Play two episodes per seed, with theta + sigma eps and with theta - sigma eps. The seed
+    determines eps and the initial state.
 
     Returns `[len(seeds), 2, 2 + 2 d]`: return, steps, and the sum and the sum of squares of the
     observations. When an episode ends, its environment copy starts the next policy at once and does

@@ -1,7 +1,8 @@
 """Parameter space noise for exploration (Plappert et al. 2018, arXiv:1706.01905), for DQN and DDPG.
 
 Noise on actions is inconsistent: the next step often undoes the last one. Noise on the weights is
-sampled once per episode. For that episode the perturbed policy always acts the same in one state.
+sampled once per episode. During an episode, the perturbed policy always takes the same action in
+the same state.
 
     theta~ = theta + sigma eps,  eps ~ N(0, I) once per episode;
              act with theta~, train theta from the replay buffer                          (sec. 3)
@@ -164,7 +165,8 @@ class ActorLearner:
 
 def make_policy(cfg: Config, observation_space: Space,
                 action_space: Space) -> QNetwork | ActorCritics:
-    """Create a Q network, or actor and critic; UserError for spaces that neither can use."""
+    """Create a Q network, or actor and critic. UserError for spaces that neither DQN nor DDPG can
+    use."""
     size = vector_size(observation_space, cfg.algorithm)
     if isinstance(action_space, spaces.Box):
         dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.action_noise)

@@ -1,7 +1,7 @@
 """Proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347).
 
 PPO takes several epochs of gradient steps on the same batch. This is valid only while the policy
-stays near the policy that collected the batch, pi_old. PPO removes the incentive to move further
+stays near pi_old, the policy that collected the batch. PPO removes the incentive to move further
 away: it clips the probability ratio.
 
     ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
@@ -85,8 +85,8 @@ def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[f
 
 def value_loss(value: Tensor, target: Tensor, *, old: Tensor | None = None,
                clip: float = 0.0) -> Tensor:
-    """Half the squared error per step, `[...]`. `clip` removes the gain of moving a value further
-    than that from `old`, its value before the update."""
+    """Half the squared error per step, `[...]`. `old` is the value before the update. Moving a
+    value further than `clip` from `old` does not lower the loss."""
     error = (value - target).square()
     if clip:                                                                            # [9]
         near = old + (value - old).clamp(-clip, clip)
@@ -162,7 +162,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 for minibatch in zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True):
                     stats = minimize(*minibatch, lr=lr)
                     kls.append(stats["kl"])
-                # The epoch's mean, like Spinning Up's KL of the batch: one minibatch is too noisy.
+                # The KL of one minibatch is too noisy. Spinning Up uses the KL of the batch.
                 if cfg.target_kl and torch.stack(kls).mean() > 1.5 * cfg.target_kl:
                     break
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)

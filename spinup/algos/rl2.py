@@ -94,7 +94,7 @@ class RecurrentActorCritic(nn.Module):
         super().__init__()
         self.dist, self.hidden_size = dist, hidden_size
         self.gru = nn.GRU(obs_size, hidden_size, batch_first=True)
-        # A hidden layer combines memory and observation: return 127 on small MDPs, 122 without.
+        # A hidden layer combines memory and observation. Small MDPs: return 127; without it 122.
         self.pi = mlp((hidden_size, hidden_size, dist.num_outputs), activation="relu",
                       output_gain=0.01)
         self.v = mlp((hidden_size, hidden_size, 1), activation="relu")

@@ -1,9 +1,9 @@
-"""Self-play: PPO against a pool of its own past versions, in games of two.
+"""Self-play: PPO against a pool of its own past versions, in two-player games.
 
-An agent in a fixed environment stops improving when it has solved it. In self-play the opponent is
-a copy of the agent, so it always has a similar strength. Training against only the newest version
-can go in circles, as in rock, paper, scissors: each new strategy beats the last one, and the agent
-forgets the first. So self-play samples opponents from past versions:
+In a fixed environment, an agent stops improving when it has solved the task. In self-play the
+opponent is a copy of the agent, so the opponent always has a similar strength. Training against
+only the newest version can go in circles, as in rock, paper, scissors: each new strategy beats the
+last one, and the agent forgets the first. So self-play samples opponents from past versions:
 
     opponent ~ uniform over versions ceil(delta v), ..., v  of the v + 1 versions so far
 
@@ -131,7 +131,7 @@ class Pool:
     added.
 
     Attributes:
-        steps, ratings: of each version so far.
+        steps, ratings: environment steps and Elo rating of each version so far.
         own: rating of the learner; a new version starts with it.
     """
 
@@ -188,13 +188,13 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> P
     board = observation_space["observation"].shape
     if cfg.kernel and len(board) != 3:
         raise UserError(f"--kernel {cfg.kernel} needs observations of rows, columns and planes, "
-                        f"but those of this game have shape {board}; leave it out")
+                        f"but this game's observations have shape {board}; leave out --kernel")
     return Player(observation_space, cfg.kernel, cfg.channels, cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a player against its past versions. `resume`: folder of a run with the same settings,
-    to resume it. UserError for an environment that is not a game of two.
+    to resume it. UserError for an environment that is not a two-player game.
     """
     # Set up.
     env = make_env(cfg)

@@ -47,7 +47,8 @@ class Config(ReplayConfig):
 
 
 def clipped_double_q(q: Tensor) -> Tensor:
-    """Minimum over critics, `[B]` from `[critics, B]` (eq. 10): too high only if all are."""
+    """Minimum over critics, `[B]` from `[critics, B]` (eq. 10). It is too high only if all critics
+    are too high."""
     return q.amin(0)
 
 

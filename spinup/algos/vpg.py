@@ -7,8 +7,8 @@ likely if it was lower. The difference is the advantage A_t:
     loss   = -E[ log pi(a_t | s_t) A_t ],   and for the value function   E[ (V(s_t) - R_t)^2 / 2 ]
 
 R_t is the value target. The gradient is valid only for data of the current policy. So the policy
-takes one step on each batch, and the batch is then discarded. The value function has no such limit
-and takes many steps on it.
+takes only one step on each batch. The value function has no such limit and takes many steps on the
+batch. Then the batch is discarded.
 
 Differs from textbook REINFORCE by: generalized advantages in place of the return, normalised over
 the batch.

@@ -28,7 +28,7 @@ def runs_in(directory: Path) -> list[Path]:
 
 
 def game_meant(entries: list[Path], game: str) -> str:
-    """Return the given game, or the game of the first run. UserError if there is neither."""
+    """Return the given game, or the game of the first run. UserError if no game is given and there is no run."""
     folders = [entry for entry in entries if entry.is_dir()]
     if game or folders:
         return game or game_of(find_run(runs_in(folders[0])[0]))

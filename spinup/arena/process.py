@@ -1,7 +1,7 @@
 """A user's own player in a separate process with limited time and memory; its crash does not stop the tournament.
 
-The process cannot start processes or send signals, so nothing continues after it ends. Threads are allowed. It has the
-user's file permissions, so it is no protection against an attacker.
+The process cannot start processes or send signals, so nothing continues after it ends. Threads are allowed. The process
+has the user's file permissions, so this separation is no protection against an attacker.
 """
 import json
 import os
@@ -82,15 +82,15 @@ class Process:
 
     def __init__(self, file: Path, seconds: float, memory_mb: int):
         if sys.platform == "win32":
-            raise UserError(f"{file}: player files need Linux or macOS; leave it out on Windows")
+            raise UserError(f"{file}: player files need Linux or macOS; leave out this file on Windows")
         self.file, self.seconds, self.memory = file, seconds, memory_mb << 20
         self.child: subprocess.Popen | None = None
         self.output = tempfile.TemporaryFile()                            # noqa: SIM115
         self.buffer = b""
 
     def ask(self, observation: np.ndarray, mask: np.ndarray) -> tuple[int, str]:
-        """Return a player's move in a position, given as in PettingZoo with `mask`, `[moves]`, and ""; or an error
-        message."""
+        """Return a player's move, and "" or an error message. Observation and `mask`, `[moves]`, have PettingZoo's
+        format."""
         if self.child is None and (fault := self._start()):
             return 0, fault
         question = {"observation": observation.tolist(), "dtype": str(observation.dtype), "mask": mask.tolist()}
@@ -130,8 +130,8 @@ class Process:
         return ""
 
     def _answer(self, wanted: str, seconds: float) -> tuple[int, str]:
-        """Return the number that the process sends under this name, and ""; or 0 and the reason. A process that sends
-        anything else, or nothing in time, is ended."""
+        """Return the number that the process sends under this name, and "". If there is none, return 0 and the reason.
+        A process that sends anything else, or nothing in time, is ended."""
         end = time.monotonic() + seconds
         while b"\n" not in self.buffer:
             ready, _, _ = select.select([self.answers], [], [], max(0, min(0.2, end - time.monotonic())))

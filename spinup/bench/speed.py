@@ -1,17 +1,17 @@
 """Environment steps per second compared with a peer, including learning and logging.
 
-Both train with the same settings, number of steps and number of threads, in turn (A B A B A B). Every run has its own
-process, so neither benefits from warm caches or suffers from full memory. Seconds are those of the training call,
-measured in that process. Imports, making environments and building networks are not counted, for both. The result is
-the ratio of the two runs of a pair, because a slow minute of the machine affects both. Seconds alone say little about
-other machines.
+Both libraries train with the same settings, number of steps and number of threads, in turn (A B A B A B). Every run has
+its own process, so neither library benefits from warm caches or suffers from full memory. Seconds are those of the
+training call, measured in that process. For both libraries, imports, making environments and building networks do not
+count. The result is the ratio of the two runs of a pair, because a slow minute of the machine affects both runs.
+Seconds alone say little about other machines.
 
 An algorithm with a replay buffer first acts at random, many times faster than it learns. Only the steps after that
-count: from the end of the first row of our `progress.csv` after `learning_starts` to the last step. They are the same
-for both (`counted_from`). The ratio of whole runs is reported too.
+count: from the end of the first row of our `progress.csv` after `learning_starts` to the last step. Both libraries
+count the same steps (`counted_from`). The ratio of whole runs is reported too.
 
-If the run of a preset would take too long, only its beginning is timed. Its checkpoints come as often as in the whole
-run, every twentieth of it (`checkpoint_steps`).
+If the run of a preset would take too long, only its beginning is timed. The distance between checkpoints is then the
+same as in the whole run, a twentieth of the whole run (`checkpoint_steps`).
 """
 import importlib
 import time
@@ -145,8 +145,8 @@ def report(steps: int, seconds: float, whole_call: float, returns: list[float], 
            networks_alone_per_second: float | None = None) -> dict[str, Any]:
     """Return the measurements of one run.
 
-    steps, seconds: of the whole training run, with compilation. before: those at its beginning that do not count. In
-    the result, `seconds` and `steps_per_second` are of the part that counts, without compilation.
+    steps, seconds: of the whole training run, with compilation. before: the steps and seconds at the beginning that do
+    not count. In the result, `seconds` and `steps_per_second` are of the part that counts, without compilation.
     `whole_run_steps_per_second` is of the whole run. `whole_call_seconds` includes making environments and networks.
     """
     counted = seconds - before[1] - (0 if before[0] else compile_seconds)

@@ -20,7 +20,7 @@ class Task:
     """One comparison: the settings of both sides, and the goal for the ratio."""
 
     settings: dict[str, Any]            # fields of the algorithm's Config
-    goals: dict[int, float]             # by number of threads, not compiled; without a goal none can be missed
+    goals: dict[int, float]             # by number of threads, not compiled; empty: no goal
     notes: tuple[str, ...]              # differences between the work of the two sides
     compiled: dict[int, float] = field(default_factory=dict)              # goals with a compiled update step,
                                                                           # without compilation time

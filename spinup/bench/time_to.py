@@ -2,7 +2,7 @@
 
 The run is that of a user, `spinup.ALGO(ENV, seed=S)`, in a new process, with all outputs on. After each update the
 benchmark reads the finished episodes. When the mean of the last twenty first reaches the target, it stops the run with
-the signal of Ctrl-C. The time is that in result.json, which includes that update and its checkpoint.
+the signal of Ctrl-C. The time comes from result.json. It includes the last update and its checkpoint.
 """
 import json
 import math

@@ -80,11 +80,11 @@ class SquashedGaussian(_Bounded):
     low, high: `[k]`; ValueError unless finite and low < high.
 
     Critics and replay buffers take `squash(act)` = tanh(u), in -1 to 1. `rescale` converts this to
-    the environment's action, and `to_env` does both. The entropy has no closed form: average
-    -log_prob over samples.
+    the environment's action. `to_env` is `squash` followed by `rescale`. The entropy has no closed
+    form: average -log_prob over samples.
     """
 
-    # Above 2, tanh gives almost only the bounds. Below -20, float32 samples are all equal.
+    # With log_std above 2, tanh gives almost only the bounds; below -20, all samples are equal.
     LOG_STD = (-20, 2)
 
     @property

@@ -17,8 +17,8 @@ SMALLEST_IMAGE = 36     # the smallest side for which the Nature CNN has an outp
 
 def orthogonal(weight: Tensor, gain: float) -> None:
     """Initialise weights `[out, in, ...]` in place as orthogonal (Saxe et al. 2014,
-    arXiv:1312.6120). It uses one thread: with more threads the last digits differ, so the run does
-    too."""
+    arXiv:1312.6120). It uses one thread: with more threads the last digits differ, and then the
+    whole run differs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     nn.init.orthogonal_(weight, gain)

@@ -25,8 +25,8 @@ class Statistics(nn.Module):
 
 
 class Normaliser(Statistics):
-    """(x - mean) / std, clipped to +-clip, with the mean and variance of all data passed to
-    `update`; 0 and 1 before the first update.
+    """(x - mean) / std, clipped to +-clip. Mean and variance are those of all data passed to
+    `update`; before the first update they are 0 and 1.
 
     Only `update` and `add` change the statistics. Call `update` once per rollout, so that the actor
     and the learner use the same numbers. Never call it during evaluation.

@@ -40,9 +40,9 @@ class Replay:
     A row is one step of one environment. Rows are in order of time, and each step of the vectorised
     environment adds N of them. The number of a row never changes: row i is in slot i % size. A row
     stores the places of its frames, not the frames. This saves memory: the next observation of a
-    step is the observation of the following step, and of four stacked frames three were already in
-    the last stack. At an episode end the buffer also stores the final observation, and all frames
-    of the first observation of the next episode.
+    step is the observation of the following step. Of four stacked frames, three were already in the
+    last stack. At an episode end the buffer also stores the final observation, and all frames of
+    the first observation of the next episode.
 
     With very short episodes, these additional frames may overwrite frames that a row still needs.
     The buffer then drops this row, so `len` can be a little below `size`.
@@ -108,8 +108,8 @@ class Replay:
             self.oldest += 1
 
     def _oldest_frame(self) -> int:
-        """First frame that a row needs. If the oldest row starts an episode, it may need later
-        frames than the next row, of another environment. So this checks one row of each."""
+        """First frame that a row needs. If the oldest row starts an episode, the next row, of
+        another environment, may need earlier frames. So this checks one row per environment."""
         rows = min(self.num_envs, self.count - self.oldest)
         return self.rows["obs_at"][ring(self.oldest, rows, self.size), 0].min()
 
@@ -129,7 +129,7 @@ class Replay:
         The next row continues a step if it starts at the frame where this step ended. This is false
         after an episode end, and where a resumed run had to start new episodes.
         """
-        if n == 1:                                            # equal, in two thirds of the time
+        if n == 1:                                 # the same result, in two thirds of the time
             one = self.sample(rows)
             return one._replace(rew=one.rew[:, None])
         follow = rows[:, None] + self.num_envs * np.arange(n)             # of the same environment

@@ -2,7 +2,7 @@
 
 Gymnasium has three reset modes (`gymnasium.vector.AutoresetMode`):
 
-    SAME_STEP   as here: `step` returns the next episode's first observation, and the last one in infos["final_obs"]
+    SAME_STEP   as here: `step` returns the new episode's first observation; the old one's last is infos["final_obs"]
     DISABLED    the caller resets copies: the adapter calls reset(options={"reset_mask": ...}) right after the step
     NEXT_STEP   the next step resets a copy and ignores its action, which gives a transition without an action
 
@@ -31,8 +31,8 @@ class VectorAdapter(VectorEnv):
         env: the vector environment.
         seed: `SyncVectorEnv` and `AsyncVectorEnv` get one seed per copy, as in `GymVectorEnv`; others get one seed.
         close_it: whether `close` also closes `env`; False if the user created it and closes it.
-    UserError: `env` does not state its reset mode, or the mode is unsupported; later, another adapter has used the same
-    object in the meantime.
+    UserError: `env` does not state its reset mode, or the mode is unsupported. Later calls raise it if another adapter
+    has used the same object in the meantime.
     """
 
     can_save = False
@@ -82,7 +82,7 @@ class VectorAdapter(VectorEnv):
     def _step(self, action: np.ndarray) -> Step:
         if self.env._spinup_ticket is not self.ticket:
             raise UserError("another training run or evaluation has used this vector environment; give a function that "
-                            "makes one, so that each has its own")
+                            "makes one, so that each run has its own")
         native = self._native(action)
         try:
             raw, reward, terminated, truncated, infos = self.env.step(native)

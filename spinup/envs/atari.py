@@ -6,9 +6,9 @@ Breakout. The id selects one of two common protocols, and you can change each se
     PongNoFrameskip-v4   as in Mnih et al. (2015), used for most published results of PPO and DQN
     ALE/Pong-v5          sticky actions, and a lost life does not end an episode, as Machado et al. (2018) recommend
 
-In both, an observation is 4 frames of 84 x 84 grey pixels, each the maximum of the last two frames of the game. A game
-starts with FIRE, if it has this action, and up to 30 frames without action. It ends after 108,000 frames (half an
-hour).
+In both protocols, an observation is 4 frames of 84 x 84 grey pixels. Each frame is the maximum of the last two frames
+of the game. A game starts with FIRE, if it has this action, and up to 30 frames without action. It ends after 108,000
+frames (half an hour).
 """
 import re
 from typing import Any
@@ -33,7 +33,7 @@ def protocol(env: object, given: dict[str, Any] | None = None) -> dict[str, Any]
     """Return the protocol of an Atari game: that of its id, changed by the values of `given` that are not None. The
     result is {} for other environments.
 
-    UserError: `given` has an unknown setting, or `env` is not such a game.
+    UserError: `given` has an unknown setting, or `env` is not an Atari game.
     """
     given = {k: v for k, v in (given or {}).items() if v is not None}
     for pattern, settings in PROTOCOLS.items():
@@ -64,9 +64,9 @@ class AtariVector(VectorEnv):
     and its episodes end with a life.
 
     Args:
-        env: the full id, of one of the two kinds above.
+        env: the full id, in one of the two forms above.
         seed: copy i gets a seed made from (seed, i), so no two runs share games.
-        settings: as in `PROTOCOLS`; None or a missing one means the value of the id.
+        settings: as in `PROTOCOLS`; None or a missing setting means the value that the id selects.
             sticky_actions: probability, in each frame, that the game repeats the last action instead of the chosen one.
             life_loss: a lost life ends the learner's episode, but the game continues.
             clip_rewards: the learner gets the sign of each reward.

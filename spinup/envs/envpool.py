@@ -20,7 +20,8 @@ def is_envpool(env: object) -> bool:
 
 
 def find_envpool_id(env: str) -> str:
-    """Return the same id, envpool:Id. UserError if the package is missing, or, with the nearest name, if the id is."""
+    """Return the id unchanged. UserError if the package is missing, or, with the nearest name, if EnvPool does not have
+    this environment."""
     if find_spec("envpool") is None:
         raise UserError(f"{env} needs envpool; type: pip install 'spinup-rl[envpool]'")
     import envpool
@@ -31,7 +32,7 @@ def find_envpool_id(env: str) -> str:
 
 
 class EnvPoolVector(VectorAdapter):
-    """N copies of an EnvPool environment. The number of threads is that of cores or copies, whichever is smaller.
+    """N copies of an EnvPool environment. It uses one thread per core, but at most one per copy.
 
     Args:
         env: the id, envpool:Id.
@@ -59,5 +60,5 @@ class EnvPoolVector(VectorAdapter):
         return self._seen(self.env.reset()[0], self.num_envs)             # the constructor seeded it
 
     def _restarted(self, ended: np.ndarray) -> np.ndarray:
-        raw, _ = self.env.reset(options={"reset_mask": ended})            # only of these copies, unlike Gymnasium
+        raw, _ = self.env.reset(options={"reset_mask": ended})            # observations of these copies only
         return self._seen(raw, np.count_nonzero(ended))

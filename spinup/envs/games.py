@@ -1,4 +1,4 @@
-"""Two-player games with alternating moves, and such a game as a single-agent environment, whose step includes the
+"""Two-player games with alternating moves. `Duels` makes such a game a single-agent environment: a step includes the
 opponent's move."""
 from collections.abc import Callable
 from functools import partial
@@ -133,7 +133,8 @@ class Duels(VectorEnv):
         return Step(see(self.game), reward, over, np.zeros(self.num_envs, bool), last.copy() if over.any() else None)
 
     def _answer(self, reward: np.ndarray, over: np.ndarray) -> None:
-        """Make the opponents' moves, again if a move ends a game and the opponent moves first in the next one."""
+        """Make the opponents' moves. If a move ends a game and the opponent moves first in the next game, make that
+        first move too."""
         while len(turn := np.flatnonzero(self.game.mover != self.seat)):
             noise = self.rng.random((len(turn), self.game.num_actions), np.float32)
             move = self.reply(see(self.game, turn), self.opponent[turn], noise)
@@ -141,7 +142,7 @@ class Duels(VectorEnv):
             self._end(turn[ended], -worth[ended], reward, over)
 
     def _end(self, games: np.ndarray, result: np.ndarray | float, reward: np.ndarray, over: np.ndarray) -> None:
-        """Record the results of these games, and start the next ones from the other seat. If a game ends before the
+        """Record the results of these games, and start the next games with the seats swapped. If a game ends before the
         learner's first move, its result is dropped: the step already has the result of the previous game."""
         if len(games):
             told = ~over[games]

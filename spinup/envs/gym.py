@@ -1,6 +1,6 @@
 """Any Gymnasium environment: N copies, stepped one after the other in this process, saved attribute by attribute.
 
-They do not run in parallel: for up to 32 copies of CartPole or HalfCheetah, several processes were always slower.
+The copies do not run in parallel: for up to 32 copies of CartPole or HalfCheetah, several processes were always slower.
 """
 import math
 import sys
@@ -136,14 +136,15 @@ class GymVectorEnv(VectorEnv):
 
 
 def true_or_false(end: Any, name: str) -> bool:
-    """Convert `terminated` or `truncated`, also 0, 1 or an array with one such element, to a bool. Else UserError."""
+    """Convert `terminated` or `truncated` to a bool. Valid are a bool, 0, 1 and an array with one such element; else
+    UserError."""
     if isinstance(end, bool | np.bool_) or np.size(end) == 1 and np.isin(end, (0, 1)).all():
         return bool(end)
     raise UserError(f"the environment gave {end!r} for {name}; it must be True or False")
 
 
 def one_number(reward: Any) -> float:
-    """Convert a reward, also an array with one element, to a float. UserError for anything else."""
+    """Convert a reward, a number or an array with one element, to a float. UserError for anything else."""
     try:
         if isinstance(reward, str | bytes):                               # float() would parse it
             raise ValueError

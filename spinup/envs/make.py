@@ -53,7 +53,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             `spinup.envs.atari.AtariVector`.
 
     Classic control and some MiniGrid grids use this library's numpy versions. Atari games use ale-py's emulator. All
-    others use Gymnasium's environments, stepped one after the other.
+    other ids use Gymnasium's environments, stepped one after the other.
     UserError: there is no such environment (with the nearest name), a package is missing (with the pip command), a
     vector environment has another number of copies, or `workers` does not support this environment.
     """
@@ -87,7 +87,7 @@ def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kw
     """Create copies of a Gymnasium environment in other processes; see `make`. UserError for other environments."""
     if not steps_one_by_one(env, **kwargs):
         raise UserError(f"--env-workers does not support {env_name(env)}, which steps all its environments at once; "
-                        "leave it out")
+                        "leave out --env-workers")
     # Send the workers "package:Id" as the user typed it, because they must import the package too.
     return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
 

@@ -16,12 +16,13 @@ class Memory(VectorEnv):
     An observation has four parts: the observation of the environment `[d]`; the last action and its reward `[m]`;
     whether an episode has just ended; whether a trial starts. At the start of a trial the second and third part are 0.
 
-    The second part depends on the spaces. With k Discrete actions it is the one-hot action, and the same vector times
-    the reward, m = 2 k, so that no layer must multiply. If the states are also Discrete, one of S, it uses pairs of
-    state and action, m = 2 S k. With Box actions it is the last action and its reward, m = k + 1.
+    The second part depends on the spaces. With k Discrete actions it is the one-hot action, followed by the same vector
+    times the reward (m = 2 k). So the network need not multiply action and reward. If the states are also Discrete,
+    with S values, pairs of state and action replace the actions (m = 2 S k). With Box actions it is the last action and
+    its reward (m = k + 1).
 
-    episodes: number of episodes per trial. A trial is one episode here, and it ends like its last episode, also at a
-    time limit.
+    episodes: number of episodes per trial. A trial is one episode of this wrapper. It terminates or is truncated like
+    the last episode in it.
     UserError: the environment has its own trials, with another number of episodes.
     """
 
@@ -48,7 +49,7 @@ class Memory(VectorEnv):
 
     @property
     def why_not_saved(self) -> str:
-        """Reason that its copies cannot be saved; "" if they can."""
+        """Reason why the copies cannot be saved; "" if they can."""
         return self.env.why_not_saved
 
     def _reset(self) -> np.ndarray:

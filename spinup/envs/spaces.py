@@ -101,7 +101,7 @@ def fits(space: Space, obs: Any) -> bool:
 
 
 def whole(obs: Any, dtype: np.dtype) -> bool:
-    """Whether no number `[...]` changes in a space of integers: bytes would wrap around."""
+    """True if integers of this dtype can hold all numbers `[...]`; others would change: bytes wrap around."""
     if dtype.kind not in "iu" or getattr(obs, "dtype", None) == dtype:
         return True
     numbers = np.asarray(obs)
@@ -110,7 +110,7 @@ def whole(obs: Any, dtype: np.dtype) -> bool:
 
 
 def describe(obs: Any, space: Space) -> str:
-    """Describe an observation that does not fit, for an error: an array of another shape by that, others by repr."""
+    """Describe a wrong observation for an error message: by its shape if the shape is wrong, otherwise by its repr."""
     if isinstance(obs, np.ndarray) and obs.shape != space.shape:
         return f"an observation of shape {obs.shape}"
     return f"the observation {shorter(obs)}"

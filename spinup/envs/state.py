@@ -45,7 +45,8 @@ CONSTANT_NAMES = {"mujoco_renderer", "screen", "clock", "surf", "viewer", "windo
 
 
 def save_layers(env: Env) -> list[dict[str, Any]]:
-    """Return the state of an environment and its wrappers as plain data. Unsaveable, with a name, if it is not."""
+    """Return the state of an environment and its wrappers as plain data. Unsaveable, with the name of the part, if a
+    part is not plain data."""
     seen: dict[Any, str] = {}
     return [save_layer(layer, seen) for layer in layers(env)]
 
@@ -187,7 +188,8 @@ def _is_mujoco_data(value: Any) -> bool:
 
 
 def _save_mujoco(model: Any, data: Any) -> dict[str, np.ndarray]:
-    """Return the integration state and all derived arrays. A reward may use one from before the last forward pass."""
+    """Return the integration state and all derived arrays, because a reward may use an array that was computed before
+    the last forward pass."""
     import mujoco
     state = np.empty(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_INTEGRATION))
     mujoco.mj_getState(model, data, state, mujoco.mjtState.mjSTATE_INTEGRATION)

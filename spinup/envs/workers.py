@@ -1,7 +1,7 @@
 """Copies of a Gymnasium environment that run in other processes, for environments with slow steps.
 
-Each process has a share of the copies in a `GymVectorEnv`, with the seeds that they would have in this process. So the
-results are equal, bit for bit. Messages take 0.1 ms per worker and step, so fast environments become slower.
+Each process has a share of the copies in a `GymVectorEnv`. The copies have the same seeds as in a single process, so
+the results are equal, bit for bit. Messages take 0.1 ms per worker and step, so fast environments become slower.
 """
 import contextlib
 import multiprocessing
@@ -76,7 +76,7 @@ class WorkerVectorEnv(VectorEnv):
         return [answer for _, answer in answers]
 
     def _answer(self, i: int) -> tuple[str, Any]:
-        """Return the answer of worker i. WorkerError or UserError if it failed; all workers have ended then."""
+        """Return the answer of worker i. WorkerError or UserError if it failed; by then all workers have ended."""
         try:
             kind, answer = self.pipes[i].recv()
         except (EOFError, OSError):

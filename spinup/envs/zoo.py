@@ -1,4 +1,4 @@
-"""PettingZoo environments: turn-based games of two as a `Game`; games with simultaneous actions, one row per agent.
+"""PettingZoo environments. A turn-based two-player game becomes a `Game`; with simultaneous actions, an agent is a row.
 
 The ids are PettingZoo's: classic/connect_four-v3, mpe/simple_spread-v3, atari/pong-v3, sisl/..., butterfly/...
 """
@@ -103,7 +103,8 @@ class ZooGame(Game):
     """N games of a PettingZoo game for two players, each in a separate environment.
 
     The result of a game is the sum of the rewards of its moves. `save` keeps the moves, and `load` plays them again.
-    UserError: the game does not have two players with the same actions; later, the game is not zero-sum.
+    UserError: the game does not have two players with the same actions. A later step raises it if the game is not
+    zero-sum.
     """
 
     def __init__(self, env: str, num_games: int, seed: int = 0, **kwargs: Any):
@@ -191,7 +192,8 @@ class Agents(VectorEnv):
 
     Args:
         num_envs: number of rows, a multiple of the number of agents.
-    UserError: it is not a multiple; agents have different actions; later, an agent leaves before the others.
+    UserError: `num_envs` is not a multiple, or agents have different actions. A later step raises it if an agent leaves
+    before the others.
     """
 
     can_save = False

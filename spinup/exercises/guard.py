@@ -41,8 +41,8 @@ def tampering(text: str) -> tuple[str, int]:
 
 
 def attempts(node: ast.AST, modules: dict[str, str]) -> Iterator[tuple[int, str]]:
-    """Line and description of each attempt of a piece of a program to tamper with its check. modules: imported modules
-    by name."""
+    """Line and description of each attempt, in a piece of a program, to tamper with the check. modules: imported
+    modules by name."""
     imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
     if isinstance(node, ast.ImportFrom):
         imported = [node.module or ""]

@@ -118,7 +118,7 @@ class BaseConfig(RunConfig):
     @classmethod
     def full_subject(cls, value: Any) -> Any:
         """Return the full id: CartPole becomes CartPole-v1. UserError, with the nearest id, if there is none."""
-        from spinup.envs.make import find_id  # not above: `spinup plot` does not need to import Gymnasium
+        from spinup.envs.make import find_id  # not at the top: `spinup plot` does not need to import Gymnasium
         return find_id(value) if isinstance(value, str) else value
 
     @property
@@ -129,7 +129,7 @@ class BaseConfig(RunConfig):
 
 @dataclass(kw_only=True)
 class AtariConfig(BaseConfig):
-    """Settings of every algorithm that supports images: the protocol of an Atari game. The id gives missing values."""
+    """Settings of every algorithm that supports images: the protocol of an Atari game. The id sets missing values."""
 
     ABOUT = "Atari games"
 

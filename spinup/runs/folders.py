@@ -218,8 +218,8 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
 
 
 def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
-    """UserError where the config.json of a run has other values than `settings`, those of its checkpoint. What may
-    change between two parts of a run is left out."""
+    """UserError if the config.json of a run has other values than `settings`, those of its checkpoint. Settings that
+    may change when a run resumes are not compared."""
     now = read_run(directory)["config"]
     for name in now.keys() & settings.keys() - HOW - {"total_steps"}:
         if now[name] != json.loads(json.dumps(settings[name])):

@@ -48,8 +48,8 @@ class Hooks:
         """Restore the state that `save_subject` returned."""
 
     def recover(self, state: Any) -> str:
-        """Restore, in a resumed run, what is stored outside the checkpoint. Return what was lost, as the end of a
-        sentence."""
+        """Restore the data of a resumed run that is stored outside the checkpoint. Return which data was lost, as the
+        end of a sentence."""
         return ""
 
     def after_save(self) -> None:

@@ -50,7 +50,7 @@ def check_family(algorithm: Algorithm, config: type[RunConfig]) -> None:
 
 
 def takes(function: Any, arguments: str) -> bool:
-    """Return whether `function` is a function that accepts these arguments, and the optional ones also by name."""
+    """Return whether `function` accepts these arguments by position, and those with a default also by name."""
     names = [argument.partition("=")[0] for argument in arguments.split(", ")]
     needed = [argument for argument in arguments.split(", ") if "=" not in argument]
     try:

@@ -18,7 +18,7 @@ KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete acti
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> tuple[str, dict[str, Any]]:
-    """Return the name and settings of a preset: "auto" means that of the environment or task, "none" means no preset.
+    """Return the name and settings of a preset. "auto" is the preset of the environment or task, "none" is no preset.
 
     UserError, with the nearest name, if the preset does not exist.
     """
@@ -64,7 +64,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
 
 
 def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:
-    """Return a default and those for kinds of environments, in words: "4; 10 for continuous actions"."""
+    """Return a default, and the defaults for kinds of environments, in words: "4; 10 for continuous actions"."""
     others = [f"{table[setting]} for {KINDS[kind]}" for kind, table in algorithm.defaults.items() if setting in table]
     return "; ".join([default, *others])
 

@@ -18,9 +18,9 @@ INTERNAL = ("on_row",)  # arguments that are not settings
 
 @contextmanager
 def advised(algorithm: Algorithm) -> Iterator[None]:
-    """Improve errors in this context. An error about actions becomes a UserError that names the algorithms that support
-    them, because an algorithm's file does not know the others. Running out of memory becomes a UserError that names the
-    settings to change."""
+    """Improve errors in this context. An error about actions becomes a UserError that names the algorithms for such
+    actions; an algorithm's own file does not know the other algorithms. Running out of memory becomes a UserError that
+    names the settings to change."""
     try:
         yield
     except ActionsError as error:
@@ -59,7 +59,7 @@ def trainer(name: str) -> Callable[..., Any]:
     train.__name__ = train.__qualname__ = algorithm.method
     train.__doc__ = "\n".join([
         algorithm.summary, "", *what, "Args:",
-        f"    {subject}, the first argument: {help_of[subject]}; if omitted, the one in the file, or "
+        f"    {subject}, the first argument: {help_of[subject]}; if omitted, the value in the config file, or "
         f"{defaults[subject]}",
         f"    preset: auto (the preset of the {'environment' if subject == 'env' else subject}), none, or a name from "
         "`spinup algos`",
@@ -70,9 +70,9 @@ def trainer(name: str) -> Callable[..., Any]:
           for name in settings_of(config) if name != subject), "",
         "Later settings override earlier ones: default, preset, file, arguments.",
         "Returns a Result with `policy`, `progress`, `directory`, `status`, and `quality`.",
-        f"UserError, before anything is written: a setting that is unknown or out of its range, a wrong {subject}, or",
-        "a run to resume that has other settings. NonFiniteError: a number became infinite or NaN; the",
-        "checkpoint before that is kept."])
+        f"UserError, before anything is written: a setting is unknown or out of its range, the {subject} is wrong, or",
+        "the run to resume has other settings. NonFiniteError: a number became infinite or NaN; the last checkpoint",
+        "before that is kept."])
     return train
 
 

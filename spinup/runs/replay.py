@@ -71,9 +71,9 @@ class ReplayFiles:
     def append(self, replay: Replay) -> None:
         """Write the elements that were added since the last call.
 
-        They survive a killed process. They are not synced to disk, which would take longer than the gradient steps of a
-        small network. If a power cut loses some, the resumed run finds and reports this. UserError if a file has the
-        place of the folder.
+        The elements survive if the process is killed. They are not synced to disk, because that would take longer than
+        the gradient steps of a small network. If a power cut loses elements, the resumed run finds and reports this.
+        UserError if a file has the name of the folder.
         """
         try:
             self.folder.mkdir(exist_ok=True)

@@ -27,7 +27,7 @@ class Evaluation:
     def interval(self) -> tuple[float, float] | None:
         """95 % confidence interval (Student's t) of the mean over episodes of this policy; None for fewer than three.
 
-        Training with other seeds varies more.
+        Policies of other training seeds vary more.
         """
         return statistics.interval(self.returns)
 

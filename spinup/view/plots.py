@@ -80,15 +80,15 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
     SVG.
 
     A curve is the mean over the runs of a group with its 95 % confidence interval (Student's t), up to the end of the
-    shortest run. Thin lines show the rest of longer runs, and each run of a group with fewer than three.
+    shortest run. Thin lines show the rest of longer runs, and every run of a group that has fewer than three runs.
 
     Args:
         x: environment steps or wall-clock time.
         smooth: rows to average over, half of them before and half after.
         group: the runs in one curve: the seeds in an experiment folder, a single run, or all runs of an algorithm.
         value: a column of `progress.csv`; by default the measure of policy quality.
-        beside: a file of published curves (`read_published`). They are dashed and have the colour of our runs of the
-            same environment and algorithm, up to the end of these.
+        beside: a file of published curves (`read_published`). Each curve is dashed, has the colour of our runs of the
+            same environment and algorithm, and ends where our runs end.
         out: the plot file; it is written as PNG and SVG. By default `plot.png` in the first directory.
 
     UserError: no runs, an unknown column (the nearest is named), a file that cannot be written.

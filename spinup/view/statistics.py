@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-ENOUGH = 3              # fewest values for an interval; with two it is 13 times as wide as their distance
+ENOUGH = 3              # fewest values for an interval; for two values, it is 13 times as wide as their distance
 ANYWHERE, SHARE = (-np.inf, np.inf), (0.0, 1.0)                           # range of possible values
 SHARES = {"held_out_accuracy", "held_out_greedy", "pair_accuracy", "train_accuracy"}       # columns of `progress.csv`
 

@@ -25,7 +25,7 @@ from spinup.runs.policy import Policy
 
 GIF_WIDTH = 400         # pixels; wider frames are scaled down
 GIF_FRAMES = 350        # frames of the GIF; episodes continue without it: at least 14 s, about 5 MB for MuJoCo
-GIF_COLOURS = 128       # a GIF can have 256; those look the same and take a third more space
+GIF_COLOURS = 128       # a GIF can have 256 colours; it looks the same and is a third larger
 GIF_FPS = 25            # maximum: viewers show a frame with a delay below 0.02 s for 0.1 s
 
 
@@ -101,7 +101,7 @@ def ready_mujoco(game: Env) -> None:
     """Make MuJoCo's camera follow the body, and test whether MuJoCo can draw.
 
     A renderer that fails in its constructor prints a traceback when it is deleted. The test uses only a context, which
-    does not.
+    prints no traceback.
     """
     renderer = getattr(game.unwrapped, "mujoco_renderer", None)
     if renderer is None or game.render_mode != "rgb_array":

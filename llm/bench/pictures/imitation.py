@@ -1,4 +1,4 @@
-"""Beyond imitation, with a teacher that forgets to carry: SFT ends at its accuracy, training on rewards exceeds it."""
+"""Beyond imitation: SFT ends at the accuracy of a teacher that forgets to carry, and training on rewards exceeds it."""
 from pathlib import Path
 
 import numpy as np

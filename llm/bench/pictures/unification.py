@@ -25,7 +25,7 @@ from spinup.view.plots import COLOURS
 BETA = 0.3              # KL coefficient
 UPDATES, BATCH, LR = 3000, 512, 0.05
 GOAL = 0.05             # largest total variation from the optimal policy at the end
-EVERY = 25              # updates between two measurements of it
+EVERY = 25              # updates between two measurements of the total variation
 
 Loss = Callable[[TabularPolicy], Tensor]
 

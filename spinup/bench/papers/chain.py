@@ -1,6 +1,6 @@
 """Parameter noise on the chain (Plappert et al. 2018, sec. 4.3): which runs reach its far end, and after how many
-episodes. Also on MountainCarContinuous, where the top gives a reward and every push costs: action noise learns not to
-push."""
+episodes. A second task is MountainCarContinuous. There the top gives a reward and every push costs, so runs with action
+noise learn not to push."""
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -14,7 +14,7 @@ LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))
 SOLVED, NEVER = 12.0, 400               # best return; episodes in which action noise never reaches the end
 GOAL, OF = 150, 9                       # episodes, and number of seeds out of ten
 CAR, TOP, BOTTOM = "MountainCarContinuous-v0", 90, 0    # lowest E100 of parameter noise, highest of action noise
-CARS = 5                                # seeds of it
+CARS = 5                                # seeds of MountainCarContinuous
 WINDOW = 10                             # rows averaged in each point of the figure
 
 

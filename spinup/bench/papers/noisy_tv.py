@@ -10,7 +10,7 @@ from spinup.runs.log import read_progress
 SEEDS = (1, 2, 3)
 ENV, KINDS = "NoisyTV-v0", ("pixels", "random", "rnd", "inverse")
 ROWS = 15                               # rows of progress.csv averaged in each point of the figure
-BORED, TIMES = ("rnd", "inverse"), 2    # those that must leave the TV, and the factor by which they watch less
+BORED, TIMES = ("rnd", "inverse"), 2    # kinds that must watch the TV less, and the least factor
 WORDS = {"pixels": "prediction of pixels", "random": "prediction of random features", "rnd": "random distillation",
          "inverse": "prediction of inverse features"}
 

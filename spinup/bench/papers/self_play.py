@@ -19,7 +19,7 @@ from spinup.runs.files import read_json
 from spinup.view.statistics import SHARE, interval
 
 SEEDS = (1, 2, 3)
-GAMES = 500                                                              # against each, half of them in each seat
+GAMES = 500                                                              # per opponent, half of them in each seat
 MINUTES = {"tictactoe": 3, "connect_four": 10}
 DRAWS, RANDOM, ONE_PLY, RANKS, FASTER = 0.9, 0.95, 0.7, 0.9, 100
 SIMULATIONS, TRUTH = 200, np.linspace(900, 1500, 12)

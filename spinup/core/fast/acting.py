@@ -43,7 +43,7 @@ def _layers(net: nn.Sequential) -> list[tuple[nn.Linear, list[Function]]]:
 
 
 class NumpyMLP:
-    """Forward pass of `mlp` in numpy, on the memory of its parameters: 5 µs per call, not 18.
+    """Forward pass of `mlp` in numpy, on the memory of its parameters: 5 µs per call instead of 18.
 
     The first layer may be a `BoardConvolution`. Use it only for acting on a CPU. It always uses the
     current weights, because it has no copy of them. Create it after the optimiser, which may move
@@ -73,7 +73,7 @@ class NumpyMLP:
 class NumpyMLPs:
     """N networks with the shapes of one `mlp` and different weights, evaluated together in numpy.
 
-    The output of a network is equal to the last bit for every number of networks.
+    The output of a network does not depend on the number of networks, to the last bit.
     """
 
     def __init__(self, net: nn.Sequential, n: int):

@@ -31,7 +31,7 @@ class FlatAdam:
     Args:
         eps: 1e-5 as in the original PPO code; torch's 1e-8 makes larger steps where gradients are
             small.
-        max_grad_norm: the largest gradient norm, before scaling down; infinity turns this off.
+        max_grad_norm: gradients with a larger norm are scaled down to it; infinity turns this off.
 
     Raises ValueError for frozen parameters, or for several devices or dtypes.
     """
@@ -100,8 +100,8 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(grad)
         if self.max_grad_norm != float("inf"):
             grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
-        # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). This calls its kernel,
-        # because creating that class imports the compiler: one second and 90 MB.
+        # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). The code below calls
+        # Adam's kernel, because creating torch's Adam imports the compiler: one second and 90 MB.
         self.count += 1
         torch._fused_adam_([self.master], [grad], [self.first], [self.second], [], [self.count],
                            lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
@@ -113,8 +113,8 @@ class FlatAdam:
         return norm
 
     def _follow_weights(self) -> None:
-        """Copy weights that were loaded in place since the last step into the fp32 copy. They are
-        the weights that differ from its rounded values."""
+        """Copy weights that were loaded in place since the last step into the fp32 copy. These
+        weights differ from the rounded values of the copy."""
         for flat, master in zip(self.flat.split(self.sizes), self.master.split(self.sizes),
                                 strict=True):
             master.copy_(torch.where(master.to(flat.dtype) == flat, master, flat.float()))
@@ -155,8 +155,8 @@ class FlatAdam:
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
-        """Return the moments, `[parameters]` each, and the number of steps. They are not copies, as
-        in torch's optimisers."""
+        """Return the moments, `[parameters]` each, and the number of steps. As in torch's
+        optimisers, they are not copies."""
         own = {} if self.master is self.flat else {"master": self.master}
         return {"steps": self.steps, "first": self.first, "second": self.second, **own}
 

@@ -2,11 +2,11 @@
 MLP is one autograd step.
 
 In plain torch `relu_mlp` is nn.Sequential of nn.Linear and nn.ReLU, `Linear` is nn.Linear, and this
-file is not needed. The numbers are equal, only slower to compute.
+file is not needed. torch's layers give the same numbers, only more slowly.
 
 torch includes oneDNN, but uses it only for convolutions. Its linear layer calls MKL, which does not
 use AVX-512 on processors other than Intel's. On an AMD EPYC a product of 256 x 256 x 256 takes
-320 µs with MKL and 160 with oneDNN. Small products still use MKL, because there the cost of the
+320 µs with MKL and 160 with oneDNN. Small products still use MKL, because for them the cost of the
 call matters.
 """
 from collections.abc import Sequence
@@ -85,8 +85,8 @@ def differentiable_inputs(x: Tensor, params: Sequence[Tensor]) -> list[Tensor]:
 
 
 def can_be_faster(x: Tensor) -> bool:
-    """True if `Layers` supports `x`, `[..., in]`: float32 on a CPU, outside of torch.compile, which
-    is as fast itself."""
+    """True if `Layers` supports `x`, `[..., in]`: float32 on a CPU, outside of torch.compile.
+    Compiled code is as fast without `Layers`."""
     is_float32_on_cpu = x.device.type == "cpu" and x.dtype == torch.float32
     return is_float32_on_cpu and not torch.compiler.is_compiling()
 

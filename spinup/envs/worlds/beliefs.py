@@ -21,7 +21,7 @@ def ucb_index(wins: Tensor, pulls: Tensor, c: float) -> Tensor:
     """Index m + c sqrt(2 ln t / n), `[B, k]`, at pull number t, from 1 (UCB1, Auer et al. 2002, with c = 1).
 
     The mean m and the count n of an arm start with one win and one loss (Duan et al. 2016, appendix). So UCB1 need not
-    try every arm first. With more arms than pulls, this would be a random policy.
+    try every arm first. With more arms than pulls, trying every arm first would be a random policy.
     """
     t = pulls.sum(-1, keepdim=True) + 1
     return beta_mean(wins, pulls) + c * (2 * t.log() / (2 + pulls)).sqrt()

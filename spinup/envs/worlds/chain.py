@@ -11,12 +11,12 @@ SMALL = 1e-3            # reward at the near end, one step from the start
 
 
 class Chain(VectorEnv):
-    """N states in a row. The agent starts in the second state and moves left or right. A step into or in the first
-    state gives a reward of 0.001, in the last state 1. An episode has N + 9 steps (Osband et al. 2016,
-    arXiv:1602.04621, sec. 5.1).
+    """N states in a row. The agent starts in the second state and moves left or right. A step that ends in the first
+    state gives a reward of 0.001. A step that ends in the last state gives 1. An episode has N + 9 steps (Osband et al.
+    2016, arXiv:1602.04621, sec. 5.1).
 
-    A uniformly random policy reaches the end of 10 states in one episode of 13, of 20 states in one of 1,651, of 40
-    states in one of 124 million. The observation `[N]` is 1 up to the state, else 0.
+    With 10 states, a uniformly random policy reaches the last state in one episode of 13; with 20 states in one of
+    1,651, and with 40 states in one of 124 million. The observation `[N]` is 1 up to the state, else 0.
 
     length: N.
     permuted: left and right are swapped in about every second state, in the same states for all seeds. Then always

@@ -1,7 +1,7 @@
 """Gymnasium's classic control in numpy, and CartPole without velocities: N copies in one array, with autoreset.
 
 Physics, bounds, rewards and time limits are those of Gymnasium 1.4 (`gymnasium/envs/classic_control`). A test compares
-each environment with the original. They differ only by rounding: Acrobot's constants are multiplied out, numpy's cosine
+each environment with the original. They differ only by rounding. Acrobot's constants are multiplied out, numpy's cosine
 can differ from libm's (both cars), and Gymnasium rounds the state of MountainCarContinuous to float32 after each step.
 """
 import math
@@ -115,8 +115,8 @@ class CartPole(_Classic):
 
     @staticmethod
     def _after(x, speed, angle, spin, action, functions):
-        """Return the state after a step, of numbers with the functions of math, or of arrays with those of numpy. The
-        cart has 1 kg, the pole 0.1 kg with its middle at half a metre, the force is 10 N, a step takes 0.02 s."""
+        """Return the state after a step. Numbers need the functions of math, arrays those of numpy. The cart has 1 kg,
+        the pole has 0.1 kg and its middle at half a metre, the force is 10 N, and a step takes 0.02 s."""
         cos, sin = functions.cos(angle), functions.sin(angle)
         push = (action * 20.0 - 10.0 + 0.05 * (spin * spin) * sin) / 1.1
         spin_up = (9.8 * sin - cos * push) / (0.5 * (4 / 3 - 0.1 * (cos * cos) / 1.1))

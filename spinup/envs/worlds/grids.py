@@ -121,7 +121,7 @@ class Grid(VectorEnv):
         return Step(obs, reward, terminated, truncated, final_obs)
 
     def _handle(self, action: np.ndarray, front: np.ndarray, cell: np.ndarray) -> None:
-        """Pick up, drop or toggle in the cell in front. Picking up and dropping swap it with the carried object."""
+        """Pick up, drop or toggle in the cell in front. Picking up and dropping swap cell and carried object."""
         free = self.carried == EMPTY
         swaps = (action == PICKUP) & IS_KEY[cell] & free | (action == DROP) & (cell == EMPTY) & ~free
         toggles = (action == TOGGLE) & (~LOCKED[cell] | (self.carried == KEY_FOR[cell]))

@@ -16,12 +16,12 @@ PICTURES = np.linspace(EMPTY, CODES - 1, 12).astype(np.uint8)         # twelve v
 class NoisyTV(Grid):
     """Four connected rooms of 5 x 5 cells, with no goal and no reward. One wall of the first room is a TV.
 
-    The TV, five cells, shows one of `PICTURES`, sampled at random in every step. The agent has no influence on it and
-    cannot predict the next picture. So an intrinsic reward for prediction errors in pixels never decays there, and the
-    agent stays and watches. With two kinds of features the intrinsic reward of all twelve pictures does decay: features
-    without the parts that the agent cannot control (inverse dynamics), and a fixed function of only the picture (random
-    network distillation). See Burda et al. 2018, "Large-Scale Study of Curiosity-Driven Learning" and "Exploration by
-    Random Network Distillation". The TV is not visible from the other rooms.
+    The TV has five cells and shows one of `PICTURES`, sampled at random in every step. The agent has no influence on
+    the picture and cannot predict the next one. So an intrinsic reward for prediction errors in pixels never decays at
+    the TV, and the agent stays and watches. With two kinds of features, the intrinsic reward of all twelve pictures
+    does decay: features without the parts that the agent cannot control (inverse dynamics), and a fixed function of
+    only the picture (random network distillation). See Burda et al. 2018, "Large-Scale Study of Curiosity-Driven
+    Learning" and "Exploration by Random Network Distillation". The TV is not visible from the other rooms.
 
     Everything else can be predicted from the view: the colour of the floor shows the room, the colour of the walls
     shows the direction, and no two places look alike. Otherwise prediction errors would remain there too.

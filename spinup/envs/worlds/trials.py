@@ -201,8 +201,8 @@ class Planner(Strategy):
 
 
 class EpsilonGreedy(Strategy):
-    """Take a random action with probability epsilon, else that of another strategy, which learns from both. Epsilon 1
-    is the random policy."""
+    """Take a random action with probability epsilon, else the action of another strategy. That strategy learns from all
+    steps. Epsilon 1 is the random policy."""
 
     def __init__(self, greedy: Strategy, epsilon: float, generator: Generator):
         self.greedy, self.epsilon, self.generator = greedy, epsilon, generator
@@ -224,8 +224,9 @@ def baselines(tasks: Trials, generator: Generator, *, epsilon: float = 0.05, c: 
               bonus: float = 0.5) -> dict[str, Strategy]:
     """Return the strategies for comparison on `tasks`, by name.
 
-    generator: random number generator of the strategies, on the device of the tasks. Do not use that of the tasks,
-    because then the tasks would depend on the player. epsilon, c, bonus: of epsilon-greedy, UCB1 and BEB.
+    generator: random number generator of the strategies, on the device of the tasks. Do not use the generator of the
+    tasks, because then the tasks would depend on the player. epsilon, c, bonus: the parameters of epsilon-greedy, UCB1
+    and BEB.
     """
     if isinstance(tasks, Bandits):
         sample = partial(beta_draw, generator=generator)
