@@ -188,10 +188,10 @@ def by_torch(log_std):
     return Normal(torch.zeros_like(log_std), log_std.exp()).entropy().sum(-1)
 
 
-spread.extreme("You clip log_std; the entropy is that of the log_std that is given.",
+spread.extreme("You clip log_std; compute the entropy of the log_std that is given.",
                log_std=torch.tensor([-9.0, 40.0, 7.0]))
-spread.extreme("The entropy is kept from being negative. The entropy of a density can be negative: it is where a "
-               "standard deviation is small; do not clip it.",
+spread.extreme("The entropy is kept from being negative. The entropy of a density is negative where a standard "
+               "deviation is small enough; do not clip it.",
                log_std=torch.tensor([-9.0, -3.0]))
 
 

@@ -8,7 +8,7 @@ from spinup.exercises.checks import Exercise, Wrong, case
 exercise = Exercise(
     minutes=(20, 30), difficulty=3,
     hints=["At which end of an episode can you start without knowing the future?",
-           "Two things stop at an episode end. The value of the next state stops after a termination only, because "
+           "Two things can stop at an episode end. The next value stops counting only after a termination, because "
            "there is no next state. The sum stops after either kind of end. So you need two different masks.",
            "For t from T - 1 down to 0: delta[t] = r + gamma * V(next) * ~terminated - V(now); A[t] = delta[t] + gamma "
            "* lambda * ~(terminated | truncated) * A[t + 1].",

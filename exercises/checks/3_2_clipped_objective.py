@@ -8,8 +8,8 @@ from spinup.exercises.checks import Exercise, Wrong, case
 
 exercise = Exercise(
     minutes=(15, 25), difficulty=2,
-    hints=["Ask how much each step can still gain. If the ratio has already moved far in the good direction, nothing. "
-           "If it has moved in the bad direction, everything.",
+    hints=["Ask how much each step can still gain. If the ratio has already moved far in the good direction, the step "
+           "can gain nothing more. If the ratio has moved in the bad direction, the step can still gain everything.",
            "Compute the ratio from the difference of the logarithms. Clip only the ratio. Take the minimum of two "
            "products with the advantage, separately for each step, before the mean.",
            "ratio: the exponential of logp minus logp_old, with logp_old detached. clipped: the ratio, limited to 1 "
@@ -167,7 +167,7 @@ def _(logp, logp_old, adv, clip_ratio):
 
 
 @clipped.mistake("A gradient flows into logp_old. If logp_old comes from the same weights, as before the first step, "
-                 "its gradient exactly cancels the other one, and nothing is learned; detach it.")
+                 "its gradient exactly cancels that of logp, and nothing is learned; detach logp_old.")
 def _(logp, logp_old, adv, clip_ratio):
     ratio = (logp - logp_old).exp()
     return -torch.minimum(ratio * adv, ratio.clamp(1 - clip_ratio, 1 + clip_ratio) * adv).mean()

@@ -83,7 +83,8 @@ def _(k, mask):
 
 
 @k1.mistake("This is the negative of the log ratio, so its mean over the policy's tokens is minus the KL divergence. "
-            "As a penalty it would reward the policy for moving away from the reference policy; swap the two.")
+            "As a penalty it would reward the policy for moving away from the reference policy; swap logp and "
+            "logp_ref.")
 def _(logp, logp_ref):
     return logp_ref - logp
 

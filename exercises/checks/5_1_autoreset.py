@@ -8,7 +8,7 @@ exercise = Exercise(
     hints=["For one environment, write down what Gymnasium returns around the end of an episode, call by call: obs, "
            "reward, terminated. In which call did the policy choose no action?",
            "The step that ends an episode is real, and the value of an end is learned from it. Look at the step after "
-           "it: its obs belongs to one episode, and its next_obs to the next.",
+           "it: the obs of that step belongs to one episode, and its next_obs belongs to another.",
            "Keep a step unless the step before it in the same environment ended an episode, by termination or "
            "truncation. For the first step of a batch, `ended` gives this flag.",
            "Flags of the step before each step: torch.cat([ended[:, None], (... | ...)[:, :-1]], 1), `[N, T]`. Keep "

@@ -48,9 +48,9 @@ def spread(log_std):
 
 
 OUTSIDE = {"log_std": torch.tensor([-9.0, 5.0])}
-log_prob.extreme("You clip log_std now; the density is that of the log_std that is given.",
+log_prob.extreme("You clip log_std now; compute the density for the log_std that is given.",
                  act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2), **OUTSIDE)
-entropy.extreme("You clip log_std now; the entropy is that of the log_std that is given.", **OUTSIDE)
+entropy.extreme("You clip log_std now; compute the entropy of the log_std that is given.", **OUTSIDE)
 
 
 def terms(act, mean, log_std, power=2):

@@ -76,7 +76,8 @@ def _(rew, value, done, last_value, last_done, gamma, lam):
 
 
 @gae.mistake("The value after the last step counts now, but the flag of the step before decides whether it counts. An "
-             "episode that started with the last step loses it, and an episode that ended with the last step keeps it.")
+             "episode that started with the last step loses this value, and an episode that ended with the last step "
+             "keeps it.")
 def _(rew, value, done, last_value, last_done, gamma, lam):
     return backwards(rew, value, later(value, last_value), later(done, done[:, -1]), gamma, lam)
 

@@ -9,7 +9,7 @@ from spinup.exercises.checks import Exercise, Wrong, case
 exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=2,
     hints=["Take two wrong responses with the same advantage, one of 10 tokens and one of 1,000. How strongly does the "
-           "loss push down a token of the first, and a token of the second?",
+           "loss push down a token of the first response, and a token of the second?",
            "The loss of each token is correct. Look at the line that combines them into one number. How many divisions "
            "does it contain, and which one differs between tokens?",
            "You need the mean over all tokens of the batch: the sum of their losses, divided by their number. A mean "

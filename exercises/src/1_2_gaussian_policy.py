@@ -2,16 +2,16 @@
 # # 1.2 A Gaussian policy
 #
 # Write the network, the sampling and the entropy of a Gaussian policy for PPO. The network maps an observation $s$ to
-# the mean $\mu(s)$ of a Gaussian. A parameter $\log \sigma$, equal in every state, gives the standard deviation. PPO
-# needs three things from this policy: a sampled action, its log-probability (given here, see 1.1), and the entropy. The
-# entropy measures how random the policy still is. The action $a$ and the entropy $H$ are
+# the mean $\mu(s)$ of a Gaussian. A parameter $\log \sigma$, which is the same in every state, gives the standard
+# deviation. PPO needs three things from this policy: a sampled action, its log-probability (given here, see 1.1), and
+# the entropy. The entropy measures how random the policy still is. The action $a$ and the entropy $H$ are
 #
 # $$a = \mu + \sigma \odot z, \quad z \sim \mathcal N(0, 1), \qquad H = -\mathbb E\left[\log \pi(a)\right]
 # = \sum_{i=1}^{d} \left( \tfrac12 + \tfrac12 \log 2\pi + \log \sigma_i \right),$$
 #
 # where $z$ is standard normal noise, $\odot$ multiplies number by number, and $d$ is how many numbers an action has.
-# The entropy is the sum of the entropies of the $d$ dimensions, because they are independent (Cover & Thomas 2006,
-# theorem 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
+# The entropy is the sum of the entropies of the $d$ dimensions, because the dimensions are independent (Cover & Thomas
+# 2006, theorem 8.4.1). The exercise follows number 1.2 of *Spinning Up in Deep RL*.
 #
 # **You are done when** `spinup exercise check 1.2` says PASS. With `--full`, PPO then trains with your functions.
 #

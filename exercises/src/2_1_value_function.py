@@ -29,7 +29,7 @@ def learns_faster() -> str:
     """Which run has the higher return after 100,000 steps (last 100 episodes, mean of five seeds)?
 
     a: the run with the trained value function.
-    b: the run without it: it has one thing less to learn, and no value can be wrong.
+    b: the run without a trained value function: it has one thing less to learn, and no value can be wrong.
     c: neither: normalised advantages have mean 0 in both runs, and a baseline does nothing else.
     """
     # BEGIN SOLUTION
@@ -42,9 +42,9 @@ def noise() -> str:
     """Take one policy and one set of whole episodes, with lambda = 1. Compute the gradient once with a trained V and
     once with an untrained one. Over how many episodes must you average until the gradient is as long as its noise?
 
-    a: without training V, over as many as with it: the episodes are the same.
-    b: without training V, over fewer: an untrained V is almost equal in all states and adds no noise.
-    c: without training V, over several times as many.
+    a: as many without training V as with it, because the episodes are the same.
+    b: fewer without training V, because an untrained V is almost equal in all states and adds no noise.
+    c: several times as many without training V.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict the noise")
@@ -53,7 +53,7 @@ def noise() -> str:
 
 
 def direction() -> str:
-    """Now average over infinitely many episodes. How does the untrained V change the gradient of the last question?
+    """Now average over infinitely many episodes. How does the untrained V change the gradient of the previous question?
 
     a: the gradient has another direction: errors of V become errors of the gradient.
     b: not at all: the mean gradient is the same.
@@ -91,8 +91,9 @@ def what_is_left() -> str:
 # $\lambda = 1$). At first there is no difference: while episodes are short, the mean that advantage normalisation
 # subtracts is a good enough baseline.
 #
-# We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length
-# of these episodes is 88 steps. This many episodes must be averaged until the gradient is as long as its noise:
+# We computed the gradient from 2,000 whole episodes of one policy, which VPG had after 10,000 steps. The mean length of
+# these episodes is 88 steps. The table shows how many episodes must be averaged until the gradient is as long as its
+# noise:
 #
 # | | $\lambda = 1$ | $\lambda = 0.95$ |
 # |---|---|---|
@@ -101,9 +102,8 @@ def what_is_left() -> str:
 #
 # With a trained value function, a smaller $\lambda$ reduces the noise. This is the purpose of GAE. Without one, a
 # smaller $\lambda$ removes the later rewards, and nothing replaces them. In training, batches end in the middle of
-# episodes. So even with $\lambda = 1$ GAE uses the value function once, at the end of the batch. In the whole episodes
-# here it does not.
-# END SOLUTION
+# episodes. So even with $\lambda = 1$ GAE uses the value function once, at the end of the batch. The table uses whole
+# episodes, so there it does not. END SOLUTION
 
 # %%
 if __name__ == "__main__":

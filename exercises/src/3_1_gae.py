@@ -13,7 +13,7 @@
 # $\gamma$ is the discount, and $\lambda$ sets the balance between bias and noise.
 #
 # An episode can end in two ways. If it **terminated**, there is no next state, and the value of the next state is 0. If
-# it was **truncated** by a time limit, the next state has a value, given like every other value. In both cases the sum
+# it was **truncated** by a time limit, the next state has a value, which `next_value` contains. In both cases the sum
 # ends, because the next step in the batch belongs to another episode. Both can happen in the same step; then there is
 # no next state either.
 #

@@ -4,8 +4,8 @@
 # Write the target of a value function and find the observation that each step led to. An episode ends in one of two
 # ways. If the task itself is over, because the pole has fallen, the step has **terminated** the episode. Nothing
 # follows, so the value of the next state is 0. If a time limit that the policy does not observe has ended the episode,
-# the step has **truncated** it. The value of the state is the same as without the time limit. So the target of a value
-# function uses only one of the two flags (Pardo et al. 2018, arXiv:1712.00378, «partial-episode bootstrapping»):
+# the step has **truncated** it. The value of the next state is the same as without the time limit. So the target of a
+# value function uses only one of the two flags (Pardo et al. 2018, arXiv:1712.00378, «partial-episode bootstrapping»):
 #
 # $$y = r + \gamma\, (1 - \text{terminated})\, V(s'),$$
 #
@@ -13,8 +13,8 @@
 #
 # Code that merges both flags into `done` teaches a wrong value: states that look like all others get the value 0 where
 # the time limit ends the episode. Take a task without an end in which every step except the first has reward 1, and
-# $\gamma = 0.9$. After the first step its value is $1 / (1 - \gamma) = 10$. With a time limit of 6 steps, and `done` in
-# place of `terminated`, learning converges to 3.6.
+# $\gamma = 0.9$. After the first step, every state has the value $1 / (1 - \gamma) = 10$. With a time limit of 6 steps,
+# and `done` in place of `terminated`, learning converges to 3.6.
 #
 # There is a second trap. An environment with many copies starts the next episode by itself. After a step that ended an
 # episode, `next_obs` is the first observation of the *next* episode. The observation that the step led to is in

@@ -11,8 +11,8 @@
 # $$x_t = \big(s_t,\ \text{onehot}(a_{t-1}),\ r_{t-1},\ d_{t-1}\big), \qquad h_t = \text{GRU}(h_{t-1}, x_t),$$
 #
 # where $s_t$ is the observation, $a_{t-1}$ is the last action, $r_{t-1}$ is the last reward, and $d_{t-1}$ is 1 if an
-# **episode** ended with the last step. The first step of a trial has no last step: action, reward and flag are then all
-# 0.
+# **episode** ended with the last step. Before the first step of a trial there is no last step: action, reward and flag
+# are then all 0.
 #
 # Second, the memory $h$ is kept from one episode of a trial to the next, and reset between trials. Without any reset,
 # the policy treats the new task as the old one. With a reset after each episode, the policy knows its last step and

@@ -17,8 +17,8 @@
 #
 # - The mean of $k_1$ over tokens sampled from $\pi$ is the KL divergence, but single values can be negative.
 # - $k_2$ is never negative, but it is biased.
-# - $k_3$ adds $r - 1$, whose mean is 0. So its mean is the KL divergence too, it is never negative, and near the
-#   reference policy its variance is lower.
+# - $k_3$ adds $r - 1$ to $k_1$. The mean of $r - 1$ is 0, so the mean of $k_3$ is the KL divergence too. $k_3$ is never
+#   negative, and near the reference policy its variance is lower than that of $k_1$.
 #
 # The KL divergence of a whole response is the sum over its tokens. Responses are padded to equal length. The padding
 # may hold any value, even infinity or NaN. If a token of the response is NaN, the sum must be NaN.

@@ -10,8 +10,8 @@
 # $$R_\pi(x, y) = \beta \log \frac{\pi(y \mid x)}{\pi_{\rm ref}(y \mid x)} + \beta \log Z(x).$$
 #
 # For two responses to the same prompt, $Z$ is the same and cancels. So the loss of Bradley and Terry, which usually
-# trains a reward model, trains the policy itself (eq. 7). For a chosen response $y_w$ and a rejected response $y_l$ it
-# is
+# trains a reward model, trains the policy itself (eq. 7). For a chosen response $y_w$ and a rejected response $y_l$,
+# the loss is
 #
 # $$L = -\mathbb{E}\left[\log \sigma\!\left(\beta \log \frac{\pi(y_w \mid x)}{\pi_{\rm ref}(y_w \mid x)}
 # - \beta \log \frac{\pi(y_l \mid x)}{\pi_{\rm ref}(y_l \mid x)}\right)\right],$$
@@ -22,8 +22,8 @@
 #
 # **You are done when** `spinup exercise check 4.3` says PASS.
 #
-# **Look at** the gradient. It depends on the difference of two log-probabilities, and not on either alone. Both can
-# fall together, and often they do.
+# **Look at** the gradient. It depends only on the difference of two log-probabilities. Both log-probabilities can fall
+# together, and often they do.
 
 # %%
 import torch

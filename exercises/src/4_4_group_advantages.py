@@ -2,8 +2,8 @@
 # # 4.4 Advantages of a group
 #
 # Write the advantages of RLOO, GRPO and Dr. GRPO. A language model generates several responses to each prompt, and each
-# response gets a reward. Then no value function has to learn the expected reward of a prompt: the other responses to it
-# estimate this reward. RLOO (Ahmadian et al. 2024, eq. 4) subtracts the mean of the others:
+# response gets a reward. Then no value function has to learn the expected reward of a prompt: the other responses to
+# the prompt estimate this reward. RLOO (Ahmadian et al. 2024, eq. 4) subtracts the mean of the other rewards:
 #
 # $$A_i = R_i - \frac{1}{G - 1} \sum_{j \ne i} R_j,$$
 #
@@ -17,10 +17,10 @@
 #
 # where $\epsilon$ is a small constant.
 #
-# The standard deviation here is the one of the group itself, $\sqrt{\frac1G \sum_i (R_i - \operatorname{mean})^2}$, not
-# an estimate with $G - 1$. A group of equal rewards has zero variance and gives no learning signal. Its advantages must
-# be 0, even for $\epsilon = 0$. Rounding makes this harder than it looks: in float32 the mean of seven times 0.1 need
-# not be 0.1.
+# The standard deviation here is that of the group itself, $\sqrt{\frac1G \sum_i (R_i - \operatorname{mean})^2}$, not an
+# estimate with $G - 1$. A group of equal rewards has zero variance and gives no learning signal. Its advantages must be
+# 0, even for $\epsilon = 0$. Rounding makes this harder than it looks: in float32 the mean of seven times 0.1 need not
+# be 0.1.
 #
 # **You are done when** `spinup exercise check 4.4` says PASS.
 #

@@ -2,9 +2,9 @@
 # # 5.5 Bug hunt: far from zero
 #
 # Find and fix the numerical error in a function that updates a running mean and variance. Observations with different
-# units are normalised: subtract the running mean, divide by the running standard deviation. Both statistics cover all
-# of training, because each batch is merged into them. Rewards and advantages are often normalised in the same way. The
-# function below does this merge. Its equations are correct.
+# units are normalised: we subtract the running mean and divide by the running standard deviation. Both statistics cover
+# all of training, because each batch is merged into them. Rewards and advantages are often normalised in the same way.
+# The function below does this merge. Its equations are correct.
 #
 # In NeMo-RL ([pull request 4158](https://github.com/NVIDIA-NeMo/RL/pull/4158)) a response with reward 0 was compared
 # with seven others, which all had reward 0.95. The standard deviation of these seven is 0. The computed value was

@@ -8,8 +8,8 @@
 #
 # The code below does this like the first GRPO (Shao et al. 2024, eq. 3) and like TRL's trainer before version 0.16. Liu
 # et al. (2025, «Understanding R1-Zero-like training», section 3.1) showed the effect. In TRL ([pull request
-# 3138](https://github.com/huggingface/trl/pull/3138)) a user reports models that ended in very long gibberish, to which
-# this bias may have contributed.
+# 3138](https://github.com/huggingface/trl/pull/3138)) a user reports models that ended in very long gibberish. This
+# bias may have contributed to it.
 #
 # ![Left: the length of wrong responses over 300 updates. With the bug it triples, without it it remains constant.
 # Middle: the length of correct responses. With the bug it falls to 2 tokens, without it it remains constant. Right: the
@@ -21,7 +21,7 @@
 # ones shrink from 10 to 2. The share of correct answers at the end is similar: 93% with the bug and 96% without it.
 #
 # Every token of the batch that is not padding should have the same weight, whatever its response. So the loss is the
-# mean over these tokens, as in DAPO (Yu et al. 2025, section 3.3) and in TRL since that version. Dr. GRPO divides by a
+# mean over these tokens, as in DAPO (Yu et al. 2025, section 3.3) and in TRL since version 0.16. Dr. GRPO divides by a
 # constant instead, which also gives tokens of different batches the same weight.
 #
 # **You are done when** `spinup exercise check 5.6` says PASS.
