@@ -27,7 +27,7 @@ class LanguageConfig(RunConfig):
     max_tokens: Natural = 0              # longest response in tokens, end token included; 0 = the task's limit
     temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value
     held_out: Size = 256                 # sampled responses to held-out problems per row of the log
-    adam_eps: Positive = 1e-5            # epsilon of Adam: smaller gradients step less; PPO's code 1e-5, TRL 1e-8
+    adam_eps: Positive = 1e-5            # epsilon of Adam; gradients below it step less; PPO's code 1e-5, TRL 1e-8
     micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     layers: Depth = 4                    # layers of a new small model
@@ -66,7 +66,7 @@ class LearningConfig(LanguageConfig):
 class PreferenceConfig(LanguageConfig):
     """Settings of every method that learns from preference pairs."""
 
-    pairs: Count = 2000                  # preference pairs of the initial policy's responses; a file is used whole
+    pairs: Count = 2000                  # preference pairs from the initial policy's responses; of a file, all pairs
     noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
     batch: Size = 64                     # preference pairs per update
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never

@@ -120,7 +120,7 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
 
 
 def join(batches: Sequence[Batch]) -> Batch:
-    """Join several batches into one. All have the same number of samples per problem."""
+    """Join several batches into one. All batches have the same number of samples per problem."""
     if len(batches) == 1:
         return batches[0]
     longest = max(b.prompts.ids.shape[1] for b in batches)

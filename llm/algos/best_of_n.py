@@ -3,8 +3,9 @@
 Also called expert iteration (Anthony et al. 2017). Touvron et al. 2023, section 3.2.3, use it for
 language models.
 
-The best of n responses is better than an average response of the same policy. Its KL divergence
-from the policy is at most log n - (n - 1) / n. Imitation moves this improvement into the weights:
+The best of n responses is better than an average response of the same policy. The distribution of
+such best responses has a KL divergence from the policy of at most log n - (n - 1) / n. Imitation
+moves this improvement into the weights:
 
     winner_x = argmax over i of R(x, y_i),   y_1 .. y_n sampled from pi
     loss     = -(1 / N) sum over the N tokens of all winners of   log pi(y_t | x, y_1 .. y_t-1)
@@ -15,7 +16,8 @@ x is a prompt, y_i its i-th response, and R the reward.
 difference between the two runs is the effect of the selection.
 
 Differs from llm/algos/sft.py by: the teacher is the best of the policy's own responses. The loss
-function is the same: that of spinup/algos/vpg.py with advantage 1 for winners and 0 for the rest.
+function is the same: `policy_gradient` of spinup/algos/vpg.py, with advantage 1 for winners and 0
+for the other responses.
 """
 import math
 from dataclasses import dataclass

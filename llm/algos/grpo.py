@@ -14,7 +14,7 @@ is PPO's own, `spinup.algos.ppo.clipped_surrogate`. The methods also differ in t
 token:
 
     GRPO      1 / (its length * responses)      long wrong responses cost little: lengths grow
-    Dr. GRPO  1 / (longest length * responses)  the same for every token of every update
+    Dr. GRPO  1 / (longest length * responses)  equal for all tokens of all updates
     DAPO      1 / all tokens of the update
 
 DAPO's clip range is wider above 1 than below 1, so rare tokens can still become likely. DAPO

@@ -77,7 +77,7 @@ class Config(LearningConfig):
     lr: Positive = 1e-3              # policy's learning rate; small models 3e-4 to 1e-3, large 1e-6
     value_lr: Positive = 2e-3        # value function's learning rate, often higher; large 1e-5
     warmup: Natural = 50             # updates until both rates are reached; too few: collapse
-    anneal: bool = True              # after warmup, decay both linearly to a tenth
+    anneal: bool = True              # after warmup, decay both rates linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):

@@ -100,7 +100,7 @@ class HFTokenizer:
         self.end, self.ends = found[0], frozenset(found)
 
     def _ends(self, folder: Path) -> list[int]:
-        """Return the ids that end a response; the first one is written after a response.
+        """Return the ids that end a response; the first of these ids is written after a response.
 
         They are, in this order: the token that a chat template writes after the assistant's text; the tokenizer's
         eos_token; and the tokens in generation_config.json (or else in config.json), as in transformers. The template

@@ -220,7 +220,7 @@ class Transformer(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Transformer":
         """Apply `.to`, `.half` and similar calls to all tensors, and recompute the rotations in fp32.
 
-        bf16 would keep only three digits of them, and `to_empty` none.
+        bf16 would keep only three digits of the rotations, and `to_empty` would lose them.
         """
         super()._apply(fn, recurse)
         self.cos, self.sin = (x.to(self.device) for x in rotations(self.shape))

@@ -114,7 +114,7 @@ def guess(rng: np.random.Generator) -> Problem:
 
 
 def function(response: str) -> str:
-    """Return the program for a response that is an expression, else "". It is only parsed here and runs elsewhere."""
+    """Return the program for a response that is an expression, else "". This function only parses the response."""
     text = response.strip()
     try:
         with warnings.catch_warnings():                                   # Python warns about text such as "5in x"

@@ -97,7 +97,7 @@ class Dialogue:
 def opened(task: Any, problems: Sequence[Any]) -> Iterator[list[Dialogue]]:
     """Open one episode for each response; an empty list if the task has no episodes.
 
-    All are closed at the end, also if one of them fails. Raise UserError if two of them are the same object.
+    All episodes are closed at the end, even if one of them fails. Raise UserError if two episodes are the same object.
     """
     with ExitStack() as stack:
         dialogues, begun = [], set()

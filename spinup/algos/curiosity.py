@@ -73,9 +73,9 @@ class Config(BaseConfig):
     gamma: Unit = 0.99               # discount of rewards: a goal n steps ahead counts gamma^n
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
     clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
-    lr: Positive = 5e-4              # constant learning rate of the policy and both values
+    lr: Positive = 5e-4              # constant learning rate of policy and value functions
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
-    value_coef: NonNegative = 0.5    # weight of both value losses
+    value_coef: NonNegative = 0.5    # weight of the two value losses
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of the policy and of both value functions
 

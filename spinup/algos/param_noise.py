@@ -50,7 +50,7 @@ from spinup.runs.run import Result, Run, make_env
 
 @dataclass(kw_only=True)
 class Config(ReplayConfig):
-    noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions: baseline
+    noise: Literal["parameters", "actions"] = "parameters"    # what to perturb; actions = baseline
     sigma: Positive = 0.05             # initial standard deviation of the weight noise; is adapted
     adapt_every: Count = 50            # steps between measurements of the action distance
     adapt: Positive = 1.01             # factor of each change of sigma; too large: it oscillates

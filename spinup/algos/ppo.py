@@ -57,7 +57,7 @@ class Config(AtariConfig):
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     target_kl: NonNegative = 0.0     # end an update if an epoch's mean KL > 1.5 x this; 0 = never
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
-    normalise_obs: bool = False      # by running mean and standard deviation, if scales differ
+    normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = 0.0            # initial log standard deviation (Box actions in -1 to 1)
 
@@ -70,7 +70,7 @@ def clipped_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, clip: tuple[f
                       mask: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """Clipped PPO loss per step (eq. 7, negated), of the shape of `logp`, and its diagnostics.
 
-    `clip` is (eps below 1, eps above 1); the two differ in DAPO. `adv` is broadcast: `[B, 1]` gives
+    `clip` is (eps below 1, eps above 1). DAPO uses two values. `adv` is broadcast: `[B, 1]` gives
     each step of a response the same advantage.
     """
     log_ratio = select(logp - logp_old, mask)

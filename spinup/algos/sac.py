@@ -48,7 +48,7 @@ class Config(ReplayConfig):
     tau: Unit = 0.005                  # fraction of the way targets move per gradient step
     alpha: Positive = 1.0              # initial temperature: reward per nat of entropy
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
-    target_entropy: Entropy = -1.0     # nats per action dimension, in -1 to 1; uniform is 0.69
+    target_entropy: Entropy = -1.0     # nats per action dimension; uniform on -1 to 1 has 0.69
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 
 

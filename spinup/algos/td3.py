@@ -7,8 +7,8 @@ them. TD3 makes three changes:
     a~    = clip( mu'(s') + clip(noise, -c, c), -1, 1 )           smooths peaks of Q       (eq. 14)
     L(mu) = -E[ Q_1(s, mu(s)) ]                                   every 2nd step, with the targets
 
-Differs from ddpg.py by: a second critic, and the lower of both in the target; noise on the target
-action; an actor and target networks that are updated half as often.
+Differs from ddpg.py by: a second critic, and the lower of the two Q-values in the target; noise on
+the target action; an actor and target networks that are updated half as often.
 """
 from copy import deepcopy
 from dataclasses import dataclass

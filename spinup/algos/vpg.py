@@ -44,7 +44,7 @@ class Config(AtariConfig):
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard
     max_grad_norm: Positive = 10.0   # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
-    normalise_obs: bool = False      # by running mean and standard deviation, if scales differ
+    normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = -0.5           # initial log standard deviation (Box actions in -1 to 1)
 

@@ -92,8 +92,8 @@ class BoardConvolution(nn.Module):
 
     All n windows of `kernel` x `kernel` squares (fewer if the board is smaller) use the same
     weights. The planes come first in the weights, as in nn.Conv2d. The layer ignores the part of an
-    observation after the board. It gathers the windows and computes one product: on a CPU this is
-    faster than nn.Conv2d, and numpy can do the same.
+    observation after the board. It gathers the windows and computes one product. On a CPU this is
+    faster than nn.Conv2d, and it also works in numpy.
 
     Args:
         shape: rows, columns and planes of the board, the first part of an observation.

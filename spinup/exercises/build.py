@@ -8,7 +8,7 @@ lines that begin with `# STUB:` replace it. Without such lines, a reminder to wr
     rewards = rew.flip(0).cumsum(0).flip(0)
     # END SOLUTION
 
-The library stores none of these files: a command makes what it needs from `exercises/src`, in milliseconds.
+The library stores none of these files. A command makes the files it needs from `exercises/src`, in milliseconds.
 """
 import ast
 import json

@@ -2,11 +2,11 @@
 
     python -m spinup.exercises.child FILE NAME LEVEL SECONDS
 
-At the level "property" it answers questions. It reads {"function", "inputs"} from its stdin and writes the function's
-result to its stdout, both in the format of `spinup.exercises.wire`. It knows neither cases nor answers; the parent
-process compares the results. At the other levels, which do not decide whether the exercise is passed, it trains with
-the student's functions and reports the result itself. If it hangs, it reports the line and ends. Anything that the file
-prints goes to stderr.
+At the level "property" the process answers questions. It reads {"function", "inputs"} from stdin and writes the
+function's result to stdout, both in the format of `spinup.exercises.wire`. It has neither the cases nor the answers:
+the parent process compares the results. The other levels do not decide whether the exercise is passed. There the
+process trains with the student's functions and reports the result itself. If it hangs, it reports the line and ends.
+Anything that the file prints goes to stderr.
 """
 import faulthandler
 import importlib.util

@@ -9,7 +9,7 @@ SIZES = ("in_features", "out_features")
 
 @dataclass
 class Layer:
-    """One layer: the name of its class; the sizes of a linear layer; its parameters, and which of them are trained.
+    """One layer: the name of its class; its sizes, if it is linear; its parameters, and which of these are trained.
 
     same_as: the position of an earlier layer that has the same parameters; -1 if there is none.
     """

@@ -1,6 +1,7 @@
 """Descriptions of the columns of `progress.csv`, as `spinup metrics` prints them.
 
-The TOML file of an algorithm describes the columns specific to it. The file of an environment describes its own.
+The TOML file of an algorithm describes the columns that only this algorithm has. The Python file of an environment
+describes the columns of the environment.
 """
 from spinup import registry
 

@@ -19,7 +19,7 @@ KINDS = {"door": (DOOR, ()), "door_alone": (DOOR, ("--bonus-coef", "0")), "rooms
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both grids with rewards and RND, and with rewards alone; in the rooms with RND alone; act at random."""
+    """Train on both grids with and without RND, and in the rooms also with RND alone; compare with random actions."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run("curiosity", KINDS[job[0]][0], job[1], log_dir, "--threads", "1",
                                       *KINDS[job[0]][1], label=job[0]), jobs, workers)

@@ -27,8 +27,8 @@ TURN = 2.0                                                               # secon
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train on both games, and on Connect Four also against the newest version only; then these two kinds play each
-    other."""
+    """Train on both games. On Connect Four, also train against the newest version only, and let the two kinds of
+    policies play each other."""
     jobs = [(game, label, flags, seed) for game, label, flags in (
         ("tictactoe", "", ()), ("connect_four", "", ("--delta", "0.5")),
         ("connect_four", "newest", ("--delta", "1"))) for seed in seeds]

@@ -47,7 +47,7 @@ class Board(Game):
         return won.astype(np.float32), over
 
     def observe(self, games: Games = slice(None)) -> np.ndarray:
-        """Return the own stones and the other player's, `[n, rows, columns, 2]` int8 of 0 and 1."""
+        """Return the stones of the player to move and of the other player, `[n, rows, columns, 2]` int8 of 0 and 1."""
         stones = np.stack([self.own[games], self.other[games]], 1)[:, None]          # [n, 1, 2]
         seen = (stones >> self.bits[:, None]) & np.uint64(1)                         # [n, squares, 2]
         return seen.astype(np.int8).reshape(-1, *self.shape)
