@@ -370,7 +370,7 @@ assert reinforce_file.policy_gradient is policy_gradient
 clipped = learned["GRPO"] + learned["Dr. GRPO"]
 assert all(max(r.progress["clip_fraction"]) == 0 for r in clipped)
 assert all(0.2 < start.quality < 0.5 for start in starts.values())
-assert find("llm dapo").settings["draws"] > 1
+assert find("llm dapo").settings["max_rollouts"] > 1
 for results in learned.values():
     assert all(0.2 < r.progress["held_out_accuracy"][0] < 0.5 and r.quality > 0.75
                for r in results)
