@@ -66,7 +66,7 @@ class LearningConfig(LanguageConfig):
 class PreferenceConfig(LanguageConfig):
     """Settings of every method that learns from preference pairs."""
 
-    pairs: Count = 2000                  # preference pairs from the initial policy's responses; of a file, all pairs
+    pairs: Count = 2000                  # pairs of the initial policy's responses to compare; of a file, all are used
     noise: NonNegative = 0.0             # noise of comparisons: P(a preferred to b) = sigmoid((a - b) / noise)
     batch: Size = 64                     # preference pairs per update
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never

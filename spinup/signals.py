@@ -21,9 +21,9 @@ def exit_code() -> int:
 class Interruption:
     """A context in which the first of these signals sets `received`, and a second one raises KeyboardInterrupt.
 
-    Python runs a signal handler only between two instructions of the main thread. In a long update, the next one may
-    come minutes later. So the signal at once wakes another thread, which calls `say` with an announcement. If this
-    context is entered outside the main thread, signals are unchanged.
+    Python runs a signal handler only between two instructions of the main thread. During a long update, this may be
+    minutes later. So the signal at once wakes another thread, which calls `say` with an announcement. If this context
+    is entered outside the main thread, signals are unchanged.
 
     Attributes:
         received: the number of the signal; 0 before the first one.

@@ -71,7 +71,7 @@ class Config(LearningConfig):
     max_rollouts: Count = 1          # most rollouts per update, to find groups of unequal rewards
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
-    epochs: Count = 1                # passes over a batch; 1 and 1 minibatch: all ratios are 1
+    epochs: Count = 1                # passes over a batch; 1 pass and 1 minibatch: ratios are 1
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed

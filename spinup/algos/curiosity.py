@@ -120,7 +120,7 @@ class Surprise(nn.Module):
         """Prediction error of a transition, `[...]`."""
         if self.kind == "rnd":
             return prediction_error(self.predict(next_obs), self.features(next_obs))
-        # No gradient into the features: features trained to be easy to predict become all equal.
+        # No gradient into the features: the features that are easiest to predict are all equal.
         features, next_features = self.features(obs).detach(), self.features(next_obs).detach()
         action = one_hot(act, self.actions).to(features.dtype)            # [..., actions]
         return prediction_error(self.predict(torch.cat([features, action], -1)), next_features)

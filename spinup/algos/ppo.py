@@ -162,7 +162,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 for minibatch in zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True):
                     stats = minimize(*minibatch, lr=lr)
                     kls.append(stats["kl"])
-                # The KL of one minibatch is too noisy. Spinning Up uses the KL of the batch.
+                # The epoch's mean, because the KL of one minibatch is too noisy (Spinning Up uses
+                # the KL of the batch).
                 if cfg.target_kl and torch.stack(kls).mean() > 1.5 * cfg.target_kl:
                     break
             run.check_finite(rewards=rew, values=values, advantages=adv, **stats)

@@ -84,7 +84,7 @@ class SquashedGaussian(_Bounded):
     form: average -log_prob over samples.
     """
 
-    # With log_std above 2, tanh gives almost only the bounds; below -20, all samples are equal.
+    # With log_std above 2, tanh gives almost only the bounds; below -20, float32 samples are equal.
     LOG_STD = (-20, 2)
 
     @property

@@ -2,7 +2,8 @@
 
 Gymnasium has three reset modes (`gymnasium.vector.AutoresetMode`):
 
-    SAME_STEP   as here: `step` returns the new episode's first observation; the old one's last is infos["final_obs"]
+    SAME_STEP   as here: `step` returns the first observation of the next episode, and infos["final_obs"] holds the
+                last observation of the episode that ended
     DISABLED    the caller resets copies: the adapter calls reset(options={"reset_mask": ...}) right after the step
     NEXT_STEP   the next step resets a copy and ignores its action, which gives a transition without an action
 

@@ -1,4 +1,5 @@
-"""PettingZoo environments. A turn-based two-player game becomes a `Game`; with simultaneous actions, an agent is a row.
+"""PettingZoo environments. A turn-based two-player game becomes a `Game`. In an environment with simultaneous actions,
+each agent is one row.
 
 The ids are PettingZoo's: classic/connect_four-v3, mpe/simple_spread-v3, atari/pong-v3, sisl/..., butterfly/...
 """

@@ -20,7 +20,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     """Train on CartPole and Swimmer, and PPO on Swimmer with two discount factors. Time runs with one process and with
     two."""
     cartpole = run("es", CARTPOLE, seeds[0], log_dir)
-    swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # not in parallel: 2 cores
+    swimmer = [run("es", SWIMMER, seed, log_dir, "--workers", "2") for seed in seeds]     # in turn: each uses 2 cores
     jobs = [(gamma, seed) for gamma in ("0.99", "0.9999") for seed in seeds]
     ppo = in_turn(lambda job: run("ppo", SWIMMER, job[1], log_dir, "--gamma", job[0], label=job[0]), jobs, workers)
     timed = [(run("es", SWIMMER, seed, log_dir, "--workers", "1", *BRIEF, label="1_process"),

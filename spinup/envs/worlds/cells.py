@@ -5,7 +5,7 @@ et al. 2023).
 """
 import numpy as np
 
-# A cell is one number. It encodes MiniGrid's three: the kind of object, its colour and, for a door, its state.
+# A cell is one number. It encodes three numbers of MiniGrid: the kind of object, its colour and, for a door, its state.
 KINDS = ("unseen", "empty", "wall", "floor", "door", "key", "ball", "box", "goal", "lava", "agent")
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 STATES = ("open", "closed", "locked")
