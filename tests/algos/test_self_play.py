@@ -134,7 +134,7 @@ def test_a_pool_is_saved(kernel):
 
 
 def test_a_convolution_asks_for_a_board(tmp_path):
-    with pytest.raises(UserError, match=r"--kernel 4 needs observations of rows, columns .* leave it out"):
+    with pytest.raises(UserError, match=r"--kernel 4 needs observations of rows, columns .* leave out --kernel"):
         spinup.self_play("classic/rps-v2", kernel=4, log_dir=tmp_path.as_posix(), quiet=True)
 
 
