@@ -14,6 +14,7 @@ from spinup.machine import find_device
 from spinup.registry import Algorithm
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
+from spinup.runs.display import number
 from spinup.runs.folders import check_writable, config_from_json, describe, read_run
 from spinup.runs.policy import Policy, initial
 from spinup.runs.values import FAULTS, load_weights, reading
@@ -95,9 +96,9 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
         rules = {"protocol": policy.env_settings} if protocol(env) else {}
         return json.dumps({"directory": str(directory), "env": env, **rules, "deterministic": not stochastic,
                            **found.as_dict()})
-    words = statistics.in_words(found.returns, 1)
-    said = (f"{describe(directory)}: return {found.mean:.1f} ({words}) in {episodes} fresh episodes of {env}, "
-            f"{'stochastic' if stochastic else 'deterministic'}; worst {found.min:.1f}, best {found.max:.1f}")
+    words = statistics.in_words(found.returns, 1 if max(map(abs, found.returns)) >= 10 else 3)
+    said = (f"{describe(directory)}: return {number(found.mean)} ({words}) in {episodes} fresh episodes of {env}, "
+            f"{'stochastic' if stochastic else 'deterministic'}; worst {number(found.min)}, best {number(found.max)}")
     return f"{said}\nprotocol: {in_words(policy.env_settings)}" if protocol(env) else said
 
 

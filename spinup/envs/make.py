@@ -112,6 +112,14 @@ def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.
     return check_made(made)
 
 
+def with_spaces(name: str, env: Env) -> Env:
+    """Return `env`. UserError if it lacks a space."""
+    for space in ("observation_space", "action_space"):
+        if not hasattr(env, space):
+            raise UserError(f"{name} has no {space}; set self.{space} in its __init__ to a space of gymnasium.spaces")
+    return env
+
+
 def check_made(made: Any) -> Any:
     """Return the result of a function given as env. UserError if it is not an environment."""
     if not isinstance(made, Env | gymnasium.vector.VectorEnv):
@@ -137,7 +145,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
             made.close()
             raise UserError("a single environment is needed here, and the function given as env returned a vector "
                             "environment; let it return a gymnasium.Env")
-        return made
+        return with_spaces(env_name(env), made)
     if not isinstance(env, str):
         raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, "
                         "instead of a vector environment")
@@ -152,7 +160,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
         instead = "use `spinup play` instead" if is_game else "use `spinup eval` instead"
         raise UserError(f"{env} exists only in this library, without a renderer; {instead}")
     with making(env):
-        return make_registered(env, **kwargs)
+        return with_spaces(env, make_registered(env, **kwargs))
 
 
 def make_registered(env: str, **kwargs: Any) -> Env:
@@ -171,6 +179,9 @@ def make_registered(env: str, **kwargs: Any) -> Env:
     except gymnasium.error.Error as error:
         raise UserError(f"{env} cannot be made: {str(error).splitlines()[0]}") from None
     except TypeError as error:
+        if "render_mode" in kwargs and "render_mode" in str(error):
+            raise UserError(f"{env} cannot be drawn, because its class takes no render_mode; write def __init__(self, "
+                            "render_mode=None), and add a render method") from None
         if kwargs:
             raise UserError(f"{env} does not take these settings: {error}") from None
         raise
@@ -191,8 +202,11 @@ def find_id(env: str) -> str:
         try:
             importlib.import_module(package)
         except ImportError as error:
-            raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); install it, "
-                            "or write the id alone") from None
+            stem = package.removesuffix(".py")
+            advice = f"write {stem}:{name}" if stem != package else (
+                "install it, start the command in the folder of its file, or write the id alone")
+            raise UserError(f"{env!r} names the package {package!r}, which cannot be imported ({error}); "
+                            f"{advice}") from None
         except (Exception, SystemExit) as error:
             raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
                             f"imported: {error}; correct it first") from None
@@ -201,8 +215,13 @@ def find_id(env: str) -> str:
         return name
     if any(i.rpartition("-v")[0] == name for i in ids):
         return newest_version(f"{name}-v0")
+    if package:
+        its = [i for i, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(package)]
+        near = nearest(env, [f"{package}:{i}" for i in its]) if its else f" {package} registers none of its own."
+        raise UserError(f"there is no environment {env!r}.{near}")
     near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])
-    raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all")
+    raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all; for your own, write MODULE:"
+                    f"{name}")
 
 
 def plug_in(env: str) -> None:

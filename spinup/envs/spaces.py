@@ -101,7 +101,7 @@ def fits(space: Space, obs: Any) -> bool:
 
 
 def whole(obs: Any, dtype: np.dtype) -> bool:
-    """True if integers of this dtype can hold all numbers `[...]`; others would change: bytes wrap around."""
+    """True if this dtype can hold all numbers `[...]` unchanged; in bytes, for example, 256 would wrap around to 0."""
     if dtype.kind not in "iu" or getattr(obs, "dtype", None) == dtype:
         return True
     numbers = np.asarray(obs)
@@ -110,9 +110,11 @@ def whole(obs: Any, dtype: np.dtype) -> bool:
 
 
 def describe(obs: Any, space: Space) -> str:
-    """Describe a wrong observation for an error message: by its shape if the shape is wrong, otherwise by its repr."""
-    if isinstance(obs, np.ndarray) and obs.shape != space.shape:
-        return f"an observation of shape {obs.shape}"
+    """Describe a wrong observation for an error message: an array by its shape or dtype, others by their repr."""
+    if isinstance(obs, np.ndarray | np.generic) and isinstance(space, spaces.Box):
+        if obs.shape != space.shape:
+            return f"an observation of shape {obs.shape}"
+        return f"an observation of dtype {obs.dtype} with numbers that {space.dtype} cannot hold"
     return f"the observation {shorter(obs)}"
 
 
@@ -156,8 +158,9 @@ def action_bounds(space: Space, algorithm: str) -> tuple[np.ndarray, np.ndarray]
         low, high = space.low.ravel(), space.high.ravel()
         if (np.isfinite(high - low) & (low < high)).all():
             return low, high
-        raise UserError(f"{algorithm} needs actions with finite bounds, low below high, not {space}; put "
-                        "gymnasium.wrappers.TransformAction(env, np.tanh, Box(-1, 1, ...)) around the environment")
+        raise UserError(f"{algorithm} needs actions with finite bounds, low below high, not {space}; where you make "
+                        "the environment, return gymnasium.wrappers.TransformAction(env, lambda a: 5 * a, "
+                        f"Box(-1, 1, {space.shape})), for actions from -5 to 5")
     raise ActionsError(f"{algorithm} cannot act in {space}; it supports Box actions (real "
                        "numbers)", type(space).__name__)
 

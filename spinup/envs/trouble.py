@@ -35,6 +35,9 @@ def failed(name: str, error: Exception, where: str) -> Exception:
         return error
     if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
         return UserError(f"reset of {name} has no parameter seed; write def reset(self, *, seed=None, options=None)")
+    if isinstance(error, ValueError) and "(expected 5, got" in str(error):           # a wrapper of Gymnasium
+        return UserError(f"step of {name} did not return five values: observation, reward, terminated, truncated and "
+                         "info")
     return EnvironmentFailure(f"{name} raised {type(error).__name__}: {error}, {where}")
 
 

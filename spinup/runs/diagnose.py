@@ -36,8 +36,9 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
         said.append(f"entropy is {entropy:.3f} nats, early in the run: the policy no longer explores; raise "
                     "--entropy-coef or lower --lr")
     if alike >= 20 and share > 0.1:
-        said.append(f"all {alike} episodes so far had the same return: there is no learning signal; make rewards less "
-                    "rare, or try `spinup curiosity`")
+        rare = ", or try `spinup curiosity` if rewards are rare" if isinstance(actions, spaces.Discrete) else ""
+        said.append(f"all {alike} episodes so far had the same return: there is no learning signal; let the reward "
+                    f"depend on the actions{rare}")
     if abs(row.get("q", 0.0)) > EXPLODED * largest + 100:
         said.append(f"q is {row['q']:.3g}, but no absolute return of an episode was above {largest:.3g}: the Q-values "
                     "diverge; lower --lr, or divide the rewards")
@@ -47,7 +48,9 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     for name in ("value_loss", "q_loss"):
         if row.get(name, 0.0) > HUGE_LOSS:
             cause, advice = "the rewards are large for the networks", "divide them by a constant"
-            if hasattr(config, "normalise_reward"):
+            if largest**2 < HUGE_LOSS:                                    # no return explains such an error
+                cause, advice = f"returns are at most {largest:.3g}, so the critic diverges", "lower --lr"
+            elif hasattr(config, "normalise_reward"):
                 advice = "add --normalise-reward"
                 if config.normalise_reward:
                     cause, advice = "the value function diverges", "lower --lr"

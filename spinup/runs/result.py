@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spinup.runs.display import short
+from spinup.runs.display import number, short
 from spinup.runs.folders import describe
 
 
@@ -33,6 +33,6 @@ class Result:
     def __repr__(self) -> str:
         what = f"{short(self.measure)} {self.quality:.3f}"
         if self.measure == "return_mean_100":
-            mean = f"{self.quality:.1f}" if self.returns else "none yet"
+            mean = number(self.quality) if self.returns else "none yet"
             what = f"return of the last {len(self.returns)} episodes {mean}"
         return f"Result({self.status}, {what}, {describe(self.directory)})"

@@ -18,6 +18,7 @@ from spinup.errors import UserError
 from spinup.machine import cores, find_device
 from spinup.runs.config import BaseConfig
 from spinup.runs.diagnose import diagnose
+from spinup.runs.display import number
 from spinup.runs.episodes import play_episodes
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, initial
@@ -131,7 +132,7 @@ class Run(Training):
         return {"return_mean_100": float(np.mean(self.recent)) if self.recent else None, "returns": list(self.recent)}
 
     def summary(self) -> str:
-        mean = f"{np.mean(self.recent):.1f}" if self.recent else "-"
+        mean = number(float(np.mean(self.recent))) if self.recent else "-"
         return f"the last {len(self.recent)} episodes returned {mean} on average"
 
     def announce(self) -> None:

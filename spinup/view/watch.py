@@ -136,7 +136,8 @@ def drawing(game: Env, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0].partition('. ')[0]}"
+        words = str(error).partition("\n")[0].partition(". ")[0]
+        reason = type(error).__name__ + f": {words}" * bool(words)
         advice = "try it on a machine with a screen"
         if not game.metadata.get("render_modes"):
             advice = "it has no renderer; use `spinup eval` instead"
