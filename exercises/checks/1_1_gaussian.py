@@ -26,7 +26,7 @@ def cases():
         return torch.randn(shape, generator=make).requires_grad_(derive)
 
     def moderate(*shape, derive=False):
-        """Log standard deviations that no clipping of a policy would change; the extreme cases test the others."""
+        """Log standard deviations that no clipping of a policy would change; the extreme cases test other values."""
         return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
 
     return [case(act=torch.tensor([[1.0, 0.0]]), mean=torch.zeros(1, 2), log_std=torch.tensor([0.0, -1.0])),

@@ -26,7 +26,7 @@ def normal(*shape, derive=False):
 
 
 def moderate(*shape, derive=False):
-    """Log standard deviations that no clipping of a policy would change; the extreme cases test the others."""
+    """Log standard deviations that no clipping of a policy would change; the extreme cases test other values."""
     return normal(*shape).clamp(-1.9, 1.9).requires_grad_(derive)
 
 

@@ -15,7 +15,7 @@
 #
 # One lucky episode could outweigh all others. So first the returns are replaced by their **centred ranks** among all
 # $2n$ returns: $-\tfrac12$ for the worst, $\tfrac12$ for the best, and evenly spaced ranks between. Equal returns share
-# the mean of their ranks. If all returns are equal, all ranks are 0, and so is the step.
+# the mean of their ranks. If all returns are equal, all ranks are 0, and the step is 0 too.
 #
 # **You are done when** `spinup exercise check 3.6` says PASS.
 #

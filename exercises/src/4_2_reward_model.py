@@ -13,9 +13,9 @@
 #
 # where $\pi$ is the language model, $\ell_t$ are the logits at position $t$ and $x_{t+1}$ is token $t + 1$ of the row.
 #
-# The second function is the loss of a reward model. In the model of Bradley and Terry (1952), a response of reward
-# $r_w$ is preferred to one of reward $r_l$ with probability $\sigma(r_w - r_l)$, where $\sigma$ is the sigmoid. We
-# minimise the mean over all pairs (Rafailov et al. 2023, eq. 2):
+# The second function is the loss of a reward model. It uses the model of Bradley and Terry (1952). In this model, a
+# response with reward $r_w$ is preferred to a response with reward $r_l$ with probability $\sigma(r_w - r_l)$, where
+# $\sigma$ is the sigmoid. We minimise the mean over all pairs (Rafailov et al. 2023, eq. 2):
 #
 # $$L = -\mathbb{E}\left[\log \sigma(r_w - r_l)\right].$$
 #

@@ -17,7 +17,7 @@
 # 19 nearly everywhere. Without it they fall from 17 to 8 towards the end. The true returns fall from 13 to 1. Right:
 # the returns over training, no worse with the bug.](symptoms/5_1_autoreset.png)
 #
-# - The left panel shows the Q-values at the end of training for the last 20 steps before the pole fell, and the true
+# - The left panel shows the last 20 steps before the pole fell: their Q-values at the end of training, and their true
 #   discounted returns. The true return of the last step is 1, its reward, because nothing follows. Without the bug, DQN
 #   gives this step 5.5 to 10.3 in three seeds. This is too high, as DQN's values often are, and the training was short.
 #   With the bug it gives 18.5 to 18.8. A pole that never falls has the value 20, so these Q-values hardly predict the

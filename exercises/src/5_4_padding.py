@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 5.4 Bug hunt: a higher limit
 #
-# The loss below depends on padding, and it must not. Find and fix the bug. REINFORCE++ trains a small model on the
-# task `taste` with a modified loss. All tokens of a response share one advantage, the mean of their advantages, as in
-# methods that treat a response as one action (GSPO, Zheng et al. 2025):
+# The loss below depends on padding, and it must not. Find and fix the bug. REINFORCE++ trains a small model on the task
+# `taste` with a modified loss. All tokens of a response share one advantage: the mean of the advantages of its tokens.
+# Methods that treat a response as one action do the same (GSPO, Zheng et al. 2025):
 #
 # $$L = -\frac{1}{\sum_i |y_i|} \sum_i \hat A_i \sum_{t=1}^{|y_i|} \log \pi(y_{i,t}), \qquad
 # \hat A_i = \frac{1}{|y_i|} \sum_{t=1}^{|y_i|} \hat A_{i,t},$$
@@ -35,8 +35,7 @@ from torch import Tensor
 
 
 def sequence_loss(logp: Tensor, adv: Tensor, mask: Tensor) -> Tensor:
-    """Return the policy-gradient loss in which all tokens of a response share one advantage, the mean of their
-    advantages.
+    """Return the policy-gradient loss in which all tokens of a response share the mean of their advantages.
 
     Args:
         logp: log-probabilities of tokens under the policy, `[B, T]`.

@@ -8,8 +8,8 @@
 #
 # In NeMo-RL ([pull request 4158](https://github.com/NVIDIA-NeMo/RL/pull/4158)) a response with reward 0 was compared
 # with seven others, which all had reward 0.95. The standard deviation of these seven is 0. The computed value was
-# 0.00046, and the advantage of the response became -2,075. The figure shows the same error in our PPO, on CartPole with
-# 1,000 added to each of its four numbers, as if they were prices or positions on a map:
+# 0.00046, and the advantage of the response became -2,075. The figure shows the same error in our PPO on CartPole. We
+# added 1,000 to each of the four numbers of an observation, as if they were prices or positions on a map:
 #
 # ![Left: the running variance of the pole's angle. With the bug it jumps between -0.12 and 0.25 until training stops,
 # at the crosses. Without it, it remains just above 0. Right: the returns, lower with the bug even if the variance is
