@@ -172,8 +172,8 @@ def _(k, mask):
     return (k.nan_to_num() * mask).sum(1)
 
 
-@kl_per_response.mistake("This is a mean over the tokens of a response. The KL estimate of a response is a sum over its "
-                         "tokens, like its log-probability; sum.")
+@kl_per_response.mistake("This is a mean over the tokens of a response. The KL estimate of a response is a sum over "
+                         "its tokens, like its log-probability; sum.")
 def _(k, mask):
     return torch.where(mask, k, 0.0).sum(1) / mask.sum(1)
 
