@@ -107,7 +107,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, words):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 2, err
     sentence, = err.splitlines()
-    assert "runs/x/x_s1 cannot be written (file too large); make room" in sentence
+    assert "runs/x/x_s1 cannot be written (file too large); free disk space" in sentence
     assert "spinup resume runs/x/x_s1" in sentence
     assert not list((tmp_path / "runs/x/x_s1").glob(".*.tmp"))
 

@@ -73,7 +73,7 @@ def test_a_protocol_in_words():
 @pytest.mark.parametrize(("env", "settings", "words"), [
     ("PogNoFrameskip-v4", {}, "no environment 'PogNoFrameskip-v4'. Did you mean 'PongNoFrameskip-v4'?"),
     ("ALE/Breakot-v5", {}, "no environment 'ALE/Breakot-v5'. Did you mean 'ALE/Breakout-v5'?"),
-    ("ALE/Pong-v5", {"stiky_actions": 0.1}, "does not take 'stiky_actions'.* Did you mean 'sticky_actions'?")])
+    ("ALE/Pong-v5", {"stiky_actions": 0.1}, "has no setting 'stiky_actions'.* Did you mean 'sticky_actions'?")])
 def test_what_is_misspelt_is_answered_with_the_nearest(env, settings, words):
     with pytest.raises(UserError, match=words):
         make(env, 1, **settings)

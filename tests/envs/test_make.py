@@ -150,7 +150,7 @@ def test_a_new_file_is_a_new_world(tmp_path, monkeypatch):
     found = worlds.find_worlds()
     assert {*found} == {*OURS, "Link-v0"} and found["Link-v0"].WORLDS["Link-v0"](2, 0).reset().shape == (2, 3)
     (tmp_path / "another_world.py").write_text("WORLDS = {'Link-v0': None}\n")
-    with pytest.raises(ValueError, match="another_world and .*a_new_world both offer Link-v0"):
+    with pytest.raises(ValueError, match="another_world and .*a_new_world both define Link-v0"):
         worlds.find_worlds()
 
 

@@ -188,11 +188,11 @@ WRONG = {                                                                 # what
     "preset": ("--ppo.preset tast", "there is no preset 'tast'"),
     "config key": ("--ppo.config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
     "stray word": ("taste", "does not know what to do with 'taste'"),
-    "model": ("--ppo.model m", "--ppo.model cannot be given"),
-    "model of the judge": ("--reward-model.model m", "--reward-model.model cannot be given"),
-    "reward": ("--ppo.reward r.py:f", "--ppo.reward cannot be given"),
-    "width": ("--ppo.width 64", "--ppo.width cannot be given"),
-    "name": ("--sft.exp-name y", "--sft.exp-name cannot be given"),
+    "model": ("--ppo.model m", "--ppo.model cannot be set"),
+    "model of the judge": ("--reward-model.model m", "--reward-model.model cannot be set"),
+    "reward": ("--ppo.reward r.py:f", "--ppo.reward cannot be set"),
+    "width": ("--ppo.width 64", "--ppo.width cannot be set"),
+    "name": ("--sft.exp-name y", "--sft.exp-name cannot be set"),
     "name a path": ("--exp-name a/b", "--exp-name must be the name of a folder, not 'a/b'"),
     "task": ("--ppo.task tatse", "in the stage ppo: there is no task 'tatse'. Did you mean 'taste'?"),
     "other letters": ("--ppo.task sort", "in the stage ppo: 'i' is not in the alphabet 'abcdefgh>'"),
@@ -261,7 +261,7 @@ def test_from_python(tmp_path, monkeypatch):
                           "sft": "sft has no setting 'kl_cof'."}.items():
         with pytest.raises(UserError, match=answer.replace("?", r"\?")):
             llm.rlhf("taste", **{given: {"kl_cof": 1}})
-    with pytest.raises(UserError, match="--ppo.model cannot be given"):
+    with pytest.raises(UserError, match="--ppo.model cannot be set"):
         llm.rlhf(ppo={"model": "m"})
     assert list(tmp_path.iterdir()) == []
     result = llm.rlhf(**SHARED, **SHORT, quiet=True, reward=lambda prompt, response: response.count("a"))

@@ -38,7 +38,7 @@ def test_a_finished_run_goes_on_as_if_it_had_been_longer(train, curve):
 # Turned red by: a run that is made shorter than it is; other settings that slip through beside the total.
 def test_a_run_cannot_be_made_shorter_or_other(train):
     done = train(total_steps=640)
-    with pytest.raises(UserError, match="has already done 640 steps; .* more than 640, not 320"):
+    with pytest.raises(UserError, match="has already done 640 steps; .* at least 640, not 320"):
         train(total_steps=320, resume=done.directory)
     with pytest.raises(UserError, match="is a run with lr 0.001, not 0.1"):
         train(total_steps=1280, lr=0.1, resume=done.directory)
@@ -49,10 +49,10 @@ def test_a_run_cannot_be_made_shorter_or_other(train):
 def test_a_killed_or_shortened_run_stays_as_it_is(train):
     done = train(total_steps=700)                                         # in whole updates: 640
     before = (done.directory / "config.json").read_bytes()
-    with pytest.raises(UserError, match="has already done 640 steps; .* more than 700, not 690"):
+    with pytest.raises(UserError, match="has already done 640 steps; .* at least 700, not 690"):
         train(total_steps=690, resume=done.directory)
     (done.directory / "result.json").unlink()
-    with pytest.raises(UserError, match="has already done 640 steps; .* more than 640, not 320"):
+    with pytest.raises(UserError, match="has already done 640 steps; .* at least 640, not 320"):
         train(total_steps=320, resume=done.directory)
     state = load_checkpoint(done.directory / "checkpoint.pt")
     save_checkpoint(done.directory / "checkpoint.pt", state | {"parts": {}})

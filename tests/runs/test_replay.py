@@ -55,7 +55,8 @@ def test_too_little_memory_is_said_before_anything_is_made(cli, tree, monkeypatc
     monkeypatch.setattr(module, "free_memory", lambda: 50_000)
     words = [*DQN, "--total-steps", 2000, "--update-ratio", 0.01]
     done = cli(*words)
-    said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free: (--replay-size) (\d+)\n", done.err)
+    said = re.fullmatch(r"spinup: 2,000 steps of 4 need 96 kB; 50 kB are free; choose (--replay-size) (\d+)\n",
+                        done.err)
     assert done.code == 2 and said and tree() == []
     done = cli(*words, *said.groups())                                    # what is advised is enough
     assert done.code == 0 and f"replay buffer: {said[2]} steps of 4 need 4" in done.out
