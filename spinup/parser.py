@@ -15,7 +15,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")           # line breaks, escapes
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser with errors in one sentence; it suggests the nearest flag for an unknown one."""
+    """Argument parser. It reports an error in one sentence and suggests the nearest flag for an unknown one."""
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog=prog, description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,

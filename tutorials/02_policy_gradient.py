@@ -330,10 +330,10 @@ assert torch.allclose(-downhill, each.mean(0), atol=1e-10)
 # function that knows nothing. With $\lambda = 0$, GAE then sees only the next reward. With
 # $\lambda = 1$, GAE is the return-to-go, which has no bias.
 #
-# The mean of $\hat A$ for a given square and action is also the solution of five linear equations.
-# So the line in the left plot is exact. The dots are measured from episodes. The right plot shows
-# the mean squared error of a batch of episodes: the squared bias plus the variance divided by the
-# number of episodes.
+# The mean of $\hat A$ for a given square and action can also be computed exactly, from five linear
+# equations. They give the line in the left plot. The dots are measured from episodes. The right plot
+# shows the mean squared error of the average over a batch of $N$ episodes. This error is the squared
+# bias plus $1/N$ times the variance.
 
 # %%
 def mean_estimate(value, lam):
@@ -485,7 +485,7 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 #
 #    The values of the random walk are wrong, but they have the right shape: they are low on the left
 #    and high on the right. At $\lambda = 0$ the bias is only 19 % of the gradient's length, instead of
-#    82 %. The best $\lambda$ for ten episodes, among those in the plot, falls from 0.7 to 0.2. A better
+#    82 %. Among the $\lambda$ in the plot, the best one for ten episodes falls from 0.7 to 0.2. A better
 #    $V$ lets you use a smaller $\lambda$ and get less variance.
 #
 #    </details>

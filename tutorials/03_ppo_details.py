@@ -81,7 +81,7 @@ assert (slope[0, :4] > 0).all() and (slope[1, 2:] < 0).all()
 #
 # The runs are short. They end while the policy still improves, so a variant that learns more slowly is
 # behind at the end. The **score** of a run is the mean height of its learning curve. (It has nothing to
-# do with the score function of the last notebook.)
+# do with the score function of notebook 2.)
 
 # %%
 def cut_is_end(reward, value, following, terminated, truncated, **rest):

@@ -75,8 +75,9 @@ assert np.isclose(chance(3, 1), 0.5)
 
 # %% [markdown]
 # With ten states, the random policy needs about 13 episodes. With forty states, it needs more than
-# a hundred million. **Epsilon-greedy** exploration has the same weakness. It takes the best action,
-# except for a share $\varepsilon$ of random actions. One random action often undoes the one before.
+# a hundred million. **Epsilon-greedy** exploration has the same weakness. With
+# probability $\varepsilon$ it takes a random action, else the action with the highest estimated value.
+# One random action often undoes the one before.
 #
 # Now look at networks that no one has trained. Each of 500 environment copies has its own network
 # with random weights. Each network follows its greedy action for one episode.

@@ -420,7 +420,7 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 #    <details><summary>Answer</summary>
 #
 #    Networks and UCB1 are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and
-#    three networks 2.86, 2.83 and 2.83. All of them expect win probabilities up to 1, so an arm
+#    three networks 2.86, 2.83 and 2.83. Greedy, UCB1 and the networks all expect win probabilities up to 1, so an arm
 #    that was never pulled looks better than it is. Greedy therefore explores enough, and more
 #    exploration only costs reward.
 #

@@ -1,4 +1,4 @@
-"""Checks of 2.2: the loss step by step, one case in which the bug has no effect, and repairs of half of the bug."""
+"""Checks of 2.2: the loss step by step, one case in which the bug has no effect, and half solutions."""
 import torch
 from torch import nn
 
@@ -73,7 +73,7 @@ def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     return ((q - (rew + gamma * (1 - terminated) * after))**2).mean()
 
 
-@loss.mistake("The values that learn have the correct shape now, but the target does not: it still holds a number for "
+@loss.mistake("The predicted values have the correct shape now, but the target does not: it still holds a number for "
               "every pair of steps.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)

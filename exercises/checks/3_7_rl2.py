@@ -201,8 +201,8 @@ def _(hidden, episode_over, trial_over):
 
 @exercise.property
 def two_trials(student):
-    """Raise Wrong unless a memory that sums rewards holds only rewards of its own trial, in three trials of two
-    episodes of two steps."""
+    """Run three trials of two episodes with two steps each. Raise Wrong if a memory that sums rewards contains
+    rewards of another trial."""
     hidden = torch.zeros(1, 1)
     act = torch.zeros(1, dtype=torch.int64)
     for step in range(12):

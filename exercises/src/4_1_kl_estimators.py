@@ -26,8 +26,8 @@
 # **You are done when** `spinup exercise check 4.1` says PASS.
 #
 # **Look at** which of the two policies is the numerator of $r$. Also look at the gradients that this file prints when
-# you run it. As a loss, $k_1$ has an expected gradient of 0, $k_2$ has the gradient of the KL divergence, and $k_3$ has
-# the gradient of $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$.
+# you run it. As a loss, $k_1$ has an expected gradient of 0, $k_2$ has the gradient of
+# $\mathrm{KL}(\pi \,\|\, \pi_{\rm ref})$, and $k_3$ has the gradient of $\mathrm{KL}(\pi_{\rm ref} \,\|\, \pi)$.
 
 # %%
 import torch

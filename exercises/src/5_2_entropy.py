@@ -8,8 +8,8 @@
 #
 # $$H = -\,\mathbb{E}_{a \sim \pi} \log \pi(a),$$
 #
-# where $\pi(a)$ is the density of the action $a$ under the policy. The entropy is logged, and it is rewarded if a
-# policy should remain random.
+# where $\pi(a)$ is the density of the action $a$ under the policy. The entropy is logged. To keep a policy
+# random, an algorithm rewards its entropy.
 #
 # Both functions below run without an error. Both passed a test with an action of one number and standard deviation 1.
 # Both bugs are real. The first was in the dynamics model of d3rlpy ([issue

@@ -133,7 +133,7 @@ def fitting(measured: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def clock(device: torch.device) -> float:
-    """Return the time in seconds, after all work of the device is done."""
+    """Wait until the device has finished its work, and return the time in seconds."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()

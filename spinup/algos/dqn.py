@@ -73,9 +73,10 @@ def greedy_value(target_q: Tensor, online_q: Tensor | None = None) -> Tensor:
 
 
 def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Return r_1 + gamma r_2 + ... and the discount gamma^length of the next value, `[B]` each.
+    """Return two tensors `[B]`: the sum r_1 + gamma r_2 + ..., and gamma^length, the discount of the
+    next value.
 
-    `rew` is `[B, n]`, with zeros after the first `length` `[B]` steps.
+    rew: `[B, n]`, with zeros after each row's `length`. length: `[B]`, in steps.
     """
     if rew.shape[1] == 1:                                     # one step: no sum needed
         return rew[:, 0], torch.full_like(rew[:, 0], gamma)

@@ -140,7 +140,7 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
 
 
 def past_self(net: nn.Sequential, weights: dict[str, Tensor]) -> Moves:
-    """Return a player whose moves `[n]` are sampled from a network like `net` with these weights."""
+    """Return a player that samples moves `[n]` from a network with these weights; `net` gives its architecture."""
     net = deepcopy(net)
     net.load_state_dict(weights)
     outputs = NumpyMLP(net)

@@ -50,9 +50,9 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
 
 
 def stop_at(target: float) -> list[bool]:
-    """Stop the next training run in this process once WINDOW episodes in a row have the mean return `target`.
+    """Stop the next training run in this process once the mean return of WINDOW episodes in a row reaches `target`.
 
-    Returns a list that then has an entry.
+    Return a list. It gets an entry when this happens.
     """
     reached: list[bool] = []
     recent: deque[float] = deque(maxlen=WINDOW)

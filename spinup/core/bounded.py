@@ -1,4 +1,4 @@
-"""Distributions of actions in a box with finite bounds, scaled to -1 to 1.
+"""Distributions of actions with finite bounds. The actions are scaled to the range -1 to 1.
 
 They are for methods with critics that take actions as inputs. These methods store and evaluate
 actions in -1 to 1, and `rescale` converts them to the environment's units. The interface is that of

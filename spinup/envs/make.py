@@ -216,9 +216,10 @@ def find_id(env: str) -> str:
     if any(i.rpartition("-v")[0] == name for i in ids):
         return newest_version(f"{name}-v0")
     if package:
-        its = [i for i, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(package)]
-        near = nearest(env, [f"{package}:{i}" for i in its]) if its else f" {package} registers none of its own."
-        raise UserError(f"there is no environment {env!r}.{near}")
+        its = [f"{package}:{i}" for i, spec in gymnasium.registry.items()
+               if getattr(spec.entry_point, "__module__", str(spec.entry_point)).startswith(package)]
+        raise UserError(f"there is no environment {env!r}.{nearest(env, its)} {package} registers "
+                        f"{', '.join(its) or 'none of its own'}")
     near = nearest(name, [*ids, *[i.rpartition("-v")[0] for i in ids]])
     raise UserError(f"there is no environment {env!r}.{near} `spinup envs` lists them all; for your own, write MODULE:"
                     f"{name}")

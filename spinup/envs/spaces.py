@@ -114,7 +114,7 @@ def describe(obs: Any, space: Space) -> str:
     if isinstance(obs, np.ndarray | np.generic) and isinstance(space, spaces.Box):
         if obs.shape != space.shape:
             return f"an observation of shape {obs.shape}"
-        return f"an observation of dtype {obs.dtype} with numbers that {space.dtype} cannot hold"
+        return f"the observation {shorter(obs.tolist())} of dtype {obs.dtype}"
     return f"the observation {shorter(obs)}"
 
 

@@ -39,7 +39,7 @@ ALLOW, REFUSE, UNKNOWN = 0x7fff0000, 0x00050001, 0x00050026               # the 
 
 
 def seccomp_filter(*, threads: bool, sockets: bool) -> bytes:
-    """Return the filter as classic BPF instructions for `prctl(PR_SET_SECCOMP)`; b"" on other machines.
+    """Return the filter as classic BPF instructions for `prctl(PR_SET_SECCOMP)`; b"" on unknown processors.
 
     Args:
         threads: whether new threads are allowed; new processes are always refused.

@@ -272,7 +272,7 @@ def test_one_environment_is_not_two_copies():
     ({"begun": np.zeros(3)}, "reset of the environment gave ndarray, not an observation and a dict"),
     ({"begun": (np.zeros(3), None)}, "gave ndarray and NoneType, not an observation and a dict"),
     ({"begun": (np.array([300, -1, 5.7]), {}), "space": Box(0, 255, (3,), np.uint8)},
-     r"the observation array\(\[300. , +-1. , +5.7\]\), but its observation_space is Box"),
+     r"the observation \[300.0, -1.0, 5.7\] of dtype float64, but its observation_space is Box"),
     ({"reward": 10**400}, "it must be one number"),
     ({"reward": 1e300}, "a reward of 1e\\+300, but float32 holds at most 3e\\+38; divide the rewards .at step 1"),
     ({"begun": (np.zeros(1), {})}, r"an observation of shape \(1,\), but its observation_space is Box"),

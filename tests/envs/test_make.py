@@ -61,7 +61,8 @@ def test_package_and_id(tmp_path, monkeypatch, registry):
     assert make("my_maze:Maze-v0").reset() == 7
     with pytest.raises(UserError, match="'my_mace', which cannot be imported"):
         make("my_mace:Maze-v0")
-    with pytest.raises(UserError, match=r"no environment 'my_maze:Mace-v0'\. Did you mean 'Maze-v0'\?"):
+    with pytest.raises(UserError, match=r"no environment 'my_maze:Mace-v0'\. Did you mean 'my_maze:Maze-v0'\? "
+                                         "my_maze registers my_maze:Maze-v0"):
         make("my_maze:Mace-v0")
 
 
