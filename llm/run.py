@@ -47,6 +47,7 @@ TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_rew
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
 EXACT = 1024            # largest vocabulary for an exact KL to the initial policy, summed over all tokens
 WIDE = 128              # from this width on, a second thread saves time
+TOKENIZER = "tokenizer"                         # folder of Hugging Face's tokenizer in the run folder
 KL_ROWS = 128           # responses used to measure this KL
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
@@ -169,6 +170,11 @@ class Run(Training):
 
     # Methods for `Training`.
 
+    def _make_directory(self) -> None:
+        super()._make_directory()
+        if not self.resumed and not isinstance(self.tokenizer, CharTokenizer):        # so that the folder is complete
+            self.tokenizer.save(self.directory / TOKENIZER)
+
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         super().__exit__(kind, error, trace)
         if told := out_of_memory(error, self.config):
@@ -176,7 +182,7 @@ class Run(Training):
 
     def describe_subject(self) -> dict[str, Any]:
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
-                     else {"tokenizer": str(self.tokenizer.folder)})
+                     else {"tokenizer": TOKENIZER})
         parameters = sum(p.numel() for p in self.model.parameters())
         return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
                 "start": str(self.start.directory) if self.start.directory else None,

@@ -53,7 +53,7 @@ def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
     """Return the folder of a run's initial policy. Raise UserError if it no longer exists."""
-    if not Path(data["start"]).is_dir():
+    if not Path(data["start"]).exists():
         raise UserError(f"{describe(folder)} starts from {data['start']}, which does not exist; restore it, or type "
                         "the command in the folder where you trained it")
     return Path(data["start"])
@@ -222,16 +222,20 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
     return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 
-def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None) -> int:
+def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None, system: str = "") -> int:
     """Read prompts from the keyboard or a pipe, and print a response to each. Return an exit code.
 
-    Raise UserError for a reward model, which writes no responses.
+    A model with a chat template reads the whole conversation; others read each prompt alone.
+    Raise UserError for a reward model, which writes no responses, and for a system prompt without a chat template.
     """
     policy = load(directory)
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
                         f"{directory}` to see its rewards")
+    if system and not policy.tokenizer.chats:
+        raise UserError(f"{directory} has no chat template, so it cannot read a system prompt; leave out --system")
     alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0
+    turns = [{"role": "system", "content": system}] if system else []
     if sys.stdin.isatty():
         print(f"type a prompt{f' of the characters {alphabet!r}' if alphabet else ''}; an empty line ends the chat")
     while True:
@@ -245,8 +249,10 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
         if not prompt:
             return 0
         try:
-            print(policy.respond(prompt, greedy=greedy, max_tokens=max_tokens or 0)[0], flush=True)
-            answered += 1
+            asked = [*turns, {"role": "user", "content": prompt}]
+            (response,) = policy.respond(asked, greedy=greedy, max_tokens=max_tokens or 0)
+            print(response, flush=True)
+            turns, answered = [*asked, {"role": "assistant", "content": response}], answered + 1
         except (UserError, ValueError) as error:
             print(f"spinup: {error}", file=sys.stderr)
             if not sys.stdin.isatty():

@@ -7,10 +7,12 @@ import math
 import os
 import re
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,13 +81,15 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
         raise UserError(f"the tokenizer in {folder} has {few} tokens and its model {many}; fetch both from the same "
                         "place")
     with ExitStack() as stack, room_for(folder):
-        source = {}                                                       # by tensor name: the open file that holds it
+        source = {}
         for file in files:
             try:
                 weights = stack.enter_context(library.safe_open(file, framework="pt"))
             except (OSError, RuntimeError, library.SafetensorError):
                 raise UserError(f"{file} is missing, damaged or incomplete; fetch it again") from None
-            source |= dict.fromkeys(weights.keys(), weights)
+            listed = weights.keys()
+            source |= {name: Stored(weights.get_slice(name).get_shape(), partial(weights.get_tensor, name))
+                       for name in listed}
         if (last := f"model.layers.{shape.layers - 1}.input_layernorm.weight") not in source:
             raise UserError(f"the weights in {folder} lack {last}; {TOGETHER}")
         with torch.device("meta"):                                        # needs no memory and no random numbers
@@ -94,16 +98,23 @@ def load_pretrained(folder: str | Path, dtype: torch.dtype = torch.float32) -> t
     return model, tokenizer
 
 
-def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.dtype) -> None:
+class Stored(NamedTuple):
+    """A tensor in a file: its shape, and a function that reads it."""
+
+    shape: list[int]
+    read: Callable[[], Tensor]
+
+
+def fill(model: Transformer, source: dict[str, Stored], folder: Path, dtype: torch.dtype) -> None:
     """Fill a model on the meta device with the weights of `source`, one by one; memory never holds two copies of it.
 
     Raise UserError if a weight is missing, unknown or of the wrong shape, before memory is allocated. Also raise it if
     a weight is not of floating point or not finite.
     """
     table, head = names(model), "lm_head.weight"
-    source = {name: file for name, file in source.items() if not name.endswith("rotary_emb.inv_freq")}   # old Llamas
+    source = {name: x for name, x in source.items() if not name.endswith("rotary_emb.inv_freq")}         # old Llamas
     if model.head is None and head in source:                             # tied head that the file repeats
-        both = [source[name].get_tensor(name) for name in (head, "model.embed_tokens.weight") if name in source]
+        both = [source[name].read() for name in (head, "model.embed_tokens.weight") if name in source]
         if torch.equal(both[0], both[-1]):
             del source[head]
     for says, wrong in (("lack", table.keys() - source.keys()), ("have an unknown", source.keys() - table.keys())):
@@ -111,11 +122,11 @@ def fill(model: Transformer, source: dict[str, Any], folder: Path, dtype: torch.
             others = f" and {len(wrong) - 1} others" if len(wrong) > 1 else ""
             raise UserError(f"the weights in {folder} {says} {min(wrong)}{others}; {TOGETHER}")
     for name, part in table.items():
-        if (found := source[name].get_slice(name).get_shape()) != [*part.shape]:
+        if (found := source[name].shape) != [*part.shape]:
             raise UserError(f"{name} in {folder} has the shape {found} instead of {[*part.shape]}; {TOGETHER}")
     model.to(dtype).to_empty(device="cpu")
     for name, part in names(model).items():
-        weight = source[name].get_tensor(name)
+        weight = source[name].read()
         fault = "numbers that are not finite" if weight.is_floating_point() else f"numbers of type {weight.dtype}"
         if not weight.is_floating_point() or not torch.isfinite(weight).all():
             raise UserError(f"{name} in {folder} has {fault}; {FETCH}")

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from llm.config import LanguageConfig
+from llm.models import path_of
+from llm.policy.gguf import is_gguf, load_gguf
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
@@ -58,12 +60,17 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
 
 
 def load_model(folder: str | Path) -> Start:
-    """Load the policy of a run or of a Hugging Face checkpoint. Raise UserError if the folder holds none."""
-    path = Path(folder)
+    """Load the policy of a run, of a Hugging Face checkpoint or of a GGUF file, or a model by its short name.
+
+    Raise UserError if there is none.
+    """
+    path = path_of(str(folder))
+    if is_gguf(path):
+        return Start(*load_gguf(path), path)
     config = path / "config.json"
     if not list(path.glob("**/progress.csv")) and not (config.is_file() and b'"algorithm"' in config.read_bytes()):
         from llm.policy.checkpoint import load_pretrained
-        return Start(*load_pretrained(folder), path)
+        return Start(*load_pretrained(path), path)
     path = find_run(path)
     data = read_run(path)
     if data.get("judges"):
@@ -103,7 +110,7 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
         if "alphabet" in data:
             return Transformer(shape), CharTokenizer(data["alphabet"])
         from llm.policy.tokenizer import HFTokenizer
-        return Transformer(shape), HFTokenizer(data["tokenizer"])
+        return Transformer(shape), HFTokenizer(path / data["tokenizer"])      # older runs have an absolute path
 
 
 def fill(model: Model, path: Path) -> Model:

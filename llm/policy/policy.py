@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from llm.policy.generate import Prompts, Responses, Sampler, Tool
-from llm.policy.tokenizer import Tokenizer, encode_words
+from llm.policy.tokenizer import Messages, Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 
@@ -30,9 +30,11 @@ class LanguagePolicy:
         self.sampler = Sampler(model, tokenizer.ends)
         self.generator = torch.Generator(model.device).manual_seed(seed)
 
-    def respond(self, prompt: str, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
+    def respond(self, prompt: str | Messages, samples: int = 1, greedy: bool = False, max_tokens: int = 0) -> list[str]:
         """Sample `samples` responses to one prompt; `greedy` always takes the most likely token.
 
+        prompt: a text, or a conversation: a list of {"role": "system", "user" or "assistant", "content": text} that
+            ends with the user's turn. A model without a chat template reads the last turn only.
         max_tokens: longest response; 0 means the limit of the training.
         Raise UserError for a negative `max_tokens`, for less than one sample, and wherever `respond_all` raises it.
         """
@@ -41,7 +43,7 @@ class LanguagePolicy:
                 raise UserError(f"{name} must be at least {least}, not {number}")
         return self.respond_all([prompt], samples, None if greedy else self.generator, max_tokens or self.max_tokens)
 
-    def respond_all(self, prompts: Sequence[str], samples: int, generator: torch.Generator | None,
+    def respond_all(self, prompts: Sequence[str | Messages], samples: int, generator: torch.Generator | None,
                     max_tokens: int) -> list[str]:
         """Sample `samples` responses to each prompt; those of one prompt are adjacent.
 

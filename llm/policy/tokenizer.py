@@ -12,6 +12,9 @@ CHARACTERS = "char_tokenizer.json"
 FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")     # every tokenizer of Hugging Face has one of these
 
 
+Messages = list[dict[str, str]]         # a conversation: turns with the keys "role" and "content"
+
+
 class Tokenizer(Protocol):
     """Interface of a tokenizer.
 
@@ -19,11 +22,13 @@ class Tokenizer(Protocol):
         end: the end token that is written after a response and learned.
         ends: all ids that end a response; `end` is one of them.
         vocab_size: all ids are below this number; a model's vocabulary may be larger.
+        chats: whether a chat template turns conversations into ids.
     """
 
     end: int
     ends: frozenset[int]
     vocab_size: int
+    chats: bool
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text without special tokens, because it may be in the middle of other text."""
@@ -31,11 +36,16 @@ class Tokenizer(Protocol):
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of a response, up to the first id in `ends`."""
 
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids that the policy reads for a prompt."""
+    def prompt(self, text: str | Messages) -> list[int]:
+        """Return the ids that the policy reads for a prompt, or for a conversation that ends with the user's turn."""
 
     def save(self, folder: Path) -> None:
         """Write the files that `load_tokenizer` reads."""
+
+
+def last_turn(text: str | Messages) -> str:
+    """Return the text, or the content of the last turn of a conversation."""
+    return text if isinstance(text, str) else text[-1]["content"]
 
 
 def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
@@ -49,7 +59,7 @@ def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
 class CharTokenizer:
     """One token per character: id 0 is the end token, 1 to n are the characters in the order of the alphabet."""
 
-    end, ends = 0, frozenset([0])
+    end, ends, chats = 0, frozenset([0]), False
 
     def __init__(self, alphabet: str):
         if not isinstance(alphabet, str) or not alphabet:
@@ -70,17 +80,17 @@ class CharTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.alphabet[i - 1] for i in takewhile(lambda i: i not in self.ends, ids))
 
-    def prompt(self, text: str) -> list[int]:
-        return self.encode(text)
+    def prompt(self, text: str | Messages) -> list[int]:
+        return self.encode(last_turn(text))
 
     def save(self, folder: Path) -> None:
         write_json(folder / CHARACTERS, {"alphabet": self.alphabet})
 
 
 class HFTokenizer:
-    """Tokenizer in a folder of Hugging Face's format. It downloads nothing and runs no code from the folder.
+    """Tokenizer in a folder of Hugging Face's format, or in a GGUF file. It downloads nothing and runs no code.
 
-    Raise UserError if transformers is not installed, or if it cannot open a tokenizer in the folder.
+    Raise UserError if transformers is not installed, or if it cannot open the tokenizer.
     """
 
     def __init__(self, folder: str | Path):
@@ -88,14 +98,18 @@ class HFTokenizer:
             from transformers import AutoTokenizer
         except ImportError:
             raise UserError(f"{folder} needs transformers; type: pip install 'spinup-rl[hf]'") from None
-        if not any(Path(folder, name).is_file() for name in FILES):       # transformers would create an empty one
+        path, inside = Path(folder), {}
+        if path.is_file():
+            path, inside = path.parent, {"gguf_file": path.name}
+        elif not any(Path(folder, name).is_file() for name in FILES):     # transformers would create an empty one
             raise UserError(f"{folder} holds no tokenizer.json; fetch the whole folder of the model")
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            self.tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False,
+                                                           **inside)
         except Exception as error:                                        # a damaged file raises a bare Exception
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"the tokenizer in {folder} cannot be opened ({reason}); fetch it again") from None
-        self.folder, self.vocab_size = Path(folder).resolve(), len(self.tokenizer)
+        self.vocab_size, self.chats = len(self.tokenizer), bool(self.tokenizer.chat_template)
         found = self._ends(Path(folder))
         self.end, self.ends = found[0], frozenset(found)
 
@@ -131,15 +145,15 @@ class HFTokenizer:
         ids = list(takewhile(lambda i: i not in self.ends, ids))
         return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
-    def prompt(self, text: str) -> list[int]:
+    def prompt(self, text: str | Messages) -> list[int]:
         """Return the prompt as a user's turn of a chat, with the start of the assistant's turn.
 
-        For a model without a chat template, return the ids of the text.
+        For a model without a chat template, return the ids of the text, or of the last turn.
         """
         if self.tokenizer.chat_template:                                  # it writes `<s>` itself: do not add another
-            chat = [{"role": "user", "content": text}]
+            chat = [{"role": "user", "content": text}] if isinstance(text, str) else text
             return self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
-        return self.tokenizer.encode(text)
+        return self.tokenizer.encode(last_turn(text))
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)

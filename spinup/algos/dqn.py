@@ -73,8 +73,8 @@ def greedy_value(target_q: Tensor, online_q: Tensor | None = None) -> Tensor:
 
 
 def n_step_return(rew: Tensor, length: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """Return two tensors `[B]`: the sum r_1 + gamma r_2 + ..., and gamma^length, the discount of the
-    next value.
+    """Return two tensors `[B]`: the sum r_1 + gamma r_2 + ..., and gamma^length, the discount of
+    the next value.
 
     rew: `[B, n]`, with zeros after each row's `length`. length: `[B]`, in steps.
     """

@@ -52,7 +52,7 @@ def inside(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-# Turned red by: a tokenizer that does not know its folder, which config.json names.
+# Turned red by: a run folder without its tokenizer, which must not depend on the folder of the initial model.
 @pytest.mark.parametrize("method", OWN)
 def test_it_is_trained_and_found_again(method, folder, tmp_path):
     prompts = [{"prompt": f"What is {i} and 1?", "answer": str(i + 1)} for i in range(12)]
@@ -60,8 +60,9 @@ def test_it_is_trained_and_found_again(method, folder, tmp_path):
     result = getattr(llm, method)("sums.jsonl", model=folder, reward=length, **TINY, **OWN[method])
     assert result.status == "finished"
     config = json.loads((result.directory / "config.json").read_text())
-    assert config["tokenizer"] == folder == config["start"]
-    again = llm.load(result.directory)
+    assert config["tokenizer"] == "tokenizer" and config["start"] == folder
+    moved = result.directory.rename(tmp_path / "moved")
+    again = llm.load(moved)
     if method == "reward_model":
         assert again("What is 3 and 1?", "4") == result.policy("What is 3 and 1?", "4")
     else:

@@ -218,22 +218,17 @@ def test_one_tensor_at_a_time(made, monkeypatch):
     import llm.policy.checkpoint as module
     folder, alive, most = made("qwen2-untied")[1], weakref.WeakSet(), []
 
-    class Watched:
-        def __init__(self, file):
-            self.file = file
-
-        def get_slice(self, name):
-            return self.file.get_slice(name)
-
-        def get_tensor(self, name):
-            tensor = self.file.get_tensor(name)
+    def watched(stored):
+        def read():
+            tensor = stored.read()
             alive.add(tensor)
             most.append(len(alive))
             return tensor
+        return stored._replace(read=read)
 
     fill = module.fill
     monkeypatch.setattr(module, "fill", lambda model, source, *rest: fill(
-        model, {name: Watched(file) for name, file in source.items()}, *rest))
+        model, {name: watched(stored) for name, stored in source.items()}, *rest))
     load_pretrained(folder)
     assert len(most) == 2 * 12 + 3 and max(most) <= 2                     # the last one is let go when the next is read
 
