@@ -17,7 +17,7 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
         what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
                 "the task is nearly solved, or you need harder prompts" if row["reward"] > 0.5 else
                 "start from a better policy, use easier prompts or raise --samples")
-        said.append("most groups have zero variance: their rewards are equal, so they give no learning signal "
+        said.append("most groups (all responses to a prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")
     if row.get("cut_off", 0) > CUT_OFF:
         what = "are scored although they are unfinished" if graded else "rarely get a reward"
@@ -25,8 +25,8 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
                     "or wait until the policy learns to end its responses")
     clipped = not math.isnan(row.get("clip_fraction", math.nan))          # for other losses, 0 means a small loss
     if clipped and abs(row.get("loss", 1.0)) < 1e-3 < row.get("grad_norm", 0.0):
-        said.append("the loss is 0 although the gradient is not: this happens if the advantages have mean 0 and the "
-                    "ratios are near 1; watch the reward, because this loss shows no progress")
+        said.append("the loss is 0, and this is normal here: the advantages have mean 0, so only the gradient says "
+                    "what to learn; watch the reward instead of the loss")
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
                     "longer explores; a lower --lr keeps the entropy higher")

@@ -1,10 +1,12 @@
 """Commands for runs of language models; `spinup/family.py` has the same functions for agents in environments."""
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from llm import restore
 from llm import watch as reading
 from llm.config import LanguageConfig
+from llm.policy.load import pretrained
 from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
@@ -14,9 +16,17 @@ load = restore.load
 LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
 
 
-def kinds(task: object) -> list[str]:
-    """Kinds of tasks with separate defaults; language models have none."""
-    return []
+def presets_apply(settings: Mapping[str, Any]) -> bool:
+    """Return whether the presets of tasks apply: they are tuned for small character models, not for a pretrained one.
+
+    Raise UserError if the model is unknown.
+    """
+    return not pretrained(settings.get("model", ""))
+
+
+def kinds(task: object, settings: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of the initial policy that may have separate defaults: "pretrained", or none."""
+    return ["pretrained"] if pretrained(settings.get("model", "")) else []
 
 
 def kindred(task: object, presets: Iterable[str]) -> list[str]:

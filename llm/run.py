@@ -65,6 +65,8 @@ class Run(Training):
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
+        if not isinstance(self.tokenizer, CharTokenizer):                 # a row costs as much as some updates
+            self.epochs = 10
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)

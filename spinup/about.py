@@ -17,8 +17,9 @@
     [renamed.old_field]                 # former name of a setting; `values` translates its former values
     to = "new_field"
 
-    [defaults.Box]                      # settings for environments with such actions or observations ("images"),
-    epochs = 10                         # if no preset is used; a later table overrides an earlier one
+    [defaults.Box]                      # settings for environments with such actions or observations ("images"), or
+    epochs = 10                         # for a "pretrained" model, if no preset is used; a later table overrides an
+                                        # earlier one
 
     [presets."CartPole-v1"]             # settings for an environment or task; `reached` and `published` are results
     total_steps = 100_000
@@ -32,6 +33,7 @@ from spinup.errors import UserError, nearest
 
 ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
 OBSERVATIONS = ("vectors", "images")
+KINDS = (*ACTIONS, *OBSERVATIONS, "pretrained")                           # that may have their own defaults
 
 
 def texts(value: Any) -> bool:
@@ -58,8 +60,8 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in 
                 lambda value: tables(value) and all(
                     isinstance(now.get("to"), str) and isinstance(now.get("values", {}), dict) and
                     {*now} <= {"to", "values"} for now in value.values())),
-    "defaults": (f"tables of settings, such as [defaults.Box], for some of {', '.join((*ACTIONS, *OBSERVATIONS))}",
-                 lambda value: tables(value) and {*value} <= {*ACTIONS, *OBSERVATIONS}),
+    "defaults": (f"tables of settings, such as [defaults.Box], for some of {', '.join(KINDS)}",
+                 lambda value: tables(value) and {*value} <= {*KINDS}),
     "presets": ("tables of settings, such as [presets.\"CartPole-v1\"], in which `reached` is a table and `published` "
                 "a string",
                 lambda value: tables(value) and all(

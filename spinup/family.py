@@ -1,7 +1,8 @@
 """Commands on runs of agents in environments; `llm/family.py` has the same functions for language models."""
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from spinup import registry
 from spinup.envs import make
@@ -25,7 +26,12 @@ from spinup.view.evaluate import evaluate as play
 LESS_MEMORY = ("choose smaller values of settings such as --num-envs, --rollout-steps, --batch-size or --hidden")
 
 
-def kinds(env: EnvSource) -> list[str]:
+def presets_apply(settings: Mapping[str, Any]) -> bool:
+    """Return whether the presets of environments apply to these settings; always True."""
+    return True
+
+
+def kinds(env: EnvSource, settings: Mapping[str, Any]) -> list[str]:
     """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box, and
     "images" or "vectors". UserError if the environment cannot be made."""
     made = make(env, exact=False)

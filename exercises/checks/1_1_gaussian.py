@@ -113,6 +113,21 @@ def _(act, mean, log_std):
     return (-0.5 * ((act - mean) / log_std)**2 - log_std.log() - HALF_LOG_2PI).sum(-1)
 
 
+@log_prob.mistake("You divide by log_std; divide by the standard deviation, exp(log_std).")
+def _(act, mean, log_std):
+    return (-0.5 * ((act - mean) / log_std)**2 - log_std - HALF_LOG_2PI).sum(-1)
+
+
+@log_prob.mistake("You square only the standard deviation; square the whole quotient.")
+def _(act, mean, log_std):
+    return (-0.5 * (act - mean) / log_std.exp()**2 - log_std - HALF_LOG_2PI).sum(-1)
+
+
+@log_prob.mistake("The factor -1/2 multiplies only the squared distance; multiply all terms in the brackets by it.")
+def _(act, mean, log_std):
+    return (terms(act, mean, log_std) + 3 * (log_std + HALF_LOG_2PI)).sum(-1)
+
+
 @log_prob.mistake("The sign is wrong: likely actions get low numbers; multiply the sum by -1/2, not 1/2.")
 def _(act, mean, log_std):
     return -terms(act, mean, log_std).sum(-1)

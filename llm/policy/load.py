@@ -10,9 +10,10 @@ from torch import nn
 
 from llm.config import LanguageConfig
 from llm.models import path_of
+from llm.policy.checkpoint import FETCH, load_pretrained, read
 from llm.policy.gguf import is_gguf, load_gguf
 from llm.policy.scalar import RewardModel, ScalarModel
-from llm.policy.tokenizer import CharTokenizer, Tokenizer
+from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.machine import find_device
@@ -69,7 +70,6 @@ def load_model(folder: str | Path) -> Start:
         return Start(*load_gguf(path), path)
     config = path / "config.json"
     if not list(path.glob("**/progress.csv")) and not (config.is_file() and b'"algorithm"' in config.read_bytes()):
-        from llm.policy.checkpoint import load_pretrained
         return Start(*load_pretrained(path), path)
     path = find_run(path)
     data = read_run(path)
@@ -78,6 +78,19 @@ def load_model(folder: str | Path) -> Start:
                         "instead")
     model, tokenizer = blank(path, data)
     return Start(fill(model, path), tokenizer, path)
+
+
+def pretrained(model: str) -> bool:
+    """Return whether `--model` is a real model, or a run that began with one: it has no character tokenizer.
+
+    Raise UserError if a model of `llm.models.KNOWN` is not on this machine.
+    """
+    path = path_of(model)
+    if not model or is_gguf(path):
+        return bool(model)
+    found = sorted(path.glob("**/config.json"))
+    with reading(f"{path}/config.json", FETCH):
+        return bool(found) and "alphabet" not in read(found[0]) and not (found[0].parent / CHARACTERS).exists()
 
 
 def judges(folder: str | Path) -> bool:

@@ -96,7 +96,7 @@ def limits() -> str:
         return f"does not work here: {error}"
     limited = "limits on " + ", ".join(["time", "output", *(kind for kind in KINDS if kind not in free)])
     unfiltered = f" (this library has no system-call filter for {sys.platform} on {os.uname().machine})"
-    return f"{limited}; none on {', '.join([*free, 'reading files'])}{'' if call_filter() else unfiltered}"
+    return f"{limited}; no limits on {', '.join([*free, 'reading files'])}{'' if call_filter() else unfiltered}"
 
 
 def call_filter() -> bytes:

@@ -14,7 +14,7 @@ from spinup.runs.config import RunConfig, check_names, checked, flag, settings_o
 
 KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "Box": "continuous actions",
          "MultiBinary": "binary actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple",
-         "images": "images", "vectors": "vectors"}
+         "images": "images", "vectors": "vectors", "pretrained": "pretrained models"}
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> tuple[str, dict[str, Any]]:
@@ -50,10 +50,13 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
         raise UserError(f"--{subject} is empty; leave it out for {default}")
     value = checked(subject, types_of(config)[subject], value)
     full = config.full_subject(value)
+    asked = {**algorithm.settings, **from_file, **given}
+    if preset == "auto" and not family(algorithm).presets_apply(asked):
+        preset = "none"
     name, values = choose_preset(algorithm, full, preset)
     kinds: list[str] = []
     if name == "none" and algorithm.defaults:
-        kinds = [kind for kind in family(algorithm).kinds(value) if kind in algorithm.defaults]
+        kinds = [kind for kind in family(algorithm).kinds(value, asked) if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
     said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]

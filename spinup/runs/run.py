@@ -58,7 +58,7 @@ class Run(Training):
         else:
             self.next_words = ("plot", *env.shown_by, "eval", "resume")
         self.recent: deque[float] = deque(maxlen=100)                     # returns of the last 100 episodes
-        self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns in this process
+        self.lowest, self.highest, self.episodes = math.inf, -math.inf, 0                 # returns so far
         self.pending: list[tuple[float, int]] = []                        # episodes since the last row
         self.replay: Replay | None = None
 
@@ -111,6 +111,13 @@ class Run(Training):
                 "return_mean_100": float(np.mean(self.recent)) if self.recent else np.nan,
                 **self.env.measures(), **self._test()}
 
+    def _returns_before(self) -> None:
+        """Read the smallest and the largest return of earlier processes, so `diagnose` knows the whole run."""
+        before = read_progress(self.directory)
+        self.episodes = int(np.nansum(before.get("episodes", 0)))
+        if self.episodes:
+            self.lowest, self.highest = np.nanmin(before["return_min"]), np.nanmax(before["return_max"])
+
     def diagnose(self, row: dict[str, float]) -> list[str]:
         low, high = row["return_min"], row["return_max"]
         if not math.isnan(low):
@@ -138,6 +145,8 @@ class Run(Training):
     def announce(self) -> None:
         if protocol(self.config.env):
             self.display.say(f"protocol: {in_words(self.config.env_settings)}")
+        if self.state is not None and self.rows:
+            self._returns_before()
         if self.replay is not None:
             if self.state is None:
                 self.replay_files.remove()                                # left by a process without checkpoint

@@ -16,6 +16,8 @@ from llm.tasks.calculator import Calculator
 from llm.tasks.episodes import replay
 from llm.tasks.make import make_task
 from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.presets import configure
 
 TINY = {"total_steps": 2, "held_out": 4, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none",
         "max_tokens": 24}
@@ -102,3 +104,13 @@ def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
     assert body is not policy.model
     assert all(torch.equal(a, b) for a, b in zip(body.parameters(), judge.policy.model.body.parameters(), strict=True))
     assert value_body(policy.model, CharTokenizer("ab"), task.judge) is policy.model
+
+
+# Turned red by: settings for small character models, which destroy a pretrained one, or a preset for them.
+@pytest.mark.parametrize("method", ["grpo", "reinforce", "ppo"])
+def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
+    cfg, words = configure(find(f"llm {method}"), {"task": "reverse", "model": folder})
+    assert words == "none; defaults for pretrained models" and cfg.lr == 1e-5 and cfg.micro_batch == 16
+    assert configure(find(f"llm {method}"), {"task": "reverse", "model": folder, "lr": 2e-6})[0].lr == 2e-6
+    small, words = configure(find(f"llm {method}"), {"task": "reverse"})
+    assert words.startswith("reverse") and small.lr > 1e-4

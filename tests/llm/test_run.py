@@ -350,12 +350,12 @@ def test_micro_batches_and_checkpointing_change_nothing_but_memory(method, setti
 WELL = {"reward": 0.4, "zero_variance": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_fraction": 0.0, "grad_norm": 0.5,
         "entropy": 0.8, "held_out_accuracy": 0.4, "kl_to_initial": 0.1}
 SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
-    "little contrast": ({"zero_variance": 0.85}, "most groups have zero variance: .* (85% now); start from a better p",
+    "little contrast": ({"zero_variance": 0.85}, "most groups .* have zero variance: .* (85% now); start from a ",
                         {"zero_variance": 0.8}),
     "nearly solved": ({"zero_variance": 0.85, "reward": 0.9}, "the task is nearly solved, or you need harder prompts",
                       {"zero_variance": math.nan, "reward": 0.9}),
     "cut off": ({"cut_off": 0.3}, "30% of responses are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
-    "loss of 0": ({"loss": -1e-9}, "the loss is 0 although the gradient is not", {"loss": -1e-9, "grad_norm": 0.0}),
+    "loss of 0": ({"loss": -1e-9}, "the loss is 0, and this is normal here", {"loss": -1e-9, "grad_norm": 0.0}),
     "loss of 0, clipped": ({"loss": 1e-4}, "advantages have mean 0", {"loss": 1e-4, "clip_fraction": math.nan}),
     "loss": ({"loss": 9e-4}, "watch the reward", {"loss": 1.1e-3}),
     "negative loss": ({"loss": -9e-4}, "watch the reward", {"loss": -1.1e-3}),
