@@ -236,7 +236,9 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
     for field, comment in comments(module.Config).items():
         assert f"{flag(field)} " in said and " ".join(comment.split()) in said, field
         default = ALL[method].settings.get(field, getattr(module.Config, field))
-        shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(str(default))}\]"
+        pretrained = "".join(f"; {table[field]} for pretrained models" for table in ALL[method].defaults.values()
+                             if field in table)
+        shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(f'{default}{pretrained}')}\]"
         assert default == "" or re.search(shown, said), field
     assert tree() == []
 
