@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import LanguageConfig
+from llm.config import LanguageConfig, PreferenceConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, in_pieces, logp_under
 from llm.memory import enough_memory, out_of_memory
@@ -65,7 +65,8 @@ class Run(Training):
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
-        if not isinstance(self.tokenizer, CharTokenizer):                 # a row costs as much as some updates
+        self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
+        if self.pretrained:                                               # a row takes as long as some updates
             self.epochs = 10
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
@@ -174,7 +175,7 @@ class Run(Training):
 
     def _make_directory(self) -> None:
         super()._make_directory()
-        if not self.resumed and not isinstance(self.tokenizer, CharTokenizer):        # so that the folder is complete
+        if self.pretrained and not self.resumed:                          # the folder must be complete
             self.tokenizer.save(self.directory / TOKENIZER)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
@@ -198,6 +199,15 @@ class Run(Training):
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         self.row_began = time.perf_counter()
         yield from super().updates(total, steps_each)
+
+    def announce(self) -> None:
+        """Write a row before the first update of a pretrained model.
+
+        There is none if columns are known only later: those of a user's own loss, and results on preference pairs.
+        """
+        later = callable(getattr(self.config, "loss", None)) or isinstance(self.config, PreferenceConfig)
+        if self.pretrained and not self.steps and not later:
+            self._write_row()
 
     def row(self) -> dict[str, float]:
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
