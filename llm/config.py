@@ -1,5 +1,5 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -35,14 +35,17 @@ class LanguageConfig(RunConfig):
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
 
     @classmethod
-    def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
+    def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
         """Names of a task's presets, for this method alone and for all methods of its file.
 
-        The options of the task do not matter.
+        The options of the task do not matter. A pretrained model has its own presets, because the others are tuned for
+        small character models.
         """
         if not isinstance(value, str):
             return []
         task = value.partition(":")[0]
+        if "pretrained" in kinds:
+            return [f"{task} pretrained"]
         return [f"{task} {algorithm.method}", task]
 
     def response_tokens(self, task: Any) -> int:

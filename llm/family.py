@@ -16,17 +16,17 @@ load = restore.load
 LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
 
 
-def presets_apply(settings: Mapping[str, Any]) -> bool:
-    """Return whether the presets of tasks apply: they are tuned for small character models, not for a pretrained one.
+def kinds_of_model(settings: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of the initial policy that may have separate defaults: "pretrained", or none.
 
     Raise UserError if the model is unknown.
     """
-    return not pretrained(settings.get("model", ""))
-
-
-def kinds(task: object, settings: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of the initial policy that may have separate defaults: "pretrained", or none."""
     return ["pretrained"] if pretrained(settings.get("model", "")) else []
+
+
+def kinds(task: object) -> list[str]:
+    """Kinds of tasks with separate defaults; language models have none."""
+    return []
 
 
 def kindred(task: object, presets: Iterable[str]) -> list[str]:

@@ -26,12 +26,12 @@ from spinup.view.evaluate import evaluate as play
 LESS_MEMORY = ("choose smaller values of settings such as --num-envs, --rollout-steps, --batch-size or --hidden")
 
 
-def presets_apply(settings: Mapping[str, Any]) -> bool:
-    """Return whether the presets of environments apply to these settings; always True."""
-    return True
+def kinds_of_model(settings: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of a run's initial policy that may have separate defaults; always empty."""
+    return []
 
 
-def kinds(env: EnvSource, settings: Mapping[str, Any]) -> list[str]:
+def kinds(env: EnvSource) -> list[str]:
     """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box, and
     "images" or "vectors". UserError if the environment cannot be made."""
     made = make(env, exact=False)

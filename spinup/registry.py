@@ -261,8 +261,8 @@ def inside(path: Path, run: Path) -> bool:
 
 
 def family(algorithm: Algorithm) -> ModuleType:
-    """Return the module `family.py` of an algorithm's family: `kinds`, `kindred`, `load`, `watch`, `evaluate`, `check`,
-    and `LESS_MEMORY`, advice for a lack of memory."""
+    """Return the module `family.py` of an algorithm's family: `kinds`, `kinds_of_model`, `kindred`, `load`, `watch`,
+    `evaluate`, `check`, and `LESS_MEMORY`, advice for a lack of memory."""
     return importlib.import_module(f"{FAMILIES[algorithm.family]}.family")
 
 

@@ -5,7 +5,7 @@ The command line, its help, the docs and `config.json` are all made from these d
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from types import UnionType
@@ -98,8 +98,8 @@ class RunConfig:
         return value
 
     @classmethod
-    def preset_names(cls, value: Any, algorithm: Algorithm) -> list[str]:
-        """Names that a preset for `value` may have, the most specific first."""
+    def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
+        """Names that a preset for `value` may have, the most specific first. kinds: see `[defaults.KIND]`."""
         return [value] if isinstance(value, str) else []
 
 

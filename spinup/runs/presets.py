@@ -5,6 +5,7 @@ preset is used.
 """
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete acti
          "images": "images", "vectors": "vectors", "pretrained": "pretrained models"}
 
 
-def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto") -> tuple[str, dict[str, Any]]:
+def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
+                  kinds: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
     """Return the name and settings of a preset. "auto" is the preset of the environment or task, "none" is no preset.
 
     UserError, with the nearest name, if the preset does not exist.
     """
     presets = algorithm.presets
     if choice == "auto":
-        names = algorithm.load().Config.preset_names(subject, algorithm)
+        names = algorithm.load().Config.preset_names(subject, algorithm, kinds)
         choice = next((name for name in names if name in presets), "none")
     if choice == "none":
         return "none", {}
@@ -51,12 +53,11 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     value = checked(subject, types_of(config)[subject], value)
     full = config.full_subject(value)
     asked = {**algorithm.settings, **from_file, **given}
-    if preset == "auto" and not family(algorithm).presets_apply(asked):
-        preset = "none"
-    name, values = choose_preset(algorithm, full, preset)
-    kinds: list[str] = []
+    kinds = family(algorithm).kinds_of_model(asked)
+    name, values = choose_preset(algorithm, full, preset, kinds)
     if name == "none" and algorithm.defaults:
-        kinds = [kind for kind in family(algorithm).kinds(value, asked) if kind in algorithm.defaults]
+        kinds += family(algorithm).kinds(value)
+    kinds = [kind for kind in kinds if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
     said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]

@@ -112,7 +112,7 @@ def without(monkeypatch):
 
 
 def free():
-    return limits().partition("none on ")[2].partition(" (")[0].split(", ")[:-1]
+    return limits().partition("no limits on ")[2].partition(" (")[0].split(", ")[:-1]
 
 
 # Turned red by: a test that is left out or counted twice; going on with the tests of an answer that did not run.
