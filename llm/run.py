@@ -66,8 +66,8 @@ class Run(Training):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
-        if self.pretrained:                                               # a row takes as long as some updates
-            self.epochs = 10
+        if self.pretrained:                                               # a row takes as long as half an update
+            self.epochs = max(1, min(10, config.total_steps // 4))
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)

@@ -112,7 +112,11 @@ def renamed(name: str) -> str:
 def numbers(library: ModuleType, tensor: Any, heads: int | None) -> Tensor:
     """Dequantise a tensor, `[*shape]`. With `heads`, restore Hugging Face's order of the rows of each head: llama.cpp
     stores the two halves of a rotary pair next to each other."""
-    found = torch.from_numpy(library.dequantize(tensor.data, tensor.tensor_type).copy())
+    try:
+        found = torch.from_numpy(library.dequantize(tensor.data, tensor.tensor_type).copy())
+    except NotImplementedError:
+        raise UserError(f"{tensor.name} is quantised as {tensor.tensor_type.name}, which the library gguf cannot read; "
+                        "choose another file of this model, such as Q8_0 or F16") from None
     if heads is None:
         return found
     return found.view(heads, -1, 2, *found.shape[1:]).transpose(1, 2).reshape(found.shape)

@@ -109,17 +109,17 @@ class Display:
         if self.quiet:
             return
         self.total = total
-        steps, left = row["steps"], max(0, total - row["steps"]) / max(row["steps_per_second"], 1e-9)
+        steps, rate = row["steps"], row["steps_per_second"]
+        left = f"{duration(max(0, total - steps) / max(rate, 1e-9))} left" if steps else "time left not known yet"
         if self.live is not None:
             with self._writing():
                 self.live.update(self._table(row, left), refresh=True)
         elif steps * PLAIN_LINES >= self.total * self.lines:
             self.lines = steps * PLAIN_LINES // self.total + 1
-            name, rate = short(self.measure), row["steps_per_second"]
-            self.say(f"{steps:>11,} / {self.total:,} steps   {name} {number(row[self.measure]):>8}   "
-                     f"{pace(rate):>8} steps/s   {duration(left)} left")
+            self.say(f"{steps:>11,} / {self.total:,} steps   {short(self.measure)} {number(row[self.measure]):>8}   "
+                     f"{pace(rate):>8} steps/s   {left}")
 
-    def _table(self, row: dict[str, float], left: float) -> Group:
+    def _table(self, row: dict[str, float], left: str) -> Group:
         table = Table(box=None, show_header=False, padding=(0, 2))
         items = [(k, number(v)) for k, v in row.items() if k not in ("epoch", "steps")]
         half = (len(items) + 1) // 2
@@ -128,7 +128,7 @@ class Display:
             table.add_row(*(cell for name, value in pair for cell in (Text(name, "dim"), Text(value, "bold"))))
         bar = Table.grid(padding=(0, 1))
         bar.add_row(ProgressBar(total=self.total, completed=row["steps"], width=40),
-                    f"{row['steps']:,} / {self.total:,} steps", Text(f"{duration(left)} left", "dim"))
+                    f"{row['steps']:,} / {self.total:,} steps", Text(left, "dim"))
         return Group(table, bar)
 
     def close(self) -> None:
