@@ -111,7 +111,7 @@ def renamed(name: str) -> str:
 
 def numbers(library: ModuleType, tensor: Any, heads: int | None) -> Tensor:
     """Dequantise a tensor, `[*shape]`. With `heads`, restore Hugging Face's order of the rows of each head: llama.cpp
-    stores the two halves of a rotary pair next to each other."""
+    stores the two halves of a rotary pair next to each other. Raise UserError for an unknown kind of quantisation."""
     try:
         found = torch.from_numpy(library.dequantize(tensor.data, tensor.tensor_type).copy())
     except NotImplementedError:
