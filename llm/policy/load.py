@@ -66,6 +66,8 @@ def load_model(folder: str | Path) -> Start:
     Raise UserError if there is none.
     """
     path = path_of(str(folder))
+    if path.suffix == ".gguf" and not path.exists():
+        raise UserError(f"there is no file {path}; give the path of a GGUF file")
     if is_gguf(path):
         return Start(*load_gguf(path), path)
     config = path / "config.json"

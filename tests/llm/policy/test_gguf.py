@@ -111,6 +111,8 @@ def test_a_wrong_file_is_refused_in_one_sentence(change, words, tmp_path):
     with pytest.raises(UserError, match=words):
         load_model(tmp_path / "m.gguf")
     assert is_gguf(tmp_path / "m.gguf")
+    with pytest.raises(UserError, match="there is no file .*n.gguf"):
+        load_model(tmp_path / "n.gguf")
 
 
 # Turned red by: a name that is looked for on the network, or taken for a folder; a file with another checksum.
