@@ -31,9 +31,11 @@ from typing import Any
 
 from spinup.errors import UserError, nearest
 
-ACTIONS = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "Dict", "Tuple")
-OBSERVATIONS = ("vectors", "images")
-KINDS = (*ACTIONS, *OBSERVATIONS, "pretrained")                           # that may have their own defaults
+# Kinds of environments and models that may have their own defaults, in words.
+ACTIONS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "MultiBinary": "binary actions",
+           "Box": "continuous actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple"}
+OBSERVATIONS = {"vectors": "vectors", "images": "images"}
+KINDS = ACTIONS | OBSERVATIONS | {"pretrained": "pretrained models"}
 
 
 def texts(value: Any) -> bool:

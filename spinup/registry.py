@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from spinup.about import read
+from spinup.about import KINDS, read
 from spinup.errors import UserError, nearest
 
 # The first word of a command, "" for none -> the package with `algos` and `family.py`, which loads, shows and evaluates
@@ -72,6 +72,11 @@ class Algorithm:
     def defaults(self) -> dict[str, dict[str, Any]]:
         """Settings by the kind of actions or observations, for environments without a preset."""
         return self.about.get("defaults", {})
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kinds that have `defaults`, with their descriptions in words."""
+        return {kind: KINDS[kind] for kind in self.defaults}
 
     @property
     def presets(self) -> dict[str, dict[str, Any]]:

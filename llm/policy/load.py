@@ -90,9 +90,11 @@ def pretrained(model: str) -> bool:
     path = path_of(model)
     if not model or is_gguf(path):
         return bool(model)
-    found = sorted(path.glob("**/config.json"))
+    config = path / "config.json"
+    if not config.is_file():                                              # the folder of an experiment
+        config = next(iter(sorted(path.glob("*/config.json"))), None)
     with reading(f"{path}/config.json", FETCH):
-        return bool(found) and "alphabet" not in read(found[0]) and not (found[0].parent / CHARACTERS).exists()
+        return config is not None and "alphabet" not in read(config) and not (config.parent / CHARACTERS).exists()
 
 
 def judges(folder: str | Path) -> bool:

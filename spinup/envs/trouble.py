@@ -1,6 +1,8 @@
 """Messages for faults in an environment: its name, the place, and the last action."""
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import gymnasium
@@ -30,15 +32,22 @@ def place(step: int | None = None, copy: int | None = None, action: Any = None) 
 
 
 def failed(name: str, error: Exception, where: str) -> Exception:
-    """Return the exception to raise for an environment's exception; a UserError if its `reset` takes no seed."""
+    """Return the exception to raise for an environment's exception; a UserError if `reset` takes no seed, or `step`
+    does not return five values."""
     if isinstance(error, UserError):
         return error
     if isinstance(error, TypeError) and "unexpected keyword argument 'seed'" in str(error):
         return UserError(f"reset of {name} has no parameter seed; write def reset(self, *, seed=None, options=None)")
-    if isinstance(error, ValueError) and "(expected 5, got" in str(error):           # a wrapper of Gymnasium
+    if isinstance(error, ValueError) and "(expected 5, got" in str(error) and in_gymnasium(error):
         return UserError(f"step of {name} did not return five values: observation, reward, terminated, truncated and "
                          "info")
     return EnvironmentFailure(f"{name} raised {type(error).__name__}: {error}, {where}")
+
+
+def in_gymnasium(error: Exception) -> bool:
+    """Return whether Gymnasium's own code raised an error, such as a wrapper that takes the result of a step apart."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return "gymnasium" in Path(frame.f_code.co_filename).parts
 
 
 @contextmanager

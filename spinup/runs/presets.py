@@ -13,10 +13,6 @@ from spinup.errors import UserError, nearest, unreadable
 from spinup.registry import Algorithm, family
 from spinup.runs.config import RunConfig, check_names, checked, flag, settings_of, types_of
 
-KINDS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "Box": "continuous actions",
-         "MultiBinary": "binary actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple",
-         "images": "images", "vectors": "vectors", "pretrained": "pretrained models"}
-
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",
                   kinds: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
@@ -60,7 +56,7 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     kinds = [kind for kind in kinds if kind in algorithm.defaults]
     by_kind = {setting: x for kind in kinds for setting, x in algorithm.defaults[kind].items()}
     layers = {**by_kind, **algorithm.settings, **values, **from_file, **given, subject: value}
-    said = [name, *(f"defaults for {KINDS[kind]}" for kind in kinds)]
+    said = [name, *(f"defaults for {algorithm.kinds[kind]}" for kind in kinds)]
     if name == "none" and preset == "auto":
         said += [f"--preset {near} is for a similar environment"
                  for near in family(algorithm).kindred(full, algorithm.presets)[:1]]
@@ -69,7 +65,8 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
 
 def default_in_words(algorithm: Algorithm, setting: str, default: str) -> str:
     """Return a default, and the defaults for kinds of environments, in words: "4; 10 for continuous actions"."""
-    others = [f"{table[setting]} for {KINDS[kind]}" for kind, table in algorithm.defaults.items() if setting in table]
+    others = [f"{table[setting]} for {algorithm.kinds[kind]}" for kind, table in algorithm.defaults.items()
+              if setting in table]
     return "; ".join([default, *others])
 
 

@@ -14,7 +14,7 @@ from spinup.envs.make import OURS, all_measures, env_name, find_id, registered
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import action_distribution
 from spinup.envs.worlds.classic import WORLDS as CLASSIC
-from spinup.errors import UserError
+from spinup.errors import EnvironmentFailure, UserError
 from spinup.runs.config import BaseConfig
 from spinup.runs.run import make_env
 
@@ -64,6 +64,47 @@ def test_package_and_id(tmp_path, monkeypatch, registry):
     with pytest.raises(UserError, match=r"no environment 'my_maze:Mace-v0'\. Did you mean 'my_maze:Maze-v0'\? "
                                          "my_maze registers my_maze:Maze-v0"):
         make("my_maze:Mace-v0")
+
+
+class Old(Ears):
+    """An environment of the time before Gymnasium: its step returns four values."""
+
+    def step(self, action):
+        return self.observe(), 0.0, False, {}
+
+
+class Unpacks(Ears):
+    """The environment's own code fails with words like those of a wrapper."""
+
+    def step(self, action):
+        _, _, _, _, _ = 1, 2, 3, 4
+
+
+class Spaceless(gymnasium.Env):
+    """An environment that forgot its action_space."""
+
+    observation_space = Box(-1, 1, (1,))
+
+
+# Turned red by: a wrapper's words for a step of four values; an error of the environment's own taken for that; an
+# AttributeError for a missing space; advice that does not work.
+def test_mistakes_that_learners_make_are_named(registry):
+    for kind in (Old, Unpacks, Spaceless):
+        gymnasium.register(f"{kind.__name__}-v0", entry_point=kind, max_episode_steps=9)
+    env = make("Old-v0")
+    env.reset()
+    with pytest.raises(UserError, match="step of Old-v0 did not return five values: observation, reward, terminated"):
+        env.step(np.array([0]))
+    env = make("Unpacks-v0")
+    env.reset()
+    with pytest.raises(EnvironmentFailure, match="Unpacks-v0 raised ValueError: not enough values"):
+        env.step(np.array([0]))
+    with pytest.raises(UserError, match="Spaceless-v0 has no action_space; set self.action_space in its __init__"):
+        make("Spaceless-v0")
+    with pytest.raises(UserError, match="cannot be imported .*; write my_maze:Maze-v0"):
+        make("my_maze.py:Maze-v0")
+    with pytest.raises(UserError, match="for your own, write MODULE:Mazes-v0"):
+        make("Mazes-v0")
 
 
 # Turned red by: kwargs not handed on; each copy the same object.

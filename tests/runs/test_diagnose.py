@@ -3,6 +3,8 @@ import math
 import re
 from types import SimpleNamespace
 
+import gymnasium
+import numpy as np
 import pytest
 from gymnasium import spaces
 
@@ -45,6 +47,9 @@ def test_of_a_healthy_row_nothing_is_said():
      "value_loss is 3e\\+05: the value function diverges; lower --lr"),
     ({"q_loss": 3e5}, {"config": SimpleNamespace()},
      "q_loss is 3e\\+05: the rewards are large for the networks; divide them by a constant"),
+    ({"q_loss": 3e5}, {"config": SimpleNamespace(), "largest": 0.9},
+     "q_loss is 3e\\+05: returns are at most 0.9, so the critic diverges; lower --lr"),
+    ({}, {"alike": 40, "actions": BOX}, "all 40 .* let the reward depend on the actions$"),
     ({"action_std": 1e-5}, {}, "action_std is 1e-05: the policy takes the same action in every state"),
     ({"kl": 0.4}, {}, "kl is 0.4, far above the usual range: .* lower --lr or --epochs"),
     ({"kl": 0.1}, {"config": SimpleNamespace(target_kl=0.02)}, "kl is 0.1, far above the target of 0.02"),
@@ -68,3 +73,26 @@ def test_an_actor_that_died_is_told_once(capsys):
     assert capsys.readouterr().out.count("pi_grad_norm is 0: the policy no longer learns") == 1
     spinup.td3("Pendulum-v1", **settings)
     assert "pi_grad_norm is 0" not in capsys.readouterr().out
+
+
+class Settles(gymnasium.Env):
+    """Episodes of one step; the returns differ at first, and later all are 1."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+    episodes = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Settles.episodes += 1
+        return np.zeros(1, np.float32), float(Settles.episodes > 100), True, False, {}
+
+
+# Turned red by: returns that a resumed run forgets: an agent that is always at its best would be called one that learns
+# nothing.
+def test_a_resumed_run_knows_the_returns_before(tmp_path, capsys):
+    settings = {"rollout_steps": 32, "num_envs": 4, "tensorboard": False, "log_dir": str(tmp_path), "exp_name": "x"}
+    run = spinup.ppo(Settles, total_steps=512, **settings)
+    spinup.ppo(Settles, total_steps=1024, resume=run.directory, **settings)
+    assert "had the same return" not in capsys.readouterr().out
