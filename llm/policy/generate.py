@@ -9,11 +9,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from llm.policy.transformer import Cache, Prefix, Slots, Transformer
+from llm.policy.transformer import Cache, Prefix, Slots, Transformer, attention_dtype
 from spinup.core.masked import select
 
 LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU; a check waits for the GPU
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
+MANY = 1024             # vocabulary from which one random number per row is faster than one per token
 KEEP = 8                # number of cache shapes that are kept
 RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows
 
@@ -168,7 +169,8 @@ class Sampler:
             if len(self.caches) == KEEP:                      # many different lengths must not fill the memory
                 self.caches.clear()
                 self.steps.clear()
-            self.caches[rows, length] = Cache(self.model.shape, rows, length, self.model.device, self.model.dtype)
+            dtype = attention_dtype(self.model.device, self.model.dtype)
+            self.caches[rows, length] = Cache(self.model.shape, rows, length, self.model.device, dtype)
         return self.caches[rows, length]
 
     def _step(self, cache: Cache, prompts: Prompts) -> "Step":
@@ -230,10 +232,16 @@ def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[
 def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
     """Sample one token per row, `[B]`, from log-probabilities `[B, vocab]`; without a generator, take the most likely.
 
-    With exponential noise, the argmin of noise / pi has the distribution pi. This needs no sort and no sum.
+    With exponential noise, the argmin of noise / pi has the distribution pi. This needs no sort and no sum. A large
+    vocabulary needs too many random numbers for this, so one number per row selects from the cumulative probabilities.
     """
     if generator is None:
         return log_pi.argmax(-1)
+    if log_pi.shape[-1] > MANY:
+        below = log_pi.exp().cumsum(-1)
+        at = below[:, -1:] * torch.rand(len(below), 1, device=below.device, generator=generator)
+        found = torch.searchsorted(below, at, right=True)[:, 0]
+        return found.clamp(max=below.shape[1] - 1)            # `at` may round to the sum
     return (log_pi.exp() / torch.empty_like(log_pi).exponential_(generator=generator)).argmax(-1)
 
 

@@ -61,7 +61,8 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
 
     The entropy has no gradient. No loss uses it, and its graph would keep two more tensors over the vocabulary.
     """
-    log_pi = (model.logits(hidden).float() / temperature).log_softmax(-1)
+    logits = model.logits(hidden).float()
+    log_pi = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), entropy(log_pi)
 
 

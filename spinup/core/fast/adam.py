@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+PIECE = 2**24           # parameters per call of the kernel in bf16, whose gradient is copied to fp32
 
 
 class FlatAdam:
@@ -95,18 +96,21 @@ class FlatAdam:
                                "to() on the module")
         if self.master is not self.flat:
             self._follow_weights()
-        grad = self.flat.grad.float()                         # copies only bf16
         # Plain: norm = nn.utils.clip_grad_norm_(params, max_grad_norm)
-        norm = torch.linalg.vector_norm(grad)
+        norm = torch.linalg.vector_norm(self.flat.grad, dtype=self.master.dtype)
         if self.max_grad_norm != float("inf"):
-            grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+            self.flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
         # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). The code below calls
         # Adam's kernel, because creating torch's Adam imports the compiler: one second and 90 MB.
         self.count += 1
-        torch._fused_adam_([self.master], [grad], [self.first], [self.second], [], [self.count],
-                           lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
-                           beta2=self.BETAS[1], eps=self.eps, weight_decay=0, amsgrad=False,
-                           maximize=False)
+        pieces = [(self.master, self.flat.grad, self.first, self.second)]
+        if self.master is not self.flat:
+            pieces = zip(*(x.split(PIECE) for x in pieces[0]), strict=True)
+        for master, grad, first, second in pieces:
+            torch._fused_adam_([master], [grad.float()], [first], [second], [], [self.count],
+                               lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
+                               beta2=self.BETAS[1], eps=self.eps, weight_decay=0, amsgrad=False,
+                               maximize=False)
         if self.master is not self.flat:
             self.flat.copy_(self.master)
         self.steps += 1
@@ -115,9 +119,10 @@ class FlatAdam:
     def _follow_weights(self) -> None:
         """Copy weights that were loaded in place since the last step into the fp32 copy. These
         weights differ from the rounded values of the copy."""
-        for flat, master in zip(self.flat.split(self.sizes), self.master.split(self.sizes),
-                                strict=True):
-            master.copy_(torch.where(master.to(flat.dtype) == flat, master, flat.float()))
+        for flat, master in zip(self.flat.split(PIECE), self.master.split(PIECE), strict=True):
+            changed = master.to(flat.dtype) != flat
+            if changed.any():
+                master.copy_(torch.where(changed, flat.float(), master))
 
     def _compiled(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         import torch._dynamo.config

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from spinup.core.fast import adam
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.networks import mlp
 
@@ -148,7 +149,10 @@ def test_what_it_cannot_hold_is_refused():
 
 # Turned red by: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns
 # (each way to load was tried); one that is rounded to bf16 at every step, which loses steps below its precision.
-def test_weights_that_are_loaded_into_a_bf16_network_stay():
+@pytest.mark.parametrize("piece", [adam.PIECE, 4])                       # one call of the kernel, and several
+def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
+    monkeypatch.setattr(adam, "PIECE", piece)
+
     def trained(seed: int, dtype: torch.dtype) -> tuple[nn.Linear, FlatAdam]:
         torch.manual_seed(seed)
         net = nn.Linear(4, 3).to(dtype)

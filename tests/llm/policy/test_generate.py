@@ -4,7 +4,7 @@ import torch
 from scipy.stats import chisquare
 
 import llm.policy.generate as generate
-from llm.policy.generate import Prompts, Sampler
+from llm.policy.generate import MANY, Prompts, Sampler, choose
 from llm.policy.transformer import Cache, Shape, Transformer
 
 VOCAB, NEVER = 12, 99                   # an end that no model draws
@@ -91,6 +91,15 @@ def test_tokens_are_drawn_from_the_softmax(model, temperature):
                                 temperature=temperature)
     expected = log_pi(model, row, [0], temperature)[0].exp().double()
     assert chisquare(torch.bincount(out.ids[:, 0], minlength=VOCAB), draws * expected / expected.sum()).pvalue > 0.01
+
+
+# Turned red by: `right=False`, which draws a first token of probability 0 where the random number is 0.
+def test_tokens_of_a_large_vocabulary_are_drawn_from_the_softmax():
+    pi = torch.zeros(MANY + 1)
+    pi[[1, 5, MANY]] = torch.tensor([0.2, 0.5, 0.3])
+    drawn = choose(pi.log().expand(20_000, -1), torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn.bincount(minlength=MANY + 1) / 20_000, pi, atol=0.01, rtol=0)
+    assert set(drawn.tolist()) == {1, 5, MANY}
 
 
 # Turned red by: the end token left out of the mask; `finished` not set at the limit; `alive` asked after the limit, so
