@@ -7,6 +7,7 @@ from typing import Any
 from llm.bench.pictures.names import picture_names
 from llm.models import KNOWN
 from llm.tasks.names import task_names
+from llm.tasks.verifier import ready_made
 from spinup import registry, signals
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input, path_of
@@ -32,7 +33,8 @@ usage: spinup llm COMMAND ...
 T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
 T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
 Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
---reward DIR uses the reward model of a run.
+--reward DIR uses the reward model of a run. --reward exact,0.2*length adds ready-made rewards:
+{', '.join(ready_made())}; they read other fields of a line.
 Without --model, supervised fine-tuning (a run of sft) first trains a small character model, the initial policy.
 `spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings.
 """

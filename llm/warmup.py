@@ -13,7 +13,7 @@ from llm.policy.load import Start, check_judge, fresh, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
-from llm.tasks.task import Task, longest_prompt
+from llm.tasks.task import Task, key_of, longest_prompt
 from spinup.registry import find
 from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
@@ -74,15 +74,15 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     It consists of the task's options and the contents of its file. If the task or its reward is Python code, it
     consists of some problems, the teacher's responses, and their rewards.
     """
-    if isinstance(cfg.task, str) and not callable(cfg.reward) and not is_own(cfg.task):
+    if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
         path = Path(cfg.task)
         return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
     texts = [demonstration_of(task, p, rng) for p in problems]
-    earned = task.rewards(problems, texts) if callable(cfg.reward) or not cfg.reward else ()
+    earned = task.rewards(problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
-    return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
+    return [name, [key_of(p) for p in problems], texts, [float(x) for x in earned]]
 
 
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
