@@ -61,7 +61,8 @@ def chat(argv: list[str]) -> int:
     parser = Parser("spinup llm chat", "Chat with a policy; an empty line ends the chat.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
                                                                        "file, or the name of a fetched model")
-    parser.add_argument("--system", default="", help="system prompt, for a model with a chat template")
+    parser.add_argument("--system", default=None, help="system prompt, for a model with a chat template. [that "
+                                                       "of the run]")
     parser.add_argument("--greedy", action="store_true", default=False, help="always take the most likely token")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens")
     args = parser.parse(argv)

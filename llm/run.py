@@ -190,7 +190,8 @@ class Run(Training):
 
     def describe_subject(self) -> dict[str, Any]:
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
-                     else {"tokenizer": TOKENIZER})
+                     else {"tokenizer": TOKENIZER, "system": self.tokenizer.system,
+                           "template": self.tokenizer.arguments})
         parameters = sum(p.numel() for p in self.model.parameters())
         return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
                 "start": str(self.start.directory) if self.start.directory else None,

@@ -9,7 +9,7 @@ from filelock import FileLock
 
 from llm.algos import sft
 from llm.config import LanguageConfig
-from llm.policy.load import Start, check_judge, fresh, load_model, on_device
+from llm.policy.load import Start, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
@@ -21,7 +21,8 @@ from spinup.runs.presets import choose_preset
 
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
-ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
+ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps", "system",
+             "template"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps")
 
@@ -35,7 +36,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     """
     start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
     if cfg.model:
-        return on_device(start or load_model(cfg.model), cfg)
+        return on_device(start or initial(cfg, task), cfg)
     if start:
         free_directory("llm", task.name, cfg)
     given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
@@ -91,7 +92,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     Create nothing. Raise UserError if the run could not start.
     """
     task = task or make_task(cfg.task, cfg.reward or None)
-    start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
+    start = start or initial(cfg, task)
     prompt = longest_prompt(task, start.tokenizer)
     check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)

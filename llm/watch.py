@@ -48,6 +48,7 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
 def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
     """Load the policy in a folder, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
+    start.tokenizer.set_chat(data.get("system"), data.get("template") or {})             # the initial policy may differ
     return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
                           **speech(task))
 
@@ -224,7 +225,8 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
     return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 
-def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None, system: str = "") -> int:
+def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None,
+         system: str | None = None) -> int:
     """Read prompts from the keyboard or a pipe, and print a response to each. Return an exit code.
 
     A model with a chat template reads the whole conversation; others read each prompt alone.
@@ -234,10 +236,10 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
                         f"{directory}` to see its rewards")
-    if system and not policy.tokenizer.chats:
+    if system is not None and not policy.tokenizer.chats:
         raise UserError(f"{directory} has no chat template, so it cannot read a system prompt; leave out --system")
     alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0
-    turns = [{"role": "system", "content": system}] if system else []
+    turns = [{"role": "system", "content": system}] if system is not None else []
     if sys.stdin.isatty():
         print(f"type a prompt{f' of the characters {alphabet!r}' if alphabet else ''}; an empty line ends the chat")
     while True:
