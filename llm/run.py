@@ -24,6 +24,7 @@ from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.score import exact_kl
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
+from llm.samples import as_lines
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
@@ -33,7 +34,7 @@ from spinup.errors import UserError
 from spinup.machine import cores
 from spinup.runs.display import short
 from spinup.runs.folders import describe
-from spinup.runs.log import current, read_progress
+from spinup.runs.log import SAMPLES, current, read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
@@ -61,6 +62,7 @@ class Run(Training):
     """
 
     epochs = 40
+    results = {**Training.results, "samples": SAMPLES}
 
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
@@ -220,9 +222,12 @@ class Run(Training):
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean()),
                      **{f"held_out_reward_{name}": float(x.mean()) for name, x in sampled.parts.items()}}
+        more = {}
         if self.task.gold is not None:                                    # the true reward, beside a learned one
             asked = [sampled.problems[i] for i in sampled.responses.of.tolist()]
-            self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, asked, sampled.texts))))
+            more["true_reward"] = list(map(self.task.gold, asked, sampled.texts))
+            self.best["held_out_gold"] = float(np.mean(more["true_reward"]))
+        self.log_file.write_samples(as_lines(sampled, self.steps, more))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)

@@ -105,7 +105,7 @@ def test_pairs_of_conversations():
 @pytest.mark.parametrize(("row", "fault"), [
     ({"chosen": turns("a", "b"), "rejected": turns("x", "c")}, '"prompt" is missing, and "chosen" and'),
     ({"chosen": [*turns("a"), *turns("b")], "rejected": [*turns("a"), *turns("c")]}, '"chosen" is not a'),
-    ({"chosen": turns("a", "b", first="assistant"), "rejected": turns("a", "c", first="assistant")}, '"prompt" has no')])
+    ({"chosen": turns("a", "b", first="assistant"), "rejected": turns("a", "c", first="assistant")}, '"prompt" has')])
 def test_wrong_pairs_of_conversations_are_left_out(row, fault):
     rest = [{"prompt": p, "chosen": "b", "rejected": "c"} for p in "xy"]
     assert PairTask([*rest, row]).left_out[0].startswith(f"left out: 1 pair (pair 3), where {fault}")
