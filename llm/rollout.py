@@ -90,7 +90,11 @@ def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iter
 
 def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, model: Transformer, max_tokens: int) -> Prompts:
     """Padded prompts of problems, on the model's device. Raise UserError if one leaves no room for a response."""
-    rows = [tokenizer.prompt(input_of(p)) for p in problems]
+    return as_prompts([tokenizer.prompt(input_of(p)) for p in problems], model, max_tokens)
+
+
+def as_prompts(rows: Sequence[list[int]], model: Transformer, max_tokens: int) -> Prompts:
+    """Padded prompts, on the model's device. Raise UserError if one leaves no room for a response."""
     check_context(max(map(len, rows)), max_tokens, model)
     return Prompts.of(rows, model.device)
 
@@ -100,11 +104,19 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     """Turn texts into a batch of responses to imitate. The mask has the end token, but no text of tools or episodes.
 
     Every problem has the same number of texts, in adjacent rows. Texts longer than `max_tokens` tokens are cut. Rewards
-    are 1. Log-probabilities are NaN, because the teacher's are unknown.
+    are 1. Log-probabilities are NaN, because the teacher's are unknown. Of a problem with `turns`, all assistant turns
+    are imitated; the response begins with the first one, and the mask has no user turns.
     """
     samples, device, ids, own = len(texts) // len(problems), model.device, [], []
+    several = [i for i, p in enumerate(problems) if tokenizer.chats and getattr(p, "turns", None)]
+    whole = {i: tokenizer.turns(problems[i].turns) for i in several}
     added = f"`{'observe' if task.open else 'tool'}` of the task {task.name}"
     for i, text in enumerate(texts):                                      # no token spans two pieces
+        if i // samples in whole:
+            _, row, mask = whole[i // samples]
+            ids.append(row[:max_tokens])
+            own.append([float(mine) for mine in mask[:max_tokens]])
+            continue
         parts, over = pieces(task, text, problems[i // samples])
         found = [(float(mine), token) for mine, words in parts
                  for token in (tokenizer.encode(words) if mine else encode_words(tokenizer, words, added))]
@@ -118,7 +130,8 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     lengths = torch.tensor([len(i) for i in ids], device=device)
     ended = torch.tensor([i[-1] in tokenizer.ends for i in ids], device=device)
     responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, ended, of)
-    prompts = prompts_of(problems, tokenizer, model, max_tokens)
+    rows = [whole[i][0] if i in whole else tokenizer.prompt(input_of(p)) for i, p in enumerate(problems)]
+    prompts = as_prompts(rows, model, max_tokens)
     return Batch(list(problems), prompts, responses, list(texts), torch.ones_like(mask[:, 0]))
 
 

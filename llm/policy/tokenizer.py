@@ -195,6 +195,30 @@ class HFTokenizer:
             raise UserError(f"the model's chat template refuses a conversation of the turns {roles} ({reason}); change "
                             "its turns, or --system and --template") from None
 
+    def turns(self, conversation: Messages) -> tuple[list[int], list[int], list[bool]]:
+        """Return prompt, response and mask of a conversation with several assistant turns, to imitate them all.
+
+        The prompt is all before the first assistant turn that follows a user turn; the response is all after that. The
+        mask is True for the tokens of assistant turns and their end tokens. Raise UserError if the chat template writes
+        earlier turns differently when others follow.
+        """
+        prompt, ids, own, asked = [], [], [], False
+        for i, turn in enumerate(conversation):
+            asked = asked or turn["role"] == "user"
+            if turn["role"] != "assistant" or not asked:
+                continue
+            before, after = self._chat(conversation[:i], True), self._chat(conversation[:i + 1], False)
+            if before[:len(ids)] != ids or after[:len(before)] != before:
+                raise UserError("the model's chat template changes earlier turns of a conversation when others follow, "
+                                "so that no single text has all assistant turns; leave one assistant turn in each row")
+            prompt = prompt or before
+            last = max((at for at, token in enumerate(after) if token in self.ends), default=len(after) - 1)
+            end = last + 1 if last >= len(before) else len(after)
+            own += [False] * (len(before) - len(ids)) + [True] * (end - len(before)) + [False] * (len(after) - end)
+            ids = after
+        size = len(own) - own[::-1].index(True)                           # without the text after the last end token
+        return prompt, ids[len(prompt):size], own[len(prompt):size]
+
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)
 

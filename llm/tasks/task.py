@@ -24,12 +24,14 @@ class Problem:
         answer: a right answer, if there is one.
         data: anything else that the verifier needs.
         messages: the conversation that the policy reads instead of the prompt; None if there is none.
+        turns: a whole conversation, if the teacher wrote all its assistant turns; None for one response.
     """
 
     prompt: str
     answer: str = ""
     data: Any = None
     messages: Messages | None = None
+    turns: Messages | None = None
 
 
 class Task:

@@ -80,7 +80,9 @@ class UserTask(Task):
         data = {k: text_of(v) if k in ("demonstration", "completion") else v for k, v in row.items() if k != key}
         if reply:
             data.setdefault("demonstration", reply)
-        return Problem(prompt, reply if answer is None else str(answer), data, messages)
+        several = reply and any(turn["role"] == "assistant" for turn in messages)
+        turns = [*messages, {"role": "assistant", "content": reply}] if several else None
+        return Problem(prompt, reply if answer is None else str(answer), data, messages, turns)
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         return take(self.held_out if held_out else self.train, n, rng)

@@ -9,7 +9,7 @@ import transformers
 import llm
 from llm.policy.load import load_model
 from llm.policy.tokenizer import CharTokenizer, HFTokenizer, template_arguments
-from llm.rollout import prompts_of
+from llm.rollout import demonstrated, prompts_of
 from llm.tasks.user import UserTask
 from spinup.cli import run as cli
 from spinup.errors import UserError
@@ -134,3 +134,55 @@ def test_a_run_keeps_its_system_prompt(folder, tmp_path, capsys, monkeypatch):
     assert loaded.tokenizer.system == "judge" and loaded(TALK, "x") == judge.policy(TALK, "x") != loaded("c", "x")
     capsys.readouterr()
     assert cli(["watch", "runs/a/a_s1"]) == 0 and "assistant: b\nuser: c" in capsys.readouterr().out
+
+
+LONG = [{"role": "system", "content": "x"}, *TALK, {"role": "assistant", "content": "dd"},
+        {"role": "user", "content": "e"}, {"role": "assistant", "content": "f"}]
+
+
+# Turned red by: user turns that are imitated, end tokens that are not; ids other than those of the chat template.
+@pytest.mark.parametrize("talk", [LONG, LONG[1:5], LONG[1:]])
+def test_all_turns_of_the_assistant_are_imitated(talk, folder):
+    start = load_model(folder)
+    rows = [{"messages": talk}, {"messages": TALK[:2]}, {"messages": LONG[:3]}]
+    task = UserTask(rows, length)
+    problems = [task.problem("here", row) for row in rows]
+    texts = [task.demonstration(p, None) for p in problems]
+    batch = demonstrated(task, start.tokenizer, start.model, problems, texts, 100)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder).apply_chat_template(
+        talk, return_dict=True, return_assistant_tokens_mask=True)
+    n = int(batch.prompts.lengths[0])
+    ids = batch.prompts.ids[0, :n].tolist() + batch.responses.ids[0, :batch.responses.lengths[0]].tolist()
+    mask = [0] * n + batch.responses.mask[0, :batch.responses.lengths[0]].int().tolist()
+    cut = len(theirs["input_ids"]) - 1                                    # the end of the line after the last turn
+    assert ids == theirs["input_ids"][:cut] and mask == theirs["assistant_masks"][:cut]
+    assert theirs["input_ids"][cut] not in start.tokenizer.ends
+    one = demonstrated(task, start.tokenizer, start.model, problems[1:2], texts[1:2], 100).responses
+    assert read(start.tokenizer, one.ids[0]) == "b<|im_end|>" and one.mask.all()
+    assert batch.responses.finished.all() and (batch.responses.mask[0].sum() > batch.responses.mask[1].sum())
+    short = demonstrated(task, start.tokenizer, start.model, problems[:1], texts[:1], 4).responses
+    assert short.ids[0].tolist() == ids[n:n + 4] and read(start.tokenizer, short.ids[0]).startswith("b<|im_end|>")
+
+
+# Turned red by: a template such as Qwen3's, which removes earlier thoughts, whose ids are put together all the same; a
+# completion beside which earlier turns are imitated.
+def test_which_turns_are_imitated(tmp_path):
+    template = "{% for m in messages %}{% if loop.last %}!{% endif %}{{ m.content }}<|im_end|>{% endfor %}"
+    tokenizer = HFTokenizer(write(tmp_path, template))
+    with pytest.raises(UserError, match="changes earlier turns of a conversation when others follow"):
+        tokenizer.turns(LONG)
+    task = UserTask([{"prompt": TALK, "completion": "d"}, {"prompt": "x", "answer": "y"}], length)
+    assert task.problem("here", {"prompt": TALK, "completion": "d"}).turns is None
+    task.alphabet = None
+    found = [task.problem("here", {"messages": talk}).turns for talk in (LONG, LONG[:3])]
+    assert found == [LONG, None]
+
+
+# Turned red by: a run that reads or learns only a part of a conversation.
+def test_sft_learns_a_conversation(folder, tmp_path):
+    rows = [{"messages": [{"role": "user", "content": f"{i}"}, *LONG[2:]]} for i in range(6)]
+    shared = {k: TINY[k] for k in TINY.keys() - {"prompts", "samples"}}
+    shared |= {"total_steps": 60, "max_tokens": 120, "batch": 4}
+    result = llm.sft(rows, model=folder, lr=1e-2, warmup=5, **shared)
+    said = [result.policy.respond(LONG[1:n], greedy=True, max_tokens=4) for n in (2, 4, 6)]
+    assert said == [["b"], ["dd"], ["f"]]
