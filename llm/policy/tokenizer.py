@@ -44,6 +44,9 @@ class Tokenizer(Protocol):
     def prompt(self, text: str | Messages) -> list[int]:
         """Return the ids that the policy reads for a prompt, or for a conversation that ends with the user's turn."""
 
+    def turns(self, conversation: Messages) -> tuple[list[int], list[int], list[bool]]:
+        """Return prompt, response and mask of a conversation; only a tokenizer with `chats` needs it."""
+
     def set_chat(self, system: str | None, arguments: Mapping[str, Any]) -> None:
         """Set the last two attributes. Raise UserError if the tokenizer or its chat template has no such thing."""
 

@@ -54,7 +54,7 @@ def json(prompt: str, response: str, *, schema: Any = None) -> float:
     try:
         value = loads(response, parse_constant=_refuse)
         return float(valid is None or valid(value))
-    except (ValueError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return 0.0
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from llm.policy.tokenizer import Messages, Tokenizer
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
-from llm.tasks.verifier import scored
+from llm.tasks.verifier import Score, scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
 
@@ -97,8 +97,8 @@ class Task:
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """Return the reward of each response; problems[i] belongs to responses[i]."""
         found = [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
-        return [scored(x, f"`reward` of the task {self.name}") if isinstance(x, dict) else
-                x if isinstance(x, float) else float(x) for x in found]
+        return [scored(x, f"`reward` of the task {self.name}") if isinstance(x, dict | Score) else float(x)
+                for x in found]
 
 
 FORM = sorted({*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))})
