@@ -180,8 +180,9 @@ class Verifier:
         """Raise UserError if a row lacks a field that the function requires."""
         for name in term.needed:
             if name not in row:
-                raise UserError(f'{where} has no field "{name}", which the reward {term.name} requires; add the field, '
-                                "or give the parameter a default")
+                default = "" if term.ready else ", or give the parameter a default"
+                raise UserError(f'{where} has no field "{name}", which the reward {term.name} requires; add the field'
+                                f"{default}")
 
 
 def ready_made() -> dict[str, Reward]:
