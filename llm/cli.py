@@ -7,6 +7,7 @@ from typing import Any
 from llm.bench.pictures.names import picture_names
 from llm.models import KNOWN
 from llm.tasks.names import task_names
+from llm.tasks.verifier import ready_made
 from spinup import registry, signals
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input, path_of
@@ -32,7 +33,8 @@ usage: spinup llm COMMAND ...
 T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
 T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
 Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
---reward DIR uses the reward model of a run.
+--reward DIR uses the reward model of a run. --reward exact,0.2*length adds ready-made rewards:
+{', '.join(ready_made())}; they read other fields of a line.
 Without --model, supervised fine-tuning (a run of sft) first trains a small character model, the initial policy.
 `spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings.
 """
@@ -59,7 +61,8 @@ def chat(argv: list[str]) -> int:
     parser = Parser("spinup llm chat", "Chat with a policy; an empty line ends the chat.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
                                                                        "file, or the name of a fetched model")
-    parser.add_argument("--system", default="", help="system prompt, for a model with a chat template")
+    parser.add_argument("--system", default=None, help="system prompt, for a model with a chat template. [that "
+                                                       "of the run]")
     parser.add_argument("--greedy", action="store_true", default=False, help="always take the most likely token")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens")
     args = parser.parse(argv)

@@ -1,5 +1,5 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -21,8 +21,10 @@ class LanguageConfig(RunConfig):
     LENGTH: ClassVar[str] = "--max-tokens"
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
-    reward: str | Callable = ""          # file.py:function (takes prompt and response), or the run of a reward model
+    reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
     model: str = ""                      # run folder or checkpoint of the initial policy; empty: train a small model
+    system: str | None = None            # system prompt of conversations without one; none: that of the model's run
+    template: str = ""                   # arguments of the model's chat template, as in enable_thinking=false
     total_steps: Count = 300             # updates of the run; the SFT run before it does not count
     max_tokens: Natural = 0              # longest response in tokens, end token included; 0 = the task's limit
     temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value

@@ -12,13 +12,13 @@ SHORT = Repr()
 SHORT.maxstring = SHORT.maxother = 80
 
 
-def call(name: str, here: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return `function(*args)`. Raise UserError if it fails.
+def call(name: str, here: str, function: Callable[..., Any], /, *args: Any, **fields: Any) -> Any:
+    """Return `function(*args, **fields)`. Raise UserError if it fails.
 
     name, here: the function and its arguments, in words, for the error message.
     """
     try:
-        return function(*args)
+        return function(*args, **fields)
     except (Exception, SystemExit) as error:
         last = extract_tb(error.__traceback__)[-1]                        # this file, if the function is not Python
         where = "" if last.filename == __file__ else f" ({last.filename}, line {last.lineno})"

@@ -23,6 +23,7 @@ from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.log import read_progress
+from spinup.runs.training import Training
 
 HELD_OUT_PAIRS = 512    # held-out pairs, compared without noise
 RANKED = 128            # held-out pairs that a policy ranks for each row of the log
@@ -125,6 +126,8 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
 
 class RewardRun(Run):
     """Training run of a reward model; see `Run`. The policy only samples responses; it does not change."""
+
+    results = Training.results
 
     def __init__(self, config: PreferenceConfig, task: Task, start: Start,
                  resume: str | Path | None = None):

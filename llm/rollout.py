@@ -6,7 +6,7 @@ creates the mask together with the tokens, and later code only passes it on.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ from llm.policy.policy import Turns, check_context, for_tokens, texts_of
 from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from llm.tasks.episodes import opened, pieces
-from llm.tasks.task import Problem, Task
+from llm.tasks.task import Problem, Task, input_of
+from llm.tasks.verifier import parts_of
 
 
 @dataclass
@@ -29,11 +30,12 @@ class Batch:
     responses: Responses
     texts: list[str]
     rewards: Tensor             # [B] fp32
+    parts: dict[str, Tensor] = field(default_factory=dict)    # [B] each: the parts of the rewards, by name
 
     def pick(self, rows: Tensor) -> "Batch":
         """Select these rows, `[n]`, in this order. Each row keeps the index of its problem."""
         return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
-                       rewards=self.rewards[rows])
+                       rewards=self.rewards[rows], parts={name: x[rows] for name, x in self.parts.items()})
 
 
 def untimed(phase: str) -> AbstractContextManager:
@@ -68,8 +70,9 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
                 rewards = [turns.dialogue.reward for turns in speaking]
             else:
                 rewards = task.rewards(asked, texts)
+            each = {name: torch.tensor(x, device=sampler.model.device) for name, x in parts_of(rewards).items()}
             rewards = torch.tensor(rewards, dtype=torch.float32, device=sampler.model.device)
-    return Batch(list(problems), prompts, responses, texts, rewards)
+    return Batch(list(problems), prompts, responses, texts, rewards, each)
 
 
 @contextmanager
@@ -87,7 +90,11 @@ def speakers(task: Task, asked: Sequence[Problem], tokenizer: Tokenizer) -> Iter
 
 def prompts_of(problems: Sequence[Problem], tokenizer: Tokenizer, model: Transformer, max_tokens: int) -> Prompts:
     """Padded prompts of problems, on the model's device. Raise UserError if one leaves no room for a response."""
-    rows = [tokenizer.prompt(p.prompt) for p in problems]
+    return as_prompts([tokenizer.prompt(input_of(p)) for p in problems], model, max_tokens)
+
+
+def as_prompts(rows: Sequence[list[int]], model: Transformer, max_tokens: int) -> Prompts:
+    """Padded prompts, on the model's device. Raise UserError if one leaves no room for a response."""
     check_context(max(map(len, rows)), max_tokens, model)
     return Prompts.of(rows, model.device)
 
@@ -97,11 +104,19 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     """Turn texts into a batch of responses to imitate. The mask has the end token, but no text of tools or episodes.
 
     Every problem has the same number of texts, in adjacent rows. Texts longer than `max_tokens` tokens are cut. Rewards
-    are 1. Log-probabilities are NaN, because the teacher's are unknown.
+    are 1. Log-probabilities are NaN, because the teacher's are unknown. Of a problem with `turns`, all assistant turns
+    are imitated; the response begins with the first one, and the mask has no user turns.
     """
     samples, device, ids, own = len(texts) // len(problems), model.device, [], []
+    several = [i for i, p in enumerate(problems) if tokenizer.chats and getattr(p, "turns", None)]
+    whole = {i: tokenizer.turns(problems[i].turns) for i in several}
     added = f"`{'observe' if task.open else 'tool'}` of the task {task.name}"
     for i, text in enumerate(texts):                                      # no token spans two pieces
+        if i // samples in whole:
+            _, row, mask = whole[i // samples]
+            ids.append(row[:max_tokens])
+            own.append([float(mine) for mine in mask[:max_tokens]])
+            continue
         parts, over = pieces(task, text, problems[i // samples])
         found = [(float(mine), token) for mine, words in parts
                  for token in (tokenizer.encode(words) if mine else encode_words(tokenizer, words, added))]
@@ -115,7 +130,8 @@ def demonstrated(task: Task, tokenizer: Tokenizer, model: Transformer, problems:
     lengths = torch.tensor([len(i) for i in ids], device=device)
     ended = torch.tensor([i[-1] in tokenizer.ends for i in ids], device=device)
     responses = Responses(padded, torch.full_like(mask, math.nan), mask, lengths, ended, of)
-    prompts = prompts_of(problems, tokenizer, model, max_tokens)
+    rows = [whole[i][0] if i in whole else tokenizer.prompt(input_of(p)) for i, p in enumerate(problems)]
+    prompts = as_prompts(rows, model, max_tokens)
     return Batch(list(problems), prompts, responses, list(texts), torch.ones_like(mask[:, 0]))
 
 
@@ -135,7 +151,8 @@ def join(batches: Sequence[Batch]) -> Batch:
                       torch.cat([b.prompts.lengths for b in batches]))
     responses = Responses(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Responses)))
     return Batch([p for b in batches for p in b.problems], prompts, responses, [t for b in batches for t in b.texts],
-                 torch.cat([b.rewards for b in batches]))
+                 torch.cat([b.rewards for b in batches]),
+                 {name: torch.cat([b.parts[name] for b in batches]) for name in batches[0].parts})
 
 
 def solved(rewards: Tensor) -> float:

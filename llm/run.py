@@ -24,15 +24,17 @@ from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.score import exact_kl
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
+from llm.samples import as_lines
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
+from llm.tasks.verifier import same_parts
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.errors import UserError
 from spinup.machine import cores
 from spinup.runs.display import short
 from spinup.runs.folders import describe
-from spinup.runs.log import current, read_progress
+from spinup.runs.log import SAMPLES, current, read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
 
@@ -60,6 +62,7 @@ class Run(Training):
     """
 
     epochs = 40
+    results = {**Training.results, "samples": SAMPLES}
 
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
@@ -82,6 +85,7 @@ class Run(Training):
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ()
+        self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards
         self.best: dict[str, float] = {}
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
@@ -98,9 +102,11 @@ class Run(Training):
                generator: torch.Generator | None = None) -> Batch:
         """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed."""
         with enough_memory(self.config):
-            return sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
-                          max_tokens=self.max_tokens, generator=None if greedy else generator or self.generator,
-                          temperature=self.config.temperature, timed=self.timed)
+            batch = sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
+                           max_tokens=self.max_tokens, generator=None if greedy else generator or self.generator,
+                           temperature=self.config.temperature, timed=self.timed)
+        self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN)
+        return batch
 
     def demonstrated(self, problems: Sequence[Problem], texts: Sequence[str]) -> Batch:
         """Turn texts into responses to imitate: `llm.rollout.demonstrated`."""
@@ -138,6 +144,7 @@ class Run(Training):
         r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
         self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
                  length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
+        self.add(**{f"reward_{name}": x.mean() for name, x in batch.parts.items()})
         if groups.shape[1] > 1:
             self.add(zero_variance=(groups.amax(1) == groups.amin(1)).float().mean())
 
@@ -185,7 +192,8 @@ class Run(Training):
 
     def describe_subject(self) -> dict[str, Any]:
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
-                     else {"tokenizer": TOKENIZER})
+                     else {"tokenizer": TOKENIZER, "system": self.tokenizer.system,
+                           "template": self.tokenizer.arguments})
         parameters = sum(p.numel() for p in self.model.parameters())
         return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
                 "start": str(self.start.directory) if self.start.directory else None,
@@ -212,17 +220,22 @@ class Run(Training):
     def row(self) -> dict[str, float]:
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
-                     "held_out_reward": float(sampled.rewards.mean())}
+                     "held_out_reward": float(sampled.rewards.mean()),
+                     **{f"held_out_reward_{name}": float(x.mean()) for name, x in sampled.parts.items()}}
+        more = {}
         if self.task.gold is not None:                                    # the true reward, beside a learned one
             asked = [sampled.problems[i] for i in sampled.responses.of.tolist()]
-            self.best["held_out_gold"] = float(np.mean(list(map(self.task.gold, asked, sampled.texts))))
+            more["true_reward"] = list(map(self.task.gold, asked, sampled.texts))
+            self.best["held_out_gold"] = float(np.mean(more["true_reward"]))
+        self.log_file.write_samples(as_lines(sampled, self.steps, more))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
         kl, kl_of_response = self.kl_to_initial(sampled)
         self.clock["evaluation"] += time.perf_counter() - began
-        if self.rows == 1:                                                # diagnostics of the user's own loss
+        if self.rows == 1:                                                # parts of the reward, then the user's loss
+            self.own += tuple(f"reward_{name}" for name in self.parts_of_reward or ())
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
         own = {name: means.get(name, math.nan) for name in self.own}      # columns of this method alone
         row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_initial": kl,
@@ -265,11 +278,12 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
                 "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.display.said),
-                "own": list(self.own)}
+                "own": list(self.own), "parts": self.parts_of_reward}
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
         self.own = tuple(current(name) for name in state.get("own", self.own))
+        self.parts_of_reward = state.get("parts", self.parts_of_reward)
         self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
         self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})
         self.best, self.extremes, self.display.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])

@@ -9,11 +9,11 @@ from filelock import FileLock
 
 from llm.algos import sft
 from llm.config import LanguageConfig
-from llm.policy.load import Start, check_judge, fresh, load_model, on_device
+from llm.policy.load import Start, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
-from llm.tasks.task import Task, longest_prompt
+from llm.tasks.task import Task, key_of, longest_prompt
 from spinup.registry import find
 from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
@@ -21,7 +21,8 @@ from spinup.runs.presets import choose_preset
 
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
-ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps"}
+ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "checkpoint_steps", "system",
+             "template"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps")
 
@@ -35,7 +36,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     """
     start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
     if cfg.model:
-        return on_device(start or load_model(cfg.model), cfg)
+        return on_device(start or initial(cfg, task), cfg)
     if start:
         free_directory("llm", task.name, cfg)
     given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
@@ -74,15 +75,15 @@ def identity(cfg: LanguageConfig, task: Task) -> Any:
     It consists of the task's options and the contents of its file. If the task or its reward is Python code, it
     consists of some problems, the teacher's responses, and their rewards.
     """
-    if isinstance(cfg.task, str) and not callable(cfg.reward) and not is_own(cfg.task):
+    if isinstance(cfg.task, str) and isinstance(cfg.reward, str) and not is_own(cfg.task):
         path = Path(cfg.task)
         return [cfg.task, hashlib.sha256(path.read_bytes()).hexdigest()] if path.is_file() else cfg.task
     rng = np.random.default_rng(0)
     problems = problems_of(task, 16, rng)
     texts = [demonstration_of(task, p, rng) for p in problems]
-    earned = task.rewards(problems, texts) if callable(cfg.reward) or not cfg.reward else ()
+    earned = task.rewards(problems, texts) if not isinstance(cfg.reward, str) or not cfg.reward else ()
     name = cfg.task if isinstance(cfg.task, str) else type(cfg.task).__name__
-    return [name, [p.prompt for p in problems], texts, [float(x) for x in earned]]
+    return [name, [key_of(p) for p in problems], texts, [float(x) for x in earned]]
 
 
 def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = None) -> Start:
@@ -91,7 +92,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     Create nothing. Raise UserError if the run could not start.
     """
     task = task or make_task(cfg.task, cfg.reward or None)
-    start = start or (load_model(cfg.model) if cfg.model else fresh(cfg, task))
+    start = start or initial(cfg, task)
     prompt = longest_prompt(task, start.tokenizer)
     check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)

@@ -15,13 +15,14 @@ from llm.policy.load import load_model, load_reward_model
 from llm.policy.policy import LanguagePolicy
 from llm.policy.scalar import RewardModel
 from llm.policy.score import score
+from llm.policy.tokenizer import Messages
 from llm.preferences import PATIENCE, compare
 from llm.restore import load
 from llm.rollout import sample
 from llm.run import EVALUATION
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
-from llm.tasks.task import Problem, Task, speech
+from llm.tasks.task import Problem, Task, as_text, input_of, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import describe, find_run, read_run
@@ -47,6 +48,7 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
 def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
     """Load the policy in a folder, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
+    start.tokenizer.set_chat(data.get("system"), data.get("template") or {})             # the initial policy may differ
     return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
                           **speech(task))
 
@@ -90,7 +92,8 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
     return found[:n]
 
 
-def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequence[str], Sequence[str]], list[float]]:
+def judge_in(folder: Path, data: dict[str, Any],
+             task: Task) -> Callable[[Sequence[str | Messages], Sequence[str]], list[float]]:
     """Return the function that scores responses to prompts.
 
     It is the reward model in a folder, or the implicit reward of a policy: its log ratio to the initial policy
@@ -102,7 +105,7 @@ def judge_in(folder: Path, data: dict[str, Any], task: Task) -> Callable[[Sequen
     tokenizer, temperature = policy.tokenizer, policy.temperature
 
     @torch.no_grad()
-    def judge(prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
+    def judge(prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
         asked = Prompts.of([tokenizer.prompt(p) for p in prompts])
         said = Prompts.of([[*tokenizer.encode(r), tokenizer.end][:policy.max_tokens] for r in responses])
         of, places = torch.arange(len(said.ids)), torch.arange(said.ids.shape[1])
@@ -117,7 +120,7 @@ def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]
     size = data["config"]["micro_batch"] // 2 or CHUNK
     for i in range(0, len(pairs), size):
         some = pairs[i:i + size]
-        found += judge([p.prompt for p, _, _ in some for _ in range(2)], [r for _, a, b in some for r in (a, b)])
+        found += judge([input_of(p) for p, _, _ in some for _ in range(2)], [r for _, a, b in some for r in (a, b)])
     return np.array(found).reshape(-1, 2)
 
 
@@ -133,7 +136,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
         pairs = find_pairs(folder, data, task, prompts, seed)
         for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs), strict=True):
             verdict = "   ranked correctly" if said[0] > said[1] else "   ranked incorrectly"
-            console.print(Text(problem.prompt, "bold") + Text(verdict, "dim"))
+            console.print(Text(as_text(problem), "bold") + Text(verdict, "dim"))
             for kind, style, text, worth in zip(("chosen", "rejected"), ("green", "red"), texts, said, strict=True):
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
@@ -142,7 +145,7 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     texts, rewards = answers(policy, task, problems, samples, False, torch.Generator().manual_seed(seed))
     for i, problem in enumerate(problems):
         known = f"   answer {problem.answer!r}" if problem.answer else ""
-        console.print(Text(problem.prompt, "bold") + Text(known, "dim"))
+        console.print(Text(as_text(problem), "bold") + Text(known, "dim"))
         mean = rewards[i].mean().item()
         for text, reward in zip(texts[i * samples:(i + 1) * samples], rewards[i].tolist(), strict=True):
             adv = reward - mean if abs(reward - mean) > 1e-6 else 0.0     # equal rewards: 0 despite rounding
@@ -222,7 +225,8 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
     return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 
-def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None, system: str = "") -> int:
+def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None,
+         system: str | None = None) -> int:
     """Read prompts from the keyboard or a pipe, and print a response to each. Return an exit code.
 
     A model with a chat template reads the whole conversation; others read each prompt alone.
@@ -232,10 +236,10 @@ def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
                         f"{directory}` to see its rewards")
-    if system and not policy.tokenizer.chats:
+    if system is not None and not policy.tokenizer.chats:
         raise UserError(f"{directory} has no chat template, so it cannot read a system prompt; leave out --system")
     alphabet, answered = getattr(policy.tokenizer, "alphabet", None), 0
-    turns = [{"role": "system", "content": system}] if system else []
+    turns = [{"role": "system", "content": system}] if system is not None else []
     if sys.stdin.isatty():
         print(f"type a prompt{f' of the characters {alphabet!r}' if alphabet else ''}; an empty line ends the chat")
     while True:

@@ -20,7 +20,7 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.learn import Loss
 from llm.policy.generate import Responses
-from llm.policy.load import check_judge, fresh, load_model, on_device
+from llm.policy.load import check_judge, initial, on_device
 from llm.rollout import solved
 from llm.run import Result, Run
 from llm.tasks.check import demonstration_of, problems_of
@@ -52,7 +52,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     find_device(cfg.device, True)
-    start = on_device(load_model(cfg.model) if cfg.model else fresh(cfg, task), cfg)
+    start = on_device(initial(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,

@@ -13,7 +13,7 @@ from llm.models import path_of
 from llm.policy.checkpoint import FETCH, load_pretrained, read
 from llm.policy.gguf import is_gguf, load_gguf
 from llm.policy.scalar import RewardModel, ScalarModel
-from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer
+from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
 from spinup.machine import find_device
@@ -58,6 +58,18 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
                   3 * cfg.width)
     torch.manual_seed(cfg.seed)
     return Start(Transformer(shape), tokenizer)
+
+
+def initial(cfg: LanguageConfig, task: Any) -> Start:
+    """Return the policy of `--model`, or a new small one, with the chat settings `--system` and `--template`.
+
+    A setting that is not given stays as in the run of the model. Raise UserError if the model has no chat template.
+    """
+    start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
+    before = start.tokenizer
+    before.set_chat(before.system if cfg.system is None else cfg.system,
+                    before.arguments | template_arguments(cfg.template))
+    return start
 
 
 def load_model(folder: str | Path) -> Start:
@@ -127,7 +139,8 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
         if "alphabet" in data:
             return Transformer(shape), CharTokenizer(data["alphabet"])
         from llm.policy.tokenizer import HFTokenizer
-        return Transformer(shape), HFTokenizer(path / data["tokenizer"])      # older runs have an absolute path
+        tokenizer = path / data["tokenizer"]                              # older runs have an absolute path
+        return Transformer(shape), HFTokenizer(tokenizer, data.get("system"), data.get("template"))
 
 
 def fill(model: Model, path: Path) -> Model:

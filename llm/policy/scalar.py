@@ -9,7 +9,7 @@ from torch.nn.functional import linear, pad
 from llm.policy.generate import Prompts
 from llm.policy.policy import check_context
 from llm.policy.score import read
-from llm.policy.tokenizer import Tokenizer
+from llm.policy.tokenizer import Messages, Tokenizer
 from llm.policy.transformer import Transformer
 
 AT_ONCE = 512           # responses per forward pass, unless a run sets another number
@@ -76,11 +76,11 @@ class RewardModel:
     def __init__(self, model: ScalarModel, tokenizer: Tokenizer):
         self.model, self.tokenizer, self.at_once = model, tokenizer, AT_ONCE
 
-    def __call__(self, prompt: str, response: str) -> float:
+    def __call__(self, prompt: str | Messages, response: str) -> float:
         return self.judge([prompt], [response])[0]
 
     @torch.no_grad()
-    def judge(self, prompts: Sequence[str], responses: Sequence[str]) -> list[float]:
+    def judge(self, prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
         """Compute the reward of each response, with an end token after it. UserError: an unknown character."""
         found, device, end, n = [], self.model.body.device, self.tokenizer.end, self.at_once
         for i in range(0, len(prompts), n):

@@ -1,11 +1,12 @@
 """Tokenizers, from text to token ids and back: one token per character for small models, or Hugging Face's."""
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from spinup.errors import UserError
+from spinup.errors import UserError, nearest
 from spinup.runs.files import write_json
 
 CHARACTERS = "char_tokenizer.json"
@@ -23,12 +24,16 @@ class Tokenizer(Protocol):
         ends: all ids that end a response; `end` is one of them.
         vocab_size: all ids are below this number; a model's vocabulary may be larger.
         chats: whether a chat template turns conversations into ids.
+        system: text of the system turn of every conversation that has none; None for the template's default.
+        arguments: arguments of the chat template, by name.
     """
 
     end: int
     ends: frozenset[int]
     vocab_size: int
     chats: bool
+    system: str | None
+    arguments: dict[str, Any]
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text without special tokens, because it may be in the middle of other text."""
@@ -38,6 +43,12 @@ class Tokenizer(Protocol):
 
     def prompt(self, text: str | Messages) -> list[int]:
         """Return the ids that the policy reads for a prompt, or for a conversation that ends with the user's turn."""
+
+    def turns(self, conversation: Messages) -> tuple[list[int], list[int], list[bool]]:
+        """Return prompt, response and mask of a conversation; only a tokenizer with `chats` needs it."""
+
+    def set_chat(self, system: str | None, arguments: Mapping[str, Any]) -> None:
+        """Set the last two attributes. Raise UserError if the tokenizer or its chat template has no such thing."""
 
     def save(self, folder: Path) -> None:
         """Write the files that `load_tokenizer` reads."""
@@ -59,7 +70,7 @@ def encode_words(tokenizer: Tokenizer, text: str, name: str) -> list[int]:
 class CharTokenizer:
     """One token per character: id 0 is the end token, 1 to n are the characters in the order of the alphabet."""
 
-    end, ends, chats = 0, frozenset([0]), False
+    end, ends, chats, system, arguments = 0, frozenset([0]), False, None, {}
 
     def __init__(self, alphabet: str):
         if not isinstance(alphabet, str) or not alphabet:
@@ -83,6 +94,9 @@ class CharTokenizer:
     def prompt(self, text: str | Messages) -> list[int]:
         return self.encode(last_turn(text))
 
+    def set_chat(self, system: str | None, arguments: Mapping[str, Any]) -> None:
+        check_chats(self, system, arguments)
+
     def save(self, folder: Path) -> None:
         write_json(folder / CHARACTERS, {"alphabet": self.alphabet})
 
@@ -90,10 +104,11 @@ class CharTokenizer:
 class HFTokenizer:
     """Tokenizer in a folder of Hugging Face's format, or in a GGUF file. It downloads nothing and runs no code.
 
-    Raise UserError if transformers is not installed, or if it cannot open the tokenizer.
+    system, arguments: as in `Tokenizer`. Raise UserError if transformers is not installed, if it cannot open the
+    tokenizer, or if `set_chat` refuses the last two.
     """
 
-    def __init__(self, folder: str | Path):
+    def __init__(self, folder: str | Path, system: str | None = None, arguments: Mapping[str, Any] | None = None):
         try:
             from transformers import AutoTokenizer
         except ImportError:
@@ -112,6 +127,19 @@ class HFTokenizer:
         self.vocab_size, self.chats = len(self.tokenizer), bool(self.tokenizer.chat_template)
         found = self._ends(Path(folder))
         self.end, self.ends = found[0], frozenset(found)
+        self.set_chat(system, arguments or {})
+
+    def set_chat(self, system: str | None, arguments: Mapping[str, Any]) -> None:
+        """Set the system prompt and the arguments of the chat template.
+
+        Raise UserError without a chat template, or if the template has no argument of that name.
+        """
+        check_chats(self, system, arguments)
+        self.system, self.arguments = system, dict(arguments)
+        words = set(re.findall(r"\w+", str(self.tokenizer.chat_template))) - {"messages", "add_generation_prompt"}
+        for name in arguments:
+            if name not in words:
+                raise UserError(f"the model's chat template has no argument {name!r}.{nearest(name, words)}")
 
     def _ends(self, folder: Path) -> list[int]:
         """Return the ids that end a response; the first of these ids is written after a response.
@@ -150,13 +178,76 @@ class HFTokenizer:
 
         For a model without a chat template, return the ids of the text, or of the last turn.
         """
-        if self.tokenizer.chat_template:                                  # it writes `<s>` itself: do not add another
-            chat = [{"role": "user", "content": text}] if isinstance(text, str) else text
-            return self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        if self.chats:
+            return self._chat([{"role": "user", "content": text}] if isinstance(text, str) else text, True)
         return self.tokenizer.encode(last_turn(text))
+
+    def _chat(self, turns: Messages, reply: bool) -> list[int]:
+        """Return the ids of a conversation, with the system turn; `reply` adds the start of the assistant's next turn.
+
+        Raise UserError if the chat template refuses the conversation.
+        """
+        if self.system is not None and turns[0]["role"] != "system":
+            turns = [{"role": "system", "content": self.system}, *turns]
+        try:                                                  # the template writes `<s>` itself: do not add another
+            return self.tokenizer.apply_chat_template(turns, add_generation_prompt=reply, return_dict=True,
+                                                      **self.arguments)["input_ids"]
+        except Exception as error:                            # a template is a program: it may raise anything
+            roles = ", ".join(turn["role"] for turn in turns)
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(f"the model's chat template refuses a conversation of the turns {roles} ({reason}); change "
+                            "its turns, or --system and --template") from None
+
+    def turns(self, conversation: Messages) -> tuple[list[int], list[int], list[bool]]:
+        """Return prompt, response and mask of a conversation with several assistant turns, to imitate them all.
+
+        The prompt is all before the first assistant turn that follows a user turn; the response is all after that. The
+        mask is True for the tokens of assistant turns and their end tokens. Raise UserError if the chat template writes
+        earlier turns differently when others follow.
+        """
+        prompt, ids, own, asked = [], [], [], False
+        for i, turn in enumerate(conversation):
+            asked = asked or turn["role"] == "user"
+            if turn["role"] != "assistant" or not asked:
+                continue
+            before, after = self._chat(conversation[:i], True), self._chat(conversation[:i + 1], False)
+            if before[:len(ids)] != ids or after[:len(before)] != before:
+                raise UserError("the model's chat template changes earlier turns of a conversation when others follow, "
+                                "so that no single text has all assistant turns; leave one assistant turn in each row")
+            prompt = prompt or before
+            last = max((at for at, token in enumerate(after) if token in self.ends), default=len(after) - 1)
+            end = last + 1 if last >= len(before) else len(after)
+            own += [False] * (len(before) - len(ids)) + [True] * (end - len(before)) + [False] * (len(after) - end)
+            ids = after
+        size = len(own) - own[::-1].index(True)                           # without the text after the last end token
+        return prompt, ids[len(prompt):size], own[len(prompt):size]
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)
+
+
+def check_chats(tokenizer: Tokenizer, system: str | None, arguments: Mapping[str, Any]) -> None:
+    """Raise UserError for a system prompt, or arguments of a chat template, if the tokenizer has no chat template."""
+    if not tokenizer.chats and (system is not None or arguments):
+        raise UserError(f"{'--template' if system is None else '--system'} needs a model with a chat template, which "
+                        "this model does not have; leave it out, or choose another --model")
+
+
+def template_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments in a text such as "enable_thinking=false,date=today".
+
+    true, false, none and numbers become values, all else is text. Raise UserError for another form.
+    """
+    values = {"true": True, "false": False, "none": None}
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not name.isidentifier():
+            raise UserError(f"--template {text!r}: write arguments as name=value, separated by commas, such as "
+                            "enable_thinking=false")
+        number = re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", value)
+        found[name] = values.get(value.lower(), json.loads(value) if number else value)
+    return found
 
 
 def tokens_with(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -62,7 +62,9 @@ def problems_of(task: Any, n: int, rng: np.random.Generator, held_out: bool = Fa
 
 def distinct(problems: list[Any]) -> list[Any]:
     """Return these problems without duplicates, which occur if a task has few held-out problems."""
-    return list({(p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None))): p for p in problems}.values())
+    def key(p: Any) -> tuple[str, ...]:
+        return p.prompt, getattr(p, "answer", ""), repr(getattr(p, "data", None)), repr(getattr(p, "messages", None))
+    return list({key(p): p for p in problems}.values())
 
 
 def demonstration_of(task: Any, problem: Any, rng: np.random.Generator) -> str:

@@ -7,14 +7,19 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
+
+from llm.faults import SHORT
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
-from llm.tasks.check import check_task
+from llm.tasks.check import check_task, problems_of
 from llm.tasks.names import task_names
 from llm.tasks.options import option
 from llm.tasks.pairs import PairTask, holds_pairs
-from llm.tasks.task import REQUIRED, Problem, Task, Wrapped
-from llm.tasks.user import Reward, UserTask, as_reward, import_file, judge, named_in
+from llm.tasks.source import import_file, named_in
+from llm.tasks.task import REQUIRED, Problem, Task, Wrapped, input_of
+from llm.tasks.user import UserTask
+from llm.tasks.verifier import Reward, Verifier, as_reward
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, parse
 
@@ -22,15 +27,16 @@ from spinup.runs.config import check_names, parse
 OWN = re.compile(r"(?P<place>.+?\.py|[A-Za-z_]\w*(?:\.\w+)*):(?P<cls>[A-Za-z_]\w*)(?::(?P<options>.*))?")
 
 
-def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str | Reward | None = None) -> Task:
+def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str | Reward | list | None = None) -> Task:
     """Create a task.
 
     Args:
         text: a name ("reverse"), a name with options ("reverse:length=8,symbols=12"), your own class
             ("package.module:Class", "file.py:Class:option=3"), a JSONL file of prompts (`UserTask`) or of preference
             pairs (`PairTask`), a list of either, or a task object, which is returned unchanged.
-        reward: a function of prompt and response, "file.py:function", a `RewardModel`, or the run folder of a reward
-            model. It replaces the task's own verifier.
+        reward: a function of prompt and response, "file.py:function", the name of a ready-made reward, a weighted sum
+            such as "exact,0.2*length", a list (see `as_reward`), a `RewardModel`, or the run folder of a reward model.
+            It replaces the task's own verifier.
 
     Raise UserError if there is no such task, option or file, or if a value does not fit.
     """
@@ -41,7 +47,12 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
         task = adapted(make_named(text) if isinstance(text, str) else text)
     if isinstance(reward, RewardModel):
         return ModelJudged(task, reward, gold=task.pairs is None and not own)
-    return task if reward is None or own else Judged(task, reward)
+    if reward is None or own:
+        return task
+    if reward.needs_fields:
+        for problem in [*task.train, *task.held_out] or problems_of(task, 1, np.random.default_rng(0)):
+            reward.check(problem, f"the prompt {SHORT.repr(problem.prompt)} of the task {task.name}")
+    return Judged(task, reward)
 
 
 def adapted(task: Any) -> Task:
@@ -62,11 +73,11 @@ def adapted(task: Any) -> Task:
     return task
 
 
-def as_judge(reward: str | Reward | None) -> Reward | None:
-    """Return the function or `RewardModel` that replaces the task's reward, from the user's `reward`."""
+def as_judge(reward: Any) -> Verifier | RewardModel | None:
+    """Return the verifier or `RewardModel` that replaces the task's reward, from the user's `reward`."""
     if isinstance(reward, str) and Path(reward).is_dir():
         return load_reward_model(reward)
-    return as_reward(reward)
+    return reward if isinstance(reward, RewardModel) else as_reward(reward)
 
 
 def is_file(text: str) -> bool:
@@ -160,14 +171,14 @@ def option_hints(cls: type) -> dict[str, Any]:
 
 
 class Judged(Wrapped):
-    """A task whose reward is a function of the user; all else is unchanged."""
+    """A task with the reward of the user; all else is unchanged."""
 
-    def __init__(self, task: Task, function: Reward):
+    def __init__(self, task: Task, function: Verifier):
         super().__init__(task)
         self.function, self.sums_turns = function, False
 
     def reward(self, problem: Problem, response: str) -> float:
-        return judge(self.function, problem.prompt, response)
+        return self.function(problem, response)
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         return [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
@@ -182,11 +193,15 @@ class ModelJudged(Wrapped):
     def __init__(self, task: Task, model: RewardModel, gold: bool):
         super().__init__(task)
         self.judge, self.measure, self.sums_turns = model, "held_out_reward", False
-        self.gold = task.reward if gold and task.open is None else None   # episodes cannot be replayed
+        self.gold = self.true_reward if gold and task.open is None else None                 # no replay of episodes
+
+    def true_reward(self, problem: Problem, response: str) -> float:
+        """Return the task's own reward."""
+        return self.task.rewards([problem], [response])[0]
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.rewards([problem], [response])[0]
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """Return the reward model's reward of each response."""
-        return self.judge.judge([p.prompt for p in problems], responses)
+        return self.judge.judge([input_of(p) for p in problems], responses)

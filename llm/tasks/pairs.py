@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from llm.tasks.conversation import SURROGATE, fault_of_turns, split_turns, text_of
 from llm.tasks.task import Problem
-from llm.tasks.user import SURROGATE, Reward, UserTask, as_reward, read_jsonl, split
+from llm.tasks.user import UserTask, read_jsonl, split
+from llm.tasks.verifier import Reward, as_reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "...", "chosen": "...", "rejected": "..."}'
 LONGEST = 256           # default limit of a response, in tokens
+NOT_DATA = ("prompt", "demonstration", "completion")      # the demonstration is the chosen response
 SHOWN = 5               # places that a message names if pairs are left out
 
 
@@ -19,8 +22,10 @@ class PairTask(UserTask):
 
     Args:
         pairs: a JSONL file, where each line is an object with the texts "prompt", "chosen" and "rejected"; or a list of
-            such objects. Several pairs may have the same prompt. Other fields are ignored.
-        reward: `reward(prompt, response)`, or "file.py:function". By default, the reward is 1 for the chosen response,
+            such objects. Several pairs may have the same prompt. Other fields reach the reward. "prompt" may be a
+            conversation, and each response a list of one assistant turn. Without "prompt", both responses are
+            conversations that differ in the last turn only.
+        reward: as in `UserTask`. By default, the reward is 1 for the chosen response,
             apart from white space around it. This is only enough to see whether imitation works.
         max_tokens: longest response, with the end token; None means the longest response here in characters, up to 256.
         alphabet: all characters, for a small character model; None means all characters here. A model with its own
@@ -39,11 +44,18 @@ class PairTask(UserTask):
         problems, faulty = [], defaultdict(list)
         for where, row in rows:
             where = where.removeprefix(f"{source}, ")
+            row = explicit(row)
             if fault := fault_of(row):
                 faulty[fault].append(where)
             else:
-                data = {"rejected": row["rejected"], "where": where}
-                problems.append(Problem(row["prompt"], row["chosen"], data))
+                prompt, messages = row["prompt"], None
+                if isinstance(prompt, list):
+                    messages = split_turns(prompt)[0]
+                    prompt = messages[-1]["content"]
+                data = {key: x for key, x in row.items() if key not in NOT_DATA} | {"where": where}
+                problems.append(Problem(prompt, row["chosen"], data, messages))
+                if self.function is not None:
+                    self.function.check(problems[-1], where)
         self.left_out = [left_out(places, fault) for fault, places in faulty.items()]
         if not problems:
             why = f" ({self.left_out[0]})" if faulty else ""
@@ -59,14 +71,36 @@ class PairTask(UserTask):
         return [(p.data["where"], p, p.answer, p.data["rejected"]) for p in (self.held_out if held_out else self.train)]
 
 
+def explicit(row: Any) -> Any:
+    """Return a row whose chosen and rejected responses are texts, and whose prompt is a text or a conversation.
+
+    In a row without prompt, both responses are whole conversations; the turns before the last one are the prompt. Rows
+    of another form are returned unchanged.
+    """
+    if not isinstance(row, dict):
+        return row
+    sides = [row.get(name) for name in ("chosen", "rejected")]
+    whole = "prompt" not in row and all(isinstance(x, list) and len(x) > 1 for x in sides)
+    if whole and sides[0][:-1] == sides[1][:-1]:
+        row = row | {"prompt": sides[0][:-1], "chosen": sides[0][-1:], "rejected": sides[1][-1:]}
+    return row | {name: text_of(row[name]) for name in ("chosen", "rejected") if name in row}
+
+
 def fault_of(row: Any) -> str:
     """Return the reason why a pair is unusable; empty for a usable pair."""
     for name in ("prompt", "chosen", "rejected"):
         text = row.get(name) if isinstance(row, dict) else None
+        if name == "prompt" and isinstance(text, list):
+            fault = fault_of_turns(text)
+            if fault or text[-1]["role"] != "user":
+                return f'"prompt" {fault or "does not end with a user turn"}'
+            continue
+        if name == "prompt" and text is None and isinstance(row, dict) and isinstance(row.get("chosen"), list):
+            return '"prompt" is missing, and "chosen" and "rejected" do not differ in the last turn only'
         if text is None:
             return f'"{name}" is missing'
         if not isinstance(text, str):
-            return f'"{name}" is not a text' + " but a list; conversations are not supported" * isinstance(text, list)
+            return f'"{name}" is not a text' + " or one assistant turn" * isinstance(text, list)
         if not text.strip():
             return f'"{name}" is empty'
         if SURROGATE.search(text):

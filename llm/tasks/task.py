@@ -1,4 +1,5 @@
 """Interface of a task: prompts, a verifier and, for built-in tasks, a teacher."""
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -6,9 +7,10 @@ from zlib import crc32
 
 import numpy as np
 
-from llm.policy.tokenizer import Tokenizer
+from llm.policy.tokenizer import Messages, Tokenizer
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Episode, played
+from llm.tasks.verifier import Score, scored
 
 HELD_OUT = 10           # one of this many prompts is held out: never trained on
 
@@ -18,14 +20,18 @@ class Problem:
     """One prompt, with the data that its verifier needs.
 
     Attributes:
-        prompt: the text that the policy reads.
+        prompt: the text that the policy reads; of a conversation, the last user turn.
         answer: a right answer, if there is one.
         data: anything else that the verifier needs.
+        messages: the conversation that the policy reads instead of the prompt; None if there is none.
+        turns: a whole conversation, if the teacher wrote all its assistant turns; None for one response.
     """
 
     prompt: str
     answer: str = ""
     data: Any = None
+    messages: Messages | None = None
+    turns: Messages | None = None
 
 
 class Task:
@@ -80,6 +86,7 @@ class Task:
     def reward(self, problem: Problem, response: str) -> float:
         """Return the reward of a response; 1 means solved. It must return a number quickly, whatever the policy wrote.
 
+        A dict of numbers is a reward with parts: their sum is the reward, and each part has a column in the log.
         If the task has `open`, the response is replayed in a new episode. Raise Disagreement, a UserError, if the
         output of that episode differs.
         """
@@ -89,7 +96,9 @@ class Task:
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """Return the reward of each response; problems[i] belongs to responses[i]."""
-        return [float(self.reward(p, r)) for p, r in zip(problems, responses, strict=True)]
+        found = [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
+        return [scored(x, f"`reward` of the task {self.name}") if isinstance(x, dict | Score) else float(x)
+                for x in found]
 
 
 FORM = sorted({*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))})
@@ -105,6 +114,25 @@ class Wrapped(Task):
         for name in FORM:
             if name not in own and hasattr(task, name):
                 setattr(self, name, getattr(task, name))
+
+
+def input_of(problem: Any) -> str | Messages:
+    """Return what the policy reads for a problem: its conversation, or else its prompt."""
+    return getattr(problem, "messages", None) or problem.prompt
+
+
+def as_text(problem: Any) -> str:
+    """Return the prompt of a problem as text; of a conversation with several turns, all turns with their roles."""
+    given = input_of(problem)
+    if isinstance(given, str) or len(given) == 1:
+        return problem.prompt
+    return "\n".join(f"{turn['role']}: {turn['content']}" for turn in given)
+
+
+def key_of(problem: Any) -> str:
+    """Return a text that identifies what the policy reads: the prompt, or the conversation as JSON."""
+    given = input_of(problem)
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 def is_held_out(prompt: str) -> bool:
@@ -125,7 +153,7 @@ def draw(n: int, held_out: bool, make: Callable[[], Problem]) -> list[Problem]:
 def longest_prompt(task: Task, tokenizer: Tokenizer) -> int:
     """Return the length of the longest prompt, in tokens: of all listed problems, or else of eight random ones."""
     listed = [*task.train, *task.held_out]
-    return max(len(tokenizer.prompt(p.prompt)) for p in listed or problems_of(task, 8, np.random.default_rng(0)))
+    return max(len(tokenizer.prompt(input_of(p))) for p in listed or problems_of(task, 8, np.random.default_rng(0)))
 
 
 def speech(task: Task | None) -> dict[str, Any]:

@@ -1,26 +1,20 @@
-"""The user's own task: prompts from a JSONL file or a list, and any reward(prompt, response) -> float."""
+"""The user's own task: prompts or conversations from a JSONL file or a list, and any reward(prompt, response)."""
 import json
 import math
-import re
-import sys
-from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
 from numbers import Real
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from llm.faults import SHORT, call, described, finite
-from llm.tasks.task import Problem, Task, is_held_out
-from spinup.errors import UserError, nearest
+from llm.faults import SHORT
+from llm.tasks.conversation import SURROGATE, fault_of_turns, split_turns, text_of
+from llm.tasks.task import Problem, Task, is_held_out, key_of
+from llm.tasks.verifier import Reward, as_reward
+from spinup.errors import UserError
 
-Reward = Callable[[str, str], float]
 SHAPE = '{"prompt": "..."}'
-SURROGATE = re.compile("[\ud800-\udfff]")                 # allowed in JSON, but not in UTF-8
 
 
 class UserTask(Task):
@@ -29,13 +23,17 @@ class UserTask(Task):
     Args:
         prompts: a JSONL file, where each line is an object with "prompt"; or a list of texts or of such objects.
             "answer" is a right answer. "demonstration" (or "completion", or else the answer) is the teacher's response.
-        reward: `reward(prompt, response)`, or "file.py:function". Without it, every prompt needs an "answer", and the
-            reward is 1 for a response that equals it, apart from white space around it.
+            "prompt" or "messages" may be a conversation. If its last turn is the assistant's, this turn is the
+            demonstration, and the answer if there is no other.
+        reward: a function of prompt and response, which also gets the other fields that it names; or what `as_reward`
+            takes. Without it, every prompt needs an "answer", and the reward is 1 for a response that equals it, apart
+            from white space around it.
         max_tokens: longest response, with the end token.
         alphabet: all characters, for a small character model. None means those of prompts and demonstrations, if every
             prompt has a demonstration. A model with its own tokenizer ignores it.
 
-    Other fields of a line are kept in `Problem.data`. Raise UserError for any fault of the file, prompts or reward.
+    `Problem.data` keeps all fields of a line but the prompt. Raise UserError for any fault of the file, prompts or
+    reward.
     """
 
     def __init__(self, prompts: str | Path | list[str | dict[str, Any]], reward: str | Reward | None = None,
@@ -50,6 +48,9 @@ class UserTask(Task):
         if self.function is None and missing:
             raise UserError(f'{missing[0]} has no "answer" to compare with; add one to every prompt, or a reward '
                             "function with --reward file.py:function")
+        for (where, _), problem in zip(rows, problems, strict=True):
+            if self.function is not None:
+                self.function.check(problem, where)
         shown = [p.data.get("demonstration", p.data.get("completion", p.answer)) for p in problems]
         if alphabet is None and all(isinstance(text, str) and text for text in shown):
             self.alphabet = "".join(sorted(set("".join([*(p.prompt for p in problems), *shown]))))
@@ -59,7 +60,13 @@ class UserTask(Task):
         """Create a problem from the entry at `where`. Raise UserError unless it is a text, or an object with a prompt.
         """
         row = {"prompt": row} if isinstance(row, str) else row
-        prompt = row.get("prompt") if isinstance(row, dict) else None
+        key = "prompt" if isinstance(row, dict) and "prompt" in row else "messages"
+        prompt, messages, reply = row.get(key) if isinstance(row, dict) else None, None, ""
+        if isinstance(prompt, list):
+            if fault := fault_of_turns(prompt):
+                raise UserError(f'{where}: "{key}" {fault}; correct it')
+            messages, reply = split_turns(prompt)
+            prompt = messages[-1]["content"]
         if not isinstance(prompt, str) or not prompt.strip():
             raise UserError(f"{where} has no text as its prompt; write {SHAPE}")
         strange = "" if self.alphabet is None else "".join(sorted(set(prompt) - set(self.alphabet)))
@@ -70,7 +77,12 @@ class UserTask(Task):
         if not (number or isinstance(answer, str | None)):
             raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
                             '"...", "answer": "..."}')
-        return Problem(prompt, "" if answer is None else str(answer), {k: v for k, v in row.items() if k != "prompt"})
+        data = {k: text_of(v) if k in ("demonstration", "completion") else v for k, v in row.items() if k != key}
+        if reply:
+            data.setdefault("demonstration", reply)
+        several = reply and any(turn["role"] == "assistant" for turn in messages)
+        turns = [*messages, {"role": "assistant", "content": reply}] if several else None
+        return Problem(prompt, reply if answer is None else str(answer), data, messages, turns)
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         return take(self.held_out if held_out else self.train, n, rng)
@@ -85,7 +97,7 @@ class UserTask(Task):
     def reward(self, problem: Problem, response: str) -> float:
         if self.function is None:
             return float(response.strip() == problem.answer.strip())
-        return judge(self.function, problem.prompt, response)
+        return self.function(problem, response)
 
 
 def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str, Any]]]:
@@ -121,85 +133,17 @@ def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Pro
         if half := SURROGATE.search(problem.prompt + problem.answer):
             raise UserError(f"{source} contains an unpaired surrogate, {half[0]!r}, in {SHORT.repr(problem.prompt)}; "
                             "remove it")
-    prompts = {problem.prompt for problem in problems}
+    prompts = {key_of(problem) for problem in problems}
     if len(prompts) < 2:
         raise UserError(f"{source} must contain at least two different prompts, because one is held out; it has "
                         f"{len(prompts)}")
     held = {prompt for prompt in prompts if is_held_out(prompt)}
     if not held or held == prompts:
         held = {min(prompts, key=lambda prompt: (crc32(prompt.encode()), prompt))}
-    return [p for p in problems if p.prompt not in held], [p for p in problems if p.prompt in held]
+    return [p for p in problems if key_of(p) not in held], [p for p in problems if key_of(p) in held]
 
 
 def take(problems: list[Problem], n: int, rng: np.random.Generator) -> list[Problem]:
     """Return `n` problems in random order; no problem repeats before all have occurred."""
     rounds = -(-n // len(problems))
     return [problems[i] for _ in range(rounds) for i in rng.permutation(len(problems))][:n]
-
-
-def judge(function: Reward, prompt: str, response: str) -> float:
-    """Return the reward of the user's function. Raise UserError, with prompt and response, if it is not finite."""
-    here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
-    return finite(call("the reward function", here, function, prompt, response), "the reward function", here)
-
-
-def as_reward(reward: str | Reward | None) -> Reward | None:
-    """Return a reward function: `reward` itself, or the function that "file.py:function" names.
-
-    Raise UserError for anything that cannot be called with a prompt and a response.
-    """
-    function = load_reward(reward) if isinstance(reward, str) else reward
-    if function is None:
-        return None
-    if not callable(function):
-        raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(function)}")
-    try:
-        takes = signature(function)
-    except ValueError:                                                    # some built-in functions have no signature
-        return function
-    try:
-        takes.bind("prompt", "response")
-    except TypeError:
-        name = f"--reward {reward}" if isinstance(reward, str) else "the reward function"
-        raise UserError(f"{name} takes {takes}; write it as a function of (prompt, response)") from None
-    return function
-
-
-def load_reward(text: str) -> Reward:
-    """Import the file in "file.py:function" and return the function. Raise UserError if this fails."""
-    file, _, name = text.rpartition(":")
-    if Path(file).suffix != ".py" or not name.isidentifier():
-        raise UserError(f"--reward must be written file.py:function, not {text!r}")
-    given = f"--reward {text}"
-    return named_in(import_file(file, given), file, name, given, "name one that takes a prompt and a response")
-
-
-def import_file(file: str, given: str) -> ModuleType:
-    """Import a Python file of the user. Raise UserError, which starts with `given`, if this fails."""
-    path = Path(file)
-    if not path.is_file():
-        raise UserError(f"{given}: there is no file {file}")
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)                                           # the file may import its neighbours
-    spec = spec_from_file_location(f"of_the_user_{path.stem}", path)
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module                                       # dataclasses look up their module here
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{given}: {file} cannot be imported: {described(error)}") from error
-    return module
-
-
-def named_in(module: ModuleType, place: str, name: str, given: str, advice: str) -> Any:
-    """Return the function or class of that name in a module of the user.
-
-    place: the module or its file, as the user typed it. Raise UserError, which starts with `given`, if it is missing.
-    """
-    if not hasattr(module, name):
-        names = [key for key, item in vars(module).items() if callable(item) and not key.startswith("_")]
-        raise UserError(f"{given}: there is no {name!r} in {place}.{nearest(name, names)}")
-    if not callable(getattr(module, name)):
-        raise UserError(f"{given}: {name} is not a function; {advice}")
-    return getattr(module, name)

@@ -17,7 +17,7 @@ from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised
 
 METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "reward": "FILE:NAME", "sticky_actions": "P",
-            "preset": "NAME", "config": "FILE"}
+            "preset": "NAME", "config": "FILE", "system": "TEXT", "template": "NAME=VALUE"}
 
 
 def config_parser(algorithm: Algorithm) -> Parser:
@@ -74,9 +74,9 @@ def metavar(field: str) -> str:
 
 
 def value_of(name: str, hint: Any, text: str) -> Any:
-    """Convert the text after a flag to a value. UserError if it is empty or invalid."""
+    """Convert the text after a flag to a value. UserError if it is invalid, or empty although none is not a value."""
     value = parse(name, hint, text)
-    if value == "":
+    if value == "" and type(None) not in get_args(hint):
         word = metavar(name.rpartition(".")[2])
         raise UserError(f"{flag(name)} is empty; write {flag(name)} {word}, or leave it out")
     return value

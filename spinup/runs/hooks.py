@@ -1,4 +1,5 @@
 """Methods of a training run that depend on its environments or task; `Run` and `llm.run.Run` override them."""
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -9,11 +10,13 @@ class Hooks:
         measure: the column of `progress.csv` that measures the quality of the policy.
         next_words: the commands that a finished run recommends.
         epochs: rows of `progress.csv` in a run.
+        results: the files that a finished run names, by kind.
     """
 
     measure = "return_mean_100"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
     epochs = 200
+    results: Mapping[str, str] = {"curve": "curve.png"}
 
     def describe_subject(self) -> dict[str, Any]:
         """Entries of `config.json` in addition to the settings."""

@@ -11,6 +11,7 @@ from spinup.errors import UserError
 from spinup.runs.config import Row
 
 SUM = "progress.csv crc32"
+SAMPLES = "samples.jsonl"                                                 # texts of a language model
 # Former names of columns. Runs of older versions have them, and `spinup plot --value` still accepts them.
 RENAMED = {"no_contrast": "zero_variance", "kl_to_start": "kl_to_initial", "logp_preferred": "logp_chosen",
            "logp_other": "logp_rejected"}
@@ -38,7 +39,7 @@ class Log:
         self.sum = checksum(self.path, kept.get(self.path.name, 0))
         if self.sum != kept.get(SUM, self.sum):
             raise UserError(f"{self.path} has changed since the checkpoint; {ADVICE}")
-        for file in [self.path, *self._events()]:
+        for file in self._files():
             if file.exists():
                 os.truncate(file, min(kept.get(file.name, 0), file.stat().st_size))
         if self.path.exists() and self.path.stat().st_size:
@@ -52,8 +53,9 @@ class Log:
             self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config,
                                      resume="allow", id=directory.name)
 
-    def _events(self) -> list[Path]:
-        return sorted(self.directory.glob("events.out.tfevents.*"))
+    def _files(self) -> list[Path]:
+        events = sorted(self.directory.glob("events.out.tfevents.*"))
+        return [self.path, self.directory / SAMPLES, *events]
 
     def write(self, row: Row) -> None:
         """Append a row. UserError if its keys differ from the columns of the file."""
@@ -76,6 +78,11 @@ class Log:
         if self.wandb is not None:
             self.wandb.log(row, step=row["steps"])
 
+    def write_samples(self, lines: str) -> None:
+        """Append lines to `samples.jsonl`; a resumed run truncates this file together with the log."""
+        with open(self.directory / SAMPLES, "ab") as file:
+            file.write(lines.encode("utf-8", "backslashreplace"))         # an unpaired surrogate stays valid JSON
+
     def position(self) -> dict[str, int]:
         """Return the length of each file and the CRC-32 of `progress.csv`, for the checkpoint."""
         if self.events is not None:
@@ -83,7 +90,7 @@ class Log:
         if self.path.exists():                                            # must be on disk before the checkpoint
             with open(self.path, "rb+") as file:
                 os.fsync(file.fileno())
-        sizes = {f.name: f.stat().st_size for f in [self.path, *self._events()] if f.exists()}
+        sizes = {f.name: f.stat().st_size for f in self._files() if f.exists()}
         return sizes | {SUM: self.sum}
 
     def close(self) -> None:

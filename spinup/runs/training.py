@@ -264,11 +264,11 @@ class Training(Hooks):
         self.display.close()
         folder = describe(self.directory)
         if self.status == "finished":
+            files = "; ".join(f"{kind}: {folder}/{name}" for kind, name in self.results.items())
             self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {pace(self.steps / seconds)} a second; "
-                             f"{self.summary()}; curve: {folder}/curve.png")
+                             f"{self.summary()}; {files}")
             more = {"resume": f" --total-steps {2 * self.steps}"}        # otherwise there is nothing left to do
-            lines = [f"  spinup {word} {quoted(folder)}{more.get(word, '')}" for word in self.next_words]
-            self.display.say("\n".join(lines))
+            self.display.say("\n".join(f"  spinup {w} {quoted(folder)}{more.get(w, '')}" for w in self.next_words))
         else:
             how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
                 f"call the same function with resume={folder!r}")

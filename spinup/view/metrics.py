@@ -40,6 +40,7 @@ METRICS = {
     "pi_grad_norm": "gradient norm of the actor; in SAC including the temperature",
     # Language models.
     "reward": "mean training reward of the responses since the previous row",
+    "reward_NAME": "mean of the part NAME of these rewards, before its weight",
     "reward_std": "standard deviation of these rewards",
     "zero_variance": "share of groups with zero variance (all rewards equal), which give no policy gradient",
     "length": "mean length of the responses in tokens",
@@ -50,6 +51,7 @@ METRICS = {
     "held_out_accuracy": "accuracy of sampled responses on held-out problems",
     "held_out_greedy": "accuracy of greedy (most likely) responses on held-out problems",
     "held_out_reward": "mean reward of sampled responses to held-out prompts",
+    "held_out_reward_NAME": "mean of the part NAME of these rewards, before its weight",
     "held_out_gold": "mean true reward on held-out prompts, if a reward model gives the rewards",
     "kl_to_initial": "KL divergence from the initial policy on held-out prompts, in nats per token",
     "kl_of_response": "KL divergence from the initial policy on held-out prompts, in nats per response",

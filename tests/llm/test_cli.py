@@ -117,7 +117,7 @@ WRONG = {                                                                 # what
                                                   "model's context of 512; choose a smaller --max-tokens"),
     "long prompt of imitation": ("llm sft --task long.jsonl", "a prompt of 600 tokens"),
     "long response": ("llm grpo --model {model} --max-tokens 600", "a response of 600 together exceed"),
-    "reward's form": ("llm grpo --reward one", "--reward must be written file.py:function, not 'one'"),
+    "reward's form": ("llm grpo --reward one", "--reward must be written file.py:function, or as one of exact, math,"),
     "reward's file": ("llm grpo --reward nowhere.py:one", "--reward nowhere.py:one: there is no file nowhere.py"),
     "reward's name": ("llm grpo --reward score.py:fail", "no 'fail' in score.py. Did you mean 'fails'?"),
     "reward a number": ("llm grpo --reward score.py:nothing", "nothing is not a function"),
@@ -238,7 +238,8 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
         default = ALL[method].settings.get(field, getattr(module.Config, field))
         pretrained = "".join(f"; {table[field]} for pretrained models" for table in ALL[method].defaults.values()
                              if field in table)
-        shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(f'{default}{pretrained}')}\]"
+        words = f"{'none' if default is None else default}{pretrained}"
+        shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(words)}\]"
         assert default == "" or re.search(shown, said), field
     assert tree() == []
 

@@ -68,7 +68,8 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
     run = tmp_path / "runs/back/back_s7"
     files = {p.name for p in run.iterdir()}
     events = {name for name in files if name.startswith("events.out.tfevents.")}
-    assert files - events == {".lock", "config.json", "progress.csv", "result.json", "checkpoint.pt", "curve.png"}
+    assert files - events == {".lock", "config.json", "progress.csv", "samples.jsonl", "result.json", "checkpoint.pt",
+                              "curve.png"}
     assert len(events) == 1 and [p.name for p in tmp_path.iterdir()] == ["runs"]
 
     config = read_json(run / "config.json")
@@ -173,7 +174,8 @@ def test_a_start_is_made_once_and_found_again(monkeypatch):
     starts: list[str] = []
     assert run() > 0
     kept = {p: p.stat().st_mtime_ns for p in Path(starts[0]).iterdir()}
-    assert {p.name for p in kept} == {".lock", "config.json", "progress.csv", "result.json", "checkpoint.pt"}
+    assert {p.name for p in kept} == {".lock", "config.json", "progress.csv", "samples.jsonl", "result.json",
+                                      "checkpoint.pt"}
     assert read_json(Path(starts[0], "config.json"))["algorithm"] == "llm sft"
     same = ({}, {"method": "rloo"}, {"lr": 1e-3, "prompts": 4, "total_steps": 2}, {"temperature": 0.7},
             {"micro_batch": 1, "gradient_checkpointing": True, "exp_name": "named", "checkpoint_steps": 1})

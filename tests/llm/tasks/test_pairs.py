@@ -114,8 +114,10 @@ FAULTS = [
     ({"rejected": None}, '"rejected" is missing'), ({"prompt": " "}, '"prompt" is empty'),
     ({"chosen": ""}, '"chosen" is empty'), ({"rejected": "\n"}, '"rejected" is empty'),
     ({"chosen": 5}, '"chosen" is not a text'), ({"rejected": {"text": "bad"}}, '"rejected" is not a text'),
-    ({"chosen": [{"role": "assistant", "content": "good"}]}, '"chosen" is not a text but a list; conversations are not '
-                                                             "supported"),
+    ({"chosen": [{"role": "user", "content": "good"}]}, '"chosen" is not a text or one assistant turn'),
+    ({"prompt": [{"role": "assistant", "content": "x"}]}, '"prompt" has no user turn to reply to'),
+    ({"prompt": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]},
+     '"prompt" does not end with a user turn'),
     ({"rejected": "good"}, "both responses are the same")]
 
 

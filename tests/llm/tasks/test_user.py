@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from llm.tasks.task import Problem, is_held_out
-from llm.tasks.user import UserTask, load_reward
+from llm.tasks.user import UserTask
+from llm.tasks.verifier import load_reward
 from spinup.errors import UserError
 
 WORDS = [f"word {i}" for i in range(60)]
@@ -104,12 +105,12 @@ def test_a_reward_that_fails_is_named():
 # Turned red by: a reward of other arguments that is found when there are responses; one that does not say which it
 # takes, refused.
 def test_a_reward_takes_a_prompt_and_a_response():
-    for function, takes in ((lambda prompt: 1.0, "prompt"), (lambda p, r, weight: 1.0, "p, r, weight"),
+    for function, takes in ((lambda prompt: 1.0, "prompt"), (lambda p, r, weight, /: 1.0, "p, r, weight, /"),
                             (lambda *, prompt, response: 1.0, r"\*, prompt, response")):
         with pytest.raises(UserError, match=rf"reward function takes \({takes}\); write it as a function of"):
             UserTask(WORDS, function)
     for function in (lambda p, r, weight=2: 1.0, lambda *texts: 1.0, max):
-        assert UserTask(WORDS, function).function is function
+        assert UserTask(WORDS, function).function.terms[0].function is function
 
 
 # Turned red by: a mistake in the prompts that is found later than this, or without its place.

@@ -1,0 +1,141 @@
+"""Ready-made rewards: `--reward NAME` uses the function of that name. Each takes the fields of a row that it names.
+
+A reward here must return a number quickly for any response. It raises UserError only for a field that it cannot use.
+Before training it is called once for each row, with an empty response.
+"""
+import logging
+import re
+import threading
+from functools import lru_cache
+from json import dumps, loads
+from typing import Any
+
+from llm.faults import SHORT
+from spinup.errors import UserError
+
+SECONDS = 1             # limit for one step of math-verify, in seconds
+LONGEST = 20_000        # characters of a response that `math` reads, from its end
+
+
+def exact(prompt: str, response: str, *, answer: Any) -> float:
+    """Return 1 if the response equals the field `answer`, apart from white space around it; else 0."""
+    return float(response.strip() == str(answer).strip())
+
+
+def math(prompt: str, response: str, *, answer: Any) -> float:
+    r"""Return 1 if the last expression of the response equals the field `answer` as mathematics; else 0.
+
+    `0.5` equals `\frac{1}{2}`. An expression in `\boxed{...}` comes first. The library math-verify compares; a
+    comparison that takes too long gives 0. Its time limit is a signal, so it needs the main thread. Raise UserError in
+    another thread, without the library, or if the answer is not an expression.
+    """
+    text = str(answer).strip()
+    if not text:
+        raise UserError('the field "answer" is empty; write an expression such as 42')
+    parse, verify = _math_verify()
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError("the reward math works only in the main thread, because its time limit is a signal; start the "
+                        "training in the main thread")
+    if not response.strip():
+        return 0.0
+    gold = _expression(text)
+    if not gold:
+        raise UserError(f'the field "answer" is {SHORT.repr(text)}, which is not an expression; write one such as 42')
+    said = parse(response[-LONGEST:], parsing_timeout=SECONDS)
+    return float(verify(list(gold), said, timeout_seconds=SECONDS))
+
+
+def json(prompt: str, response: str, *, schema: Any = None) -> float:
+    """Return 1 if the whole response is JSON and valid against the field `schema`, if the row has one; else 0.
+
+    Raise UserError for a wrong schema, or without the library jsonschema.
+    """
+    valid = None if schema is None else _validator(dumps(schema))
+    try:
+        value = loads(response, parse_constant=_refuse)
+        return float(valid is None or valid(value))
+    except (ValueError, ArithmeticError, RecursionError):
+        return 0.0
+
+
+def regex(prompt: str, response: str, *, pattern: str) -> float:
+    """Return 1 if the regular expression in the field `pattern` matches the whole response, apart from white space
+    around it; else 0.
+
+    A pattern with nested repetitions, such as `(a+)+b`, can take very long. Raise UserError for a wrong pattern.
+    """
+    if not isinstance(pattern, str):
+        raise UserError(f'the field "pattern" is {SHORT.repr(pattern)}; write a regular expression as a text')
+    return float(_compiled(pattern).fullmatch(response.strip()) is not None)
+
+
+def length(prompt: str, response: str, *, max_words: int) -> float:
+    """Return 1 if the response has at most `max_words` words; beyond, fall linearly to 0 at twice as many.
+
+    Raise UserError unless the field `max_words` is a whole number of at least 1.
+    """
+    if not isinstance(max_words, int) or isinstance(max_words, bool) or max_words < 1:
+        raise UserError(f'the field "max_words" is {SHORT.repr(max_words)}; write a whole number of at least 1')
+    return min(1.0, max(0.0, 2 - len(response.split()) / max_words))
+
+
+@lru_cache(1)
+def _math_verify() -> tuple[Any, Any]:
+    """Import math-verify and return its functions `parse` and `verify`. Raise UserError if it is not installed."""
+    try:
+        from math_verify import parse, verify
+    except ImportError:
+        raise UserError("the reward math needs math-verify; type: pip install 'spinup-rl[tasks]'") from None
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)           # it reports every time limit
+    return parse, verify
+
+
+@lru_cache(100_000)
+def _expression(answer: str) -> tuple[Any, ...]:
+    """Return the expressions that an answer can be read as; () for none."""
+    marked = "$" in answer or "\\boxed" in answer or "\\(" in answer or "\\[" in answer
+    return tuple(_math_verify()[0](answer if marked else f"${answer}$", parsing_timeout=SECONDS))
+
+
+@lru_cache(10_000)
+def _validator(schema: str) -> Any:
+    """Return the function that checks a value against a schema. Raise UserError for a wrong schema."""
+    try:
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import validator_for
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+    except ImportError:
+        raise UserError("the reward json needs jsonschema; type: pip install 'spinup-rl[tasks]'") from None
+    rules = loads(schema)
+    try:
+        cls = validator_for(rules)
+        cls.check_schema(rules)
+    except (SchemaError, AttributeError, TypeError) as error:
+        reason = getattr(error, "message", str(error))
+        raise UserError(f'the field "schema" is not a JSON schema ({reason}); write one such as '
+                        '{"type": "object"}') from None
+    validator = cls(rules, registry=Registry())                           # it downloads nothing
+
+    def valid(value: Any) -> bool:
+        try:
+            return validator.is_valid(value)
+        except Unresolvable as error:
+            raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write all of it '
+                            "into the row") from None
+    return valid
+
+
+@lru_cache(10_000)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a regular expression. Raise UserError if it is not one."""
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise UserError(f'the field "pattern" is {SHORT.repr(pattern)}, which is not a regular expression ({error}); '
+                        "correct it") from None
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and Infinity, which are not JSON. Raise ValueError."""
+    raise ValueError(constant)

@@ -1,0 +1,272 @@
+"""Reward functions: the fields of a row that they take, rewards with named parts, and weighted sums of rewards."""
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, isfunction, signature
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from llm.faults import SHORT, call, finite
+from llm.tasks import rewards
+from llm.tasks.source import import_file, named_in
+from spinup.errors import UserError, nearest
+
+Reward = Callable[..., float | dict[str, float]]
+WEIGHTED = re.compile(r"(?:(?P<weight>[-+]?[\d.]+(?:e[-+]?\d+)?)\s*\*\s*)?(?P<what>.*)", re.IGNORECASE)
+FORM = "write it as a function of (prompt, response), or (prompt, response, *, answer) with the fields that it needs"
+
+
+class Score(float):
+    """A reward that consists of named parts. `parts` maps each name to a finite number."""
+
+    parts: dict[str, float]
+
+    def __new__(cls, total: float, parts: Mapping[str, float]) -> "Score":
+        """Create a reward of this total."""
+        score = super().__new__(cls, total)
+        score.parts = dict(parts)
+        return score
+
+
+def scored(result: Any, name: str, here: str = "") -> float:
+    """Return the result of a reward function as a float; a dict of parts becomes a `Score`, the sum of its parts.
+
+    name, here: the function and its arguments, in words. Raise UserError if a number is not finite or a name is wrong.
+    """
+    if isinstance(result, Score):
+        return result
+    if not isinstance(result, dict):
+        return finite(result, name, here)
+    if not result:
+        raise UserError(f"{name} must return a number or its parts by name, but returned an empty dict {here}")
+    for key in result:
+        if not isinstance(key, str) or not key.isidentifier():
+            raise UserError(f"{name} returns a part named {SHORT.repr(key)}; choose a name of letters, digits and _, "
+                            "such as format")
+    parts = {key: finite(x, f"the part {key} of {name}", here) for key, x in result.items()}
+    return Score(finite(sum(parts.values()), f"the sum of the parts of {name}", here), parts)
+
+
+def parts_of(scores: Sequence[float]) -> dict[str, list[float]]:
+    """Return the numbers of each part, by name; {} if the rewards have no parts.
+
+    Raise UserError if two rewards have different parts.
+    """
+    each = [getattr(score, "parts", {}) for score in scores]
+    for parts in each:
+        if parts.keys() != each[0].keys():
+            raise UserError(unequal(each[0], parts))
+    return {name: [parts[name] for parts in each] for name in each[0]} if each else {}
+
+
+def same_parts(before: list[str] | None, parts: Mapping[str, Any], taken: Collection[str]) -> list[str]:
+    """Return the names of the parts of a run's rewards: those `before`, or of the first rewards if that is None.
+
+    Raise UserError if there are other parts now, or if the column of a part, `reward_NAME`, is `taken`.
+    """
+    if before is None:
+        for name in parts:
+            if f"reward_{name}" in taken:
+                raise UserError(f"the reward has a part named {name}, but reward_{name} is another column of the run; "
+                                "choose another name")
+        return list(parts)
+    if parts.keys() != set(before):
+        raise UserError(unequal(before, parts))
+    return before
+
+
+def unequal(some: Collection[str], others: Collection[str]) -> str:
+    """Return an error message about two rewards with different parts."""
+    one, other = (", ".join(names) or "none" for names in (some, others))
+    return (f"the reward has different parts for different responses ({one}; {other}); return all parts in every call, "
+            "and 0 for a part that does not apply")
+
+
+def row_of(problem: Any) -> dict[str, Any]:
+    """Return the fields of a problem by name: its row, `answer` and, for a conversation, `messages`."""
+    data, messages = getattr(problem, "data", None), getattr(problem, "messages", None)
+    answer = getattr(problem, "answer", "")
+    return ({"answer": answer} if answer else {}) | (data if isinstance(data, dict) else {}) | (
+        {"messages": messages} if messages else {})
+
+
+@dataclass
+class Term:
+    """A reward function, its weight, and the fields that it takes.
+
+    Attributes:
+        name: name of the function, and of its part of a sum.
+        needed, optional: names of the fields that it requires, and of those that have a default.
+        taken: names of its first two parameters; None if it does not take all other fields (`**row`).
+    """
+
+    name: str
+    weight: float
+    function: Reward
+    needed: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    taken: Sequence[str] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether it is one of the ready-made rewards."""
+        return getattr(self.function, "__module__", "") == rewards.__name__
+
+    def fields(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those fields of a row that the function takes."""
+        if self.taken is not None:
+            return {name: x for name, x in row.items() if name not in self.taken}
+        return {name: row[name] for name in (*self.needed, *self.optional) if name in row}
+
+
+class Verifier:
+    """The reward of the user: a function, or a weighted sum of functions whose names become the parts of the reward.
+
+    A part has the number that the function returns, before its weight. If the function has parts itself, these replace
+    it. `verifier(problem, response)` returns the reward.
+    """
+
+    def __init__(self, terms: Sequence[Term]):
+        self.terms = terms
+        self.alone = len(terms) == 1 and terms[0].weight == 1
+        names = [term.name for term in terms]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"two rewards have the name {name}; rename one of the functions")
+
+    @property
+    def needs_fields(self) -> bool:
+        """Return whether `check` can fail."""
+        return any(term.needed or term.ready for term in self.terms)
+
+    def __call__(self, problem: Any, response: str) -> float:
+        """Return the reward of a response. Raise UserError, with prompt and response, if a function fails."""
+        row, total, parts = row_of(problem), 0.0, {}
+        for term in self.terms:
+            self.check_needed(term, row, f"the prompt {SHORT.repr(problem.prompt)}")
+            one = self.score(term, problem.prompt, response, row)
+            total += term.weight * one
+            for name, x in (one.parts if isinstance(one, Score) else {term.name: one}).items():
+                if name in parts:
+                    raise UserError(f"two rewards have a part named {name}; rename one of them")
+                parts[name] = x
+        return one if self.alone else Score(finite(total, "the sum of the rewards", ""), parts)
+
+    def score(self, term: Term, prompt: str, response: str, row: Mapping[str, Any]) -> float:
+        """Return the result of one function. Raise UserError if it fails or returns no finite number."""
+        name = "the reward function" if self.alone else f"the reward {term.name}"
+        here = f"for the prompt {SHORT.repr(prompt)} and the response {SHORT.repr(response)}"
+        if term.ready:
+            return term.function(prompt, response, **term.fields(row))
+        return scored(call(name, here, term.function, prompt, response, **term.fields(row)), name, here)
+
+    def check(self, problem: Any, where: str) -> None:
+        """Raise UserError, before training, if a problem lacks a field or a ready-made reward cannot use its fields.
+
+        where: the problem's line, for the error message.
+        """
+        row = row_of(problem)
+        for term in self.terms:
+            self.check_needed(term, row, where)
+            if term.ready:
+                try:
+                    self.score(term, problem.prompt, "", row)
+                except UserError as error:
+                    raise UserError(f"{where}: {error}") from None
+
+    def check_needed(self, term: Term, row: Mapping[str, Any], where: str) -> None:
+        """Raise UserError if a row lacks a field that the function requires."""
+        for name in term.needed:
+            if name not in row:
+                default = "" if term.ready else ", or give the parameter a default"
+                raise UserError(f'{where} has no field "{name}", which the reward {term.name} requires; add the field'
+                                f"{default}")
+
+
+def ready_made() -> dict[str, Reward]:
+    """Return the ready-made rewards by name: the public functions of `llm.tasks.rewards`."""
+    return {name: f for name, f in vars(rewards).items()
+            if isfunction(f) and f.__module__ == rewards.__name__ and not name.startswith("_")}
+
+
+def as_reward(reward: Any) -> Verifier | None:
+    """Return the verifier that a user's `reward` describes; None for None.
+
+    reward: a function, a text such as "file.py:function" or "exact,0.2*length", or a list of functions, of such texts
+    and of (weight, function) pairs. Raise UserError for anything else.
+    """
+    if reward is None or isinstance(reward, Verifier):
+        return reward
+    listed = isinstance(reward, list | tuple)
+    items = list(reward) if listed else reward.split(",") if isinstance(reward, str) else [reward]
+    if not items:
+        raise UserError("the list of rewards is empty; write one reward or more, such as ['exact', (0.2, 'length')]")
+    return Verifier([as_term(item, len(items) > 1) for item in items])
+
+
+def as_term(item: Any, several: bool) -> Term:
+    """Return the term for a function, a text such as "0.2*length", or a (weight, function) pair.
+
+    several: True if the term is one of a sum. Raise UserError for anything else.
+    """
+    weight = 1.0
+    if isinstance(item, list | tuple) and len(item) == 2:
+        weight, item = item
+        if not isinstance(weight, Real) or not math.isfinite(weight):
+            raise UserError(f"the weight of a reward must be a finite number, not {SHORT.repr(weight)}; write a pair "
+                            "such as (0.2, 'length')")
+    if isinstance(item, str):
+        given = item.strip()
+        found = WEIGHTED.fullmatch(given)
+        try:
+            weight *= float(found["weight"] or 1)
+        except ValueError:
+            weight = math.inf
+        if not math.isfinite(weight):
+            raise UserError(f"--reward {given}: {found['weight']} is not a weight; write one such as 0.2*length")
+        name, function = found["what"].rpartition(":")[2], load_reward(found["what"])
+        return described_by(function, f"--reward {given}", name, weight)
+    if not callable(item):
+        raise UserError(f"the reward must be a function of prompt and response, not {SHORT.repr(item)}")
+    return described_by(item, "the reward function", getattr(item, "__name__", type(item).__name__).strip("<>"), weight)
+
+
+def described_by(function: Reward, given: str, name: str, weight: float) -> Term:
+    """Return the term of a function, whose signature decides which fields it gets.
+
+    Raise UserError, which starts with `given`, unless its first two parameters can be the prompt and the response.
+    """
+    try:
+        parameters = list(signature(function).parameters.values())
+    except ValueError:                                                    # some built-in functions have no signature
+        return Term(name, weight, function)
+    places = [p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
+    kinds = {p.kind for p in parameters}
+    more = [p for p in (*places[2:], *(p for p in parameters if p.kind == Parameter.KEYWORD_ONLY))
+            if p.kind != Parameter.POSITIONAL_ONLY or p.default is p.empty]
+    if (len(places) < 2 and Parameter.VAR_POSITIONAL not in kinds) or any(
+            p.kind == Parameter.POSITIONAL_ONLY for p in more):
+        raise UserError(f"{given} takes {signature(function)}; {FORM}")
+    needed, optional = ([p.name for p in more if (p.default is p.empty) == required] for required in (True, False))
+    first = [p.name for p in places[:2] if p.kind != Parameter.POSITIONAL_ONLY]
+    return Term(name, weight, function, needed, optional, first if Parameter.VAR_KEYWORD in kinds else None)
+
+
+def load_reward(text: str) -> Reward:
+    """Return the ready-made reward of that name, or the function that "file.py:function" names.
+
+    Raise UserError if there is no such reward.
+    """
+    if text in ready_made():
+        return ready_made()[text]
+    file, _, name = text.rpartition(":")
+    if Path(file).suffix != ".py" or not name.isidentifier():
+        if Path(text).is_dir() and text:
+            raise UserError(f"--reward {text} is a reward model, which can be neither weighted nor one of several "
+                            "rewards; give it alone, or call llm.load in a reward function of your own")
+        raise UserError(f"--reward must be written file.py:function, or as one of {', '.join(ready_made())}, not "
+                        f"{text!r}.{nearest(text, ready_made())}")
+    given = f"--reward {text}"
+    return named_in(import_file(file, given), file, name, given, "name one that takes a prompt and a response")

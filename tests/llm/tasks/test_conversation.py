@@ -1,0 +1,111 @@
+"""Rows that are conversations, as prompts, demonstrations and preference pairs."""
+import json
+
+import pytest
+
+from llm.policy.tokenizer import CharTokenizer
+from llm.tasks.check import distinct
+from llm.tasks.make import make_task
+from llm.tasks.pairs import PairTask
+from llm.tasks.task import Problem, as_text, input_of, key_of, longest_prompt
+from llm.tasks.user import UserTask
+from spinup.errors import UserError
+
+
+def turns(*words, first="user"):
+    """A conversation whose turns alternate."""
+    roles = ("user", "assistant") if first == "user" else ("assistant", "user")
+    return [{"role": roles[i % 2], "content": word} for i, word in enumerate(words)]
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def nothing(prompt, response):
+    return 0.0
+
+
+# Turned red by: a prompt that is the whole conversation; the assistant's last turn left in the prompt; extra keys of a
+# turn given to the template.
+@pytest.mark.parametrize("key", ["prompt", "messages"])
+def test_a_conversation_is_a_prompt(key):
+    rows = [{key: [SYSTEM, *turns("1+1", "2", "2+2")], "level": 3}, {key: turns("3+3", "6"), "answer": 6},
+            {key: [{**turns("hi")[0], "name": "x"}]}]
+    task = UserTask(rows, nothing)
+    found = {p.prompt: p for p in task.train + task.held_out}
+    assert found["2+2"] == Problem("2+2", "", {"level": 3}, [SYSTEM, *turns("1+1", "2", "2+2")])
+    assert found["3+3"] == Problem("3+3", "6", {"answer": 6, "demonstration": "6"}, turns("3+3"))
+    assert found["hi"].messages == turns("hi") and task.demonstration(found["3+3"], None) == "6"
+    assert as_text(found["hi"]) == "hi"
+    assert as_text(found["2+2"]) == "system: Be brief.\nuser: 1+1\nassistant: 2\nuser: 2+2"
+
+
+# Turned red by: the reply that is compared with another field; a completion that is a list of one turn.
+def test_the_last_turn_of_the_assistant_is_the_answer():
+    task = UserTask([{"messages": turns("a", "b")}, {"prompt": turns("c"), "completion": turns("d", first="assistant"),
+                                                     "answer": "e"}])
+    found = {p.prompt: p for p in task.train + task.held_out}
+    assert [task.reward(found["a"], r) for r in "ab"] == [0, 1]
+    assert task.demonstration(found["c"], None) == "d" and task.reward(found["c"], "e") == 1
+
+
+# Turned red by: a reward that gets the whole conversation as its prompt, or not at all.
+def test_the_reward_gets_the_last_turn_and_the_conversation():
+    def reward(prompt, response, messages):
+        return float(prompt == "c" and messages == turns("a", "b", "c"))
+    task = UserTask([{"messages": turns("a", "b", "c")}, {"messages": turns("x")}], reward)
+    assert [task.reward(p, "") for p in sorted(task.train + task.held_out, key=lambda p: p.prompt)] == [1, 0]
+
+
+# Turned red by: the same last turn taken for the same prompt; a conversation that is in both sets.
+def test_conversations_are_split_as_a_whole():
+    rows = [{"prompt": turns(f"question {i}", "yes", "why?"), "copy": copy} for i in range(40) for copy in range(2)]
+    task = UserTask(rows, nothing)
+    train, held_out = ({key_of(p) for p in side} for side in (task.train, task.held_out))
+    assert len(train | held_out) == 40 and not train & held_out and 0 < len(held_out) < 15
+    assert len(distinct(task.held_out)) == len(task.held_out) == 2 * len(held_out)
+
+
+# Turned red by: a mistake that a chat template meets during the training.
+@pytest.mark.parametrize(("given", "words"), [
+    ([], r'"prompt" is not a list of turns such as \[{"role": "user"'), (["hi"], "the role None in turn 1, where only"),
+    ([{"role": "tool", "content": "x"}], "the role 'tool' in turn 1"), ([{"role": "user"}], "no text as the content"),
+    ([{"role": "user", "content": [{"type": "text", "text": "x"}]}], "no text as the content of turn 1"),
+    (turns("a", " "), "no text as the content of turn 2"), ([*turns("a"), SYSTEM], "a system turn in place 2"),
+    ([SYSTEM], "no user turn to reply to"), (turns("a", first="assistant"), "no user turn to reply to"),
+    ([*turns("a", "b"), *turns("c", first="assistant")], "ends with two assistant turns"),
+    (turns("\ud83d"), "unpaired surrogate in turn 1")])
+def test_a_wrong_conversation_is_named_with_its_line(given, words, tmp_path):
+    (tmp_path / "bad.jsonl").write_text(json.dumps({"prompt": "x"}) + "\n" + json.dumps({"prompt": given}))
+    with pytest.raises(UserError, match=f"bad.jsonl, line 2: .*{words}.*; correct it"):
+        UserTask(tmp_path / "bad.jsonl", nothing)
+
+
+# Turned red by: a small model that fails at a conversation; here it reads the last turn, as elsewhere.
+def test_a_character_model_reads_the_last_turn():
+    task = UserTask([{"prompt": turns("ab", "c", "ba"), "answer": "c"}, {"prompt": "b", "answer": "c"}])
+    assert task.alphabet == "abc" and longest_prompt(task, CharTokenizer("abc")) == 2
+
+
+# Turned red by: TRL's forms of a pair that are left out; a shared beginning that is lost; a reward without fields.
+def test_pairs_of_conversations():
+    good, bad = turns("good", first="assistant"), turns("bad", first="assistant")
+    asked = turns("a", "b", "c")
+    explicit, implicit = {"prompt": asked, "chosen": good}, {"chosen": [*asked, *good], "rejected": [*asked, *bad]}
+    for row in explicit | {"rejected": bad}, explicit | {"rejected": "bad"}, implicit:
+        task = make_task([row, {"prompt": "x", "chosen": "y", "rejected": "z"}])
+        (found,) = (pair for side in (False, True) for pair in task.pairs(side) if pair[0] == "pair 1")
+        assert found[1].prompt == "c" and input_of(found[1]) == asked and found[2:] == ("good", "bad")
+    rows = [{"prompt": p, "chosen": good, "rejected": bad, "level": level} for p, level in ((asked, 2), ("x", 0))]
+    task = PairTask(rows, lambda prompt, response, level, rejected: level + (response == rejected))
+    assert sorted(task.reward(p, "bad") for p in task.train + task.held_out) == [1, 3]
+
+
+# Turned red by: conversations that differ earlier taken for a pair; a reason that names another field.
+@pytest.mark.parametrize(("row", "fault"), [
+    ({"chosen": turns("a", "b"), "rejected": turns("x", "c")}, '"prompt" is missing, and "chosen" and'),
+    ({"chosen": [*turns("a"), *turns("b")], "rejected": [*turns("a"), *turns("c")]}, '"chosen" is not a'),
+    ({"chosen": turns("a", "b", first="assistant"), "rejected": turns("a", "c", first="assistant")}, '"prompt" has')])
+def test_wrong_pairs_of_conversations_are_left_out(row, fault):
+    rest = [{"prompt": p, "chosen": "b", "rejected": "c"} for p in "xy"]
+    assert PairTask([*rest, row]).left_out[0].startswith(f"left out: 1 pair (pair 3), where {fault}")

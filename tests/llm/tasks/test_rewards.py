@@ -1,0 +1,113 @@
+"""The ready-made rewards."""
+import sys
+import threading
+import time
+
+import pytest
+
+from llm.tasks import rewards
+from llm.tasks.user import UserTask
+from llm.tasks.verifier import ready_made
+from spinup.errors import UserError
+
+HOSTILE = ["$9^{9^{9}}$", "9**9**9", "1000000000!", "(" * 5000, "\\boxed{" * 500, "9" * 100_000, "[" * 100_000, "\x00",
+           "\ud83d", "\\frac{" * 300 + "1" + "}{x}" * 300]
+
+
+def task(reward, **row):
+    return UserTask([{"prompt": "a", **row}, {"prompt": "b", **row}], reward)
+
+
+def worth(reward, response, **row):
+    made = task(reward, **row)
+    return made.reward(made.train[0], response)
+
+
+# Turned red by: white space that counts; a number that equals no text.
+def test_exact():
+    assert [worth("exact", r, answer=7) for r in ("7", " 7\n", "07", "")] == [1, 1, 0, 0]
+
+
+# Turned red by: texts compared in place of numbers; the first number taken; an answer without dollar signs not read.
+@pytest.mark.parametrize(("answer", "response", "right"), [
+    ("42", "So the answer is 42.", 1), (42, r"We get \boxed{42}, not 43", 1), ("1/2", "0.5", 1),
+    (r"\frac{1}{2}", r"it is $\frac{2}{4}$", 1), ("x^2+1", "$1+x^2$", 1), ("1,200", "$1{,}200$", 1),
+    ("3", "3, then 4", 0), ("42", "", 0), ("42", "I do not know", 0), (r"$\sqrt{2}$", r"$\sqrt{2}$", 1)])
+def test_math(answer, response, right):
+    assert worth("math", response, answer=answer) == right
+
+
+# Turned red by: a reward that fails, or takes minutes, for what a policy may write.
+@pytest.mark.parametrize("name", ["exact", "math", "json", "regex", "length"])
+def test_every_text_has_a_reward_quickly(name, capfd):
+    began = time.perf_counter()
+    made = task(name, answer="42", schema={"type": "integer"}, pattern="[0-9]+", max_words=5)
+    for text in HOSTILE[:4] if name == "math" else HOSTILE:               # a time limit each
+        assert 0 <= made.reward(made.train[0], text) <= 1
+    assert time.perf_counter() - began < 15 and capfd.readouterr() == ("", "")
+
+
+# Turned red by: JSON that only Python reads; a fence around it; a schema that is ignored, or fetched from the network.
+def test_json():
+    schema = {"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}
+    for response, plain, valid in (('{"name": "x"}', 1, 1), ('{"name": "x", "age": "3"}', 1, 0), ("[1]", 1, 0),
+                                   ('```json\n{"name": "x"}\n```', 0, 0), ("{'name': 1}", 0, 0), ("NaN", 0, 0),
+                                   ("", 0, 0)):
+        assert (worth("json", response), worth("json", response, schema=schema)) == (plain, valid)
+    with pytest.raises(UserError, match="refers to http://localhost:1/x.json, which it does not contain"):
+        worth("json", "1", schema={"$ref": "http://localhost:1/x.json"})
+    with pytest.raises(UserError, match='"schema" is not a JSON schema .*is not a .regex'):
+        worth("json", '"a"', schema={"pattern": "("})
+
+
+# Turned red by: a pattern that only has to be found somewhere.
+def test_regex():
+    responses = "12 apples\n", "12 apples!", "x 12 apples"
+    assert [worth("regex", r, pattern="[0-9]+ apples") for r in responses] == [1, 0, 0]
+
+
+# Turned red by: a cliff at the limit; a negative number beyond twice as many.
+def test_length():
+    assert [worth("length", "w " * n, max_words=4) for n in (0, 4, 5, 6, 8, 100)] == [1, 1, 0.75, 0.5, 0, 0]
+
+
+# Turned red by: a field that is wrong in one line and is found during the training.
+@pytest.mark.parametrize(("reward", "row", "words"), [
+    ("regex", {"pattern": "("}, r"prompt 1: the field \"pattern\" is '\(', which is not a regular expression"),
+    ("regex", {"pattern": ["a"]}, "write a regular expression as a text"), ("regex", {}, 'has no field "pattern"'),
+    ("json", {"schema": {"type": "objekt"}}, 'prompt 1: the field "schema" is not a JSON schema .*objekt'),
+    ("json", {"schema": 5}, "is not a JSON schema"), ("length", {"max_words": "5"}, "\"max_words\" is '5'; write a"),
+    ("length", {"max_words": 0}, "whole number of at least 1"), ("math", {"answer": " "}, '"answer" is empty'),
+    ("exact,0.2*length", {"answer": "1"}, 'no field "max_words", which the reward length')])
+def test_a_wrong_field_is_found_before_training(reward, row, words):
+    with pytest.raises(UserError, match=words):
+        task(reward, **row)
+
+
+# Turned red by: a missing library that is a traceback; a thread in which the time limit fails without a word.
+def test_what_a_reward_needs_is_named(monkeypatch):
+    with monkeypatch.context() as hidden:
+        hidden.setitem(sys.modules, "math_verify", None)
+        hidden.setitem(sys.modules, "jsonschema.exceptions", None)
+        rewards._math_verify.cache_clear()
+        rewards._validator.cache_clear()
+        for name in "math", "json":
+            with pytest.raises(UserError, match=r"needs .*type: pip install 'spinup-rl\[tasks\]'"):
+                task(name, answer="1", schema={})
+    errors = []
+
+    def work():
+        try:
+            task("math", answer="1")
+        except UserError as error:
+            errors.append(str(error))
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert "works only in the main thread" in errors[0]
+
+
+# Turned red by: a ready-made reward without a docstring for the docs, or one that is not called by its fields' names.
+def test_each_is_a_plain_function():
+    for name, function in ready_made().items():
+        assert function.__doc__.startswith("Return ") and function.__name__ == name
