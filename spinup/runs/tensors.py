@@ -67,20 +67,20 @@ def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
             found = 0
             while data := file.read(BLOCK):
                 found = zlib.crc32(data, found)
-            if found != crc32:
-                raise ValueError("its checksum differs")
-            # torch wants memory that it may write to. Changes, of which there are none, would not reach the file.
-            return in_memory(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            if found == crc32:
+                # torch wants memory that it may write to. Changes, of which there are none, would not reach the file.
+                return in_memory(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except (OSError, *FAULTS) as error:
         if getattr(error, "errno", None) == errno.ENOMEM:
             raise UserError(f"not enough memory to map {path}; end other programs, or load it on a larger "
                             "machine") from None
-        raise UserError(f"{path} is damaged or was not written with the checkpoint.pt beside it; restore a copy of "
-                        "both, or start a new run") from None
+    raise UserError(f"{path} is damaged or was not written with the checkpoint.pt beside it; restore a copy of both, or "
+                    "start a new run")
 
 
 def in_memory(memory: mmap.mmap) -> dict[str, Tensor]:
-    """Return the tensors, `[...]` each, of a mapped file as views. One of FAULTS if its header is wrong."""
+    """Return the tensors, `[...]` each, of a mapped file as views. ValueError, or another of FAULTS, if its header
+    is wrong."""
     length = int.from_bytes(memory[:8], "little")
     header, first, tensors = json.loads(memory[8:8 + length]), 8 + length, {}
     for name, entry in header.items():
