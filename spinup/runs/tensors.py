@@ -74,8 +74,8 @@ def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
         if getattr(error, "errno", None) == errno.ENOMEM:
             raise UserError(f"not enough memory to map {path}; end other programs, or load it on a larger "
                             "machine") from None
-    raise UserError(f"{path} is damaged or was not written with the checkpoint.pt beside it; restore a copy of both, or "
-                    "start a new run")
+    raise UserError(f"{path} is damaged or was not written with the checkpoint.pt beside it; restore a copy of both, "
+                    "or start a new run")
 
 
 def in_memory(memory: mmap.mmap) -> dict[str, Tensor]:

@@ -235,7 +235,7 @@ class Training(Hooks):
                  "subject": self.save_subject(), "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
-        self._load(written)                   # tensors of a large part are the live ones, which are left unchanged
+        self._load(written)       # but the tensors of a large part, written bit for bit, are the live ones themselves
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]

@@ -44,7 +44,7 @@ def pieces(first, each):
 os.replace, tensors.pieces = rename, pieces
 """
 MOMENTS = {"rename 1 of checkpoint.pt": None, "middle": 4, "rename 1 of model-8.safetensors": 4,
-           "rename 1 of optimizer-8.safetensors": 4, "rename 2 of checkpoint.pt": 4, "deletion": 8}   # steps of the last
+           "rename 1 of optimizer-8.safetensors": 4, "rename 2 of checkpoint.pt": 4, "deletion": 8}    # steps of what is left
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def files(run: Path) -> set[str]:
 
 
 # Turned red by: old files deleted before the new checkpoint.pt is there; new ones under the old names; temporary files
-# left behind; a moment or a weight that is not read back; a checkpoint of a large model that differs from a small one's.
+# left behind; a moment or a weight that is not read back; a large model that trains otherwise than a small one.
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_while_writing_the_curve_is_that_of_a_small_model(moment, beginner, start, cli, curve, monkeypatch,
                                                                  tmp_path):
@@ -176,7 +176,8 @@ def damage(run: Path, fault: str) -> None:
             stored["crc32"] = write_tensors(weights, {k: x for k, x in numbers.items() if x is not None})
         case "outside" | "absolute" | "of no text" | "without checksum" | "of an unknown part":
             wrong = {"outside": {"file": "../model-12.safetensors"}, "of no text": {"file": 3},
-                     "absolute": {"file": str(run.parent / "model-12.safetensors")}, "without checksum": {"crc32": None}}
+                     "absolute": {"file": str(run.parent / "model-12.safetensors")},
+                     "without checksum": {"crc32": None}}
             state["tensors"]["model"] = stored | wrong.get(fault, {})
             if fault == "of an unknown part":
                 state["tensors"]["other"] = state["tensors"].pop("model")
