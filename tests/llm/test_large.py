@@ -43,8 +43,9 @@ def pieces(first, each):
             die()
 os.replace, tensors.pieces = rename, pieces
 """
+# The steps of the checkpoint that is left.
 MOMENTS = {"rename 1 of checkpoint.pt": None, "middle": 4, "rename 1 of model-8.safetensors": 4,
-           "rename 1 of optimizer-8.safetensors": 4, "rename 2 of checkpoint.pt": 4, "deletion": 8}    # steps of what is left
+           "rename 1 of optimizer-8.safetensors": 4, "rename 2 of checkpoint.pt": 4, "deletion": 8}
 
 
 @pytest.fixture
