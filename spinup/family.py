@@ -58,7 +58,7 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     """
     data = read_run(directory)
     algorithm = registry.find(data["algorithm"], run=directory)
-    state = load_checkpoint(directory / "checkpoint.pt")
+    state = load_checkpoint(directory / "checkpoint.pt", "policy")
     cfg = config_from_json(algorithm, data["config"])
     keys = ("observation_space", "action_space")
     if missing := [key for key in keys if key not in data]:

@@ -28,6 +28,7 @@ from llm.tasks.make import make_task
 from spinup.cli.train import resume as command
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.registry import algorithms, find
+from spinup.runs import checkpoint
 from spinup.runs.config import settings_of
 from spinup.runs.flags import from_flags
 from spinup.runs.log import read_progress
@@ -62,6 +63,10 @@ def kept(tmp_path_factory) -> Path:
                    learning_starts=50, batch_size=8, hidden=(8,), checkpoint_steps=100, on_row=stop)
     llm.sft("reverse", **QUIET, log_dir=str(folder), exp_name="sft", total_steps=2, held_out=4, batch=4, layers=1,
             width=16, heads=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "LARGE", 100)
+        llm.sft("reverse", **QUIET, log_dir=str(folder), exp_name="large", total_steps=2, held_out=4, batch=4, layers=1,
+                width=16, heads=2)
     torch.manual_seed(0)
     model = Transformer(Shape(6, 32, 1, 16, 2, 2, 8, 24))
     save_pretrained(folder / "model", model, CharTokenizer("abc>"))
@@ -182,6 +187,8 @@ CASES: dict[str, tuple[str, Callable, Callable, str, bool]] = {
     "language config": ("sft/sft_s1/config.json", mutate_json, respond, "sft/sft_s1", False),
     "language checkpoint": ("sft/sft_s1/checkpoint.pt", mutate_tensors, respond, "sft/sft_s1", False),
     "language checkpoint bytes": ("sft/sft_s1/checkpoint.pt", mutate_file, respond, "sft/sft_s1", True),
+    "large checkpoint": ("large/large_s1/checkpoint.pt", mutate_tensors, respond, "large/large_s1", False),
+    "large weights": ("large/large_s1/model-2.safetensors", mutate_file, respond, "large/large_s1", True),
     "model config": ("model/config.json", mutate_json, generate, "model", False),
     "model weights": ("model/model.safetensors", mutate_file, generate, "model", False),
     "model tokenizer": ("model/char_tokenizer.json", mutate_file, generate, "model", False),

@@ -146,7 +146,7 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
 def fill(model: Model, path: Path) -> Model:
     """Load the weights of the checkpoint in `path` into a model. Raise UserError if the shapes differ."""
     try:
-        load_weights(model, load_checkpoint(path / "checkpoint.pt")["parts"]["model"])
+        load_weights(model, load_checkpoint(path / "checkpoint.pt", "model")["parts"]["model"])
     except FAULTS as error:
         raise UserError(f"{describe(path)}/checkpoint.pt does not match the config.json beside it "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None

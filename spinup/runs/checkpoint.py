@@ -1,8 +1,18 @@
-"""Checkpoints: files of plain tensors and numbers, written atomically. Reading one never runs code."""
+"""Checkpoints: files of plain tensors and numbers, written atomically. Reading one never runs code.
+
+`checkpoint.pt` holds everything of a small run. The tensors of a large part, such as the weights of a language model or
+the moments of its optimiser, are in a file of their own beside it. It names these files, so renaming it replaces the
+whole checkpoint at once.
+"""
+import errno
 import math
+import os
 import pickle
+import re
+import shutil
 import warnings
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +21,101 @@ import torch
 
 from spinup.errors import UserError
 from spinup.runs.files import write_whole
-from spinup.runs.values import room_for
+from spinup.runs.tensors import NAMES, map_tensors, write_tensors
+from spinup.runs.values import FAULTS, room_for
 
+LARGE = 2**24           # a part with more numbers than this gets a file of its own; 64 MB in fp32
+FILE = re.compile(r"\w+-\d+(-2)?\.safetensors")               # PART-STEPS, and a second name for the same steps
+SPARE = 1 << 20         # bytes of disk space for checkpoint.pt itself
 KINDS = {"algorithm": str, "update": int, "steps": int, "rows": int, "stopped": bool, "seconds": float | int,
          "files": dict, "parts": dict, "subject": dict, "rng": dict, "torch_rng": torch.Tensor}
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> dict[str, Any]:
-    """Write nested dicts and lists of tensors, arrays and numbers. Return the data as `read_checkpoint` would: with
-    tensors in place of arrays."""
-    written = plain(state)
-    write_whole(path, lambda file: torch.save(written, file))             # avoids a second copy in memory
+    """Write nested dicts and lists of tensors, arrays and numbers. Return the data as `load_checkpoint` would: with
+    tensors in place of arrays.
+
+    The tensors of a part with more than `LARGE` numbers are not copied: their files are written from them, bit for bit,
+    and they are returned themselves. The files of the last checkpoint are kept until the new one is complete. OSError
+    if the disk has no room for both.
+    """
+    large = {name: found for name, part in state.get("parts", {}).items() if (found := large_tensors(part))}
+    if not large:
+        written = plain(state)
+        write_whole(path, lambda file: torch.save(written, file))         # avoids a second copy in memory
+        return written
+    need = SPARE + sum(x.nbytes for tensors in large.values() for x in tensors.values())
+    if shutil.disk_usage(path.parent).free < need:                        # found before minutes of writing
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    rest = {name: {k: v for k, v in part.items() if k not in large[name]} if name in large else part
+            for name, part in state["parts"].items()}
+    written, files = plain({**state, "parts": rest}), {}
+    try:
+        for name, tensors in large.items():
+            file = path.with_name(f"{name}-{state['steps']}.safetensors")
+            if file.exists():                                             # the last checkpoint had as many steps
+                file = file.with_stem(f"{file.stem}-2")
+            files[name] = {"file": file.name, "crc32": write_tensors(file, tensors)}
+        write_whole(path, lambda file: torch.save({**written, "tensors": files}, file))
+    finally:
+        remove_leftovers(path)                                            # of the old checkpoint, or of a failed one
+    for name, tensors in large.items():
+        written["parts"][name] |= tensors
     return written
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load the checkpoint of a run. UserError as in `read_checkpoint`, and if an entry is missing or has another
-    type."""
+def large_tensors(part: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors, `[...]` each, of a part's state that belong in a file of their own; {} for a small part."""
+    found = {k: x.detach() for k, x in part.items() if isinstance(x, torch.Tensor) and x.dtype in NAMES
+             and x.layout == torch.strided} if isinstance(part, dict) else {}
+    return found if sum(x.numel() for x in found.values()) > LARGE else {}
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete the files of tensors beside a checkpoint that it does not name. A process that was killed may have left
+    them. Delete nothing if the checkpoint cannot be read."""
+    found = [file for file in path.parent.glob("*.safetensors*")
+             if FILE.fullmatch(file.name.removeprefix(".").removesuffix(".tmp"))]
+    if not found:
+        return
+    with suppress(UserError, OSError, *FAULTS):                           # Windows keeps a file that is in use
+        state = read_checkpoint(path) if path.exists() else {}
+        named = {stored["file"] for stored in state.get("tensors", {}).values()}
+        for file in found:
+            if file.name not in named:
+                file.unlink()
+
+
+def load_checkpoint(path: Path, only: str | None = None) -> dict[str, Any]:
+    """Load the checkpoint of a run. UserError as in `read_checkpoint`, and if an entry is missing or has another type,
+    or a file of tensors is missing or damaged.
+
+    only: the one part whose files of tensors are needed; None means all parts.
+    """
     state = read_checkpoint(path)
     if not isinstance(state, dict) or "algorithm" not in state:
         raise UserError(f"{path} is not a checkpoint of a run; give the folder of a run, such as runs/NAME/NAME_s1")
     if not all(isinstance(state.get(name), kind) for name, kind in KINDS.items()) or not all(
             0 <= state[name] < math.inf for name in ("update", "steps", "rows", "seconds")):
         raise UserError(damage(path))
+    files = state.pop("tensors", {})
+    if not isinstance(files, dict):
+        raise UserError(damage(path))
+    for name, stored in files.items():
+        match stored:
+            case {"file": str(file), "crc32": int(crc32)} if FILE.fullmatch(file) and isinstance(
+                    state["parts"].get(name), dict):                      # so the file is in this folder
+                pass
+            case _:
+                raise UserError(damage(path))
+        if only in (None, name):
+            try:
+                state["parts"][name] |= map_tensors(path.with_name(file), crc32)
+            except FileNotFoundError:
+                if repr(read_checkpoint(path).get("tensors")) != repr(files):     # a run has just replaced it
+                    return load_checkpoint(path, only)
+                raise UserError(f"{path.parent} lacks {file}, which belongs to its checkpoint.pt; restore the file, or "
+                                "start a new run") from None
     return state
 
 

@@ -71,7 +71,7 @@ def initial(policy: nn.Module, run: str) -> nn.Module:
             raise UserError(f"--init {run} is a run of a language model; choose a run of the same algorithm, "
                             "environment and layers")
         try:
-            load_weights(policy, load_checkpoint(folder / "checkpoint.pt")["parts"]["policy"])
+            load_weights(policy, load_checkpoint(folder / "checkpoint.pt", "policy")["parts"]["policy"])
         except FAULTS as error:
             raise UserError(f"--init {run}: the policy of that run has another network "
                             f"({str(error).splitlines()[-1].strip()}); choose a run of the same algorithm, environment "

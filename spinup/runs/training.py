@@ -1,5 +1,4 @@
 """Shared parts of a training run: folder, seeds, rows, checkpoints, resume and Ctrl-C. Algorithms need no such code."""
-import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,14 +15,14 @@ from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
 from spinup.runs import folders
-from spinup.runs.checkpoint import load_checkpoint, save_checkpoint
+from spinup.runs.checkpoint import load_checkpoint, remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, pace, quoted
 from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import HOW, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, check_wandb
-from spinup.runs.values import FAULTS, restore, weights
+from spinup.runs.values import FAULTS, finite, restore, weights
 from spinup.signals import Interruption
 
 CHECKPOINTS = 20        # checkpoints per run, unless checkpoint_steps is set
@@ -85,6 +84,7 @@ class Training(Hooks):
             **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
         self._make_directory()
         self.lock = folders.lock(self.directory)
+        remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         if not self.resumed:
             write_json(self.directory / "config.json", description)
         position = self.state["files"] if self.state else None
@@ -219,7 +219,7 @@ class Training(Hooks):
         """Raise NonFiniteError for the first tensor `[...]` with a NaN or infinite value. Pass tensors in the order of
         data flow."""
         for name, x in tensors.items():
-            if not math.isfinite(x.sum()) and not torch.isfinite(x).all():
+            if not finite(x):
                 what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
                 raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and "
                                      f"{end:,}; the checkpoint before that, if there is one, is kept in "
@@ -235,7 +235,7 @@ class Training(Hooks):
                  "subject": self.save_subject(), "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
-        self._load(written)
+        self._load(written)       # but the tensors of a large part, written bit for bit, are the live ones themselves
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]
@@ -246,7 +246,7 @@ class Training(Hooks):
         if state["cuda_rng"] and self.device.type == "cuda":
             torch.cuda.set_rng_state_all(state["cuda_rng"])
         for name, part in self.parts.items():
-            restore(part, state["parts"][name])
+            restore(part, state["parts"].pop(name))                       # frees the memory of a resumed checkpoint
         self.load_subject(state["subject"])
 
     @property

@@ -1,0 +1,95 @@
+"""Files of large tensors in the format of the library safetensors, written and read without a copy in memory.
+
+A file is eight bytes with the length of its header, the header in JSON, and the numbers. The library itself belongs to
+an extra, copies a whole GPU tensor or more, computes no checksum, and hides which error of the disk stopped it.
+"""
+import errno
+import json
+import math
+import mmap
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from spinup.errors import UserError
+from spinup.runs.files import write_whole
+from spinup.runs.values import FAULTS, room_for
+
+TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+         "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
+NAMES = {dtype: name for name, dtype in TYPES.items()}
+BLOCK = 1 << 22         # bytes that are written or read at a time
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    """Write tensors, `[...]` each, of types in `TYPES`, to a file, atomically. Return the CRC-32 of the file."""
+    header, end, found = {}, 0, 0
+    for name in sorted(tensors, key=lambda name: -tensors[name].element_size()):          # so each is aligned
+        x, start = tensors[name], end
+        end += x.nbytes
+        header[name] = {"dtype": NAMES[x.dtype], "shape": [*x.shape], "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+
+    def write(file: BinaryIO) -> None:
+        nonlocal found
+        for data in pieces([len(text).to_bytes(8, "little"), text], [tensors[name] for name in header]):
+            found = zlib.crc32(data, found)
+            file.write(data)
+
+    write_whole(path, write)
+    return found
+
+
+def pieces(first: list[bytes], tensors: list[Tensor]) -> Iterator[bytes | memoryview]:
+    """Yield the contents of a file: `first`, then the tensors, `[...]` each, in blocks. They are views of the numbers;
+    only a block of a GPU tensor, or a tensor that is not contiguous, is copied."""
+    yield from first
+    for x in tensors:
+        for block in x.detach().reshape(-1).split(BLOCK // x.element_size()):
+            yield block.cpu().view(torch.uint8).numpy().data
+
+
+def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
+    """Return the tensors, `[...]` each, of a file with this checksum. The system reads their numbers when they are used
+    and needs no memory of the process for them.
+
+    FileNotFoundError if there is no such file. UserError if it is damaged.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    try:
+        with room_for(path), open(path, "rb") as file:
+            found = 0
+            while data := file.read(BLOCK):
+                found = zlib.crc32(data, found)
+            if found == crc32:
+                # torch wants memory that it may write to. Changes, of which there are none, would not reach the file.
+                return in_memory(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    except (OSError, *FAULTS) as error:
+        if getattr(error, "errno", None) == errno.ENOMEM:
+            raise UserError(f"not enough memory to map {path}; end other programs, or load it on a larger "
+                            "machine") from None
+    raise UserError(f"{path} is damaged or was not written with the checkpoint.pt beside it; restore a copy of both, "
+                    "or start a new run")
+
+
+def in_memory(memory: mmap.mmap) -> dict[str, Tensor]:
+    """Return the tensors, `[...]` each, of a mapped file as views. ValueError, or another of FAULTS, if its header
+    is wrong."""
+    length = int.from_bytes(memory[:8], "little")
+    header, first, tensors = json.loads(memory[8:8 + length]), 8 + length, {}
+    for name, entry in header.items():
+        if name == "__metadata__":                            # text, in files of other programs
+            continue
+        dtype, shape, (start, end) = TYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        count = math.prod(shape)
+        if start < 0 or end - start != count * dtype.itemsize or (first + start) % dtype.itemsize:
+            raise ValueError(f"the place of {name} does not match its shape")
+        tensors[name] = (torch.frombuffer(memory, dtype=dtype, count=count, offset=first + start) if count
+                         else torch.empty(0, dtype=dtype)).view(shape)
+    return tensors
