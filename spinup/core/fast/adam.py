@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
-PIECE = 2**24           # parameters per call of the kernel in bf16: their gradient is copied to fp32
+PIECE = 2**24           # parameters per kernel call in bf16: their gradient is copied to fp32
 
 
 class FlatAdam:
