@@ -48,6 +48,16 @@ class LanguageConfig(RunConfig):
             return [f"{task} pretrained"]
         return [f"{task} {algorithm.method}", task]
 
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return 64
+
+    @property
+    def evaluated(self) -> int:
+        """Largest number of responses that a row of the log needs: the sampled ones, and the greedy ones."""
+        return 2 * self.held_out
+
     def response_tokens(self, task: Any) -> int:
         """Longest response to a task (any object with `max_tokens`), in tokens, end token included."""
         return self.max_tokens or int(task.max_tokens)
@@ -63,6 +73,11 @@ class LearningConfig(LanguageConfig):
     prompts: Size = 32                   # different prompts per update; more: less noise, but slower
     samples: Size = 8                    # responses per prompt; the method compares them with each other
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return self.prompts * self.samples
 
 
 @dataclass(kw_only=True)
@@ -82,3 +97,13 @@ class PreferenceConfig(LanguageConfig):
         if self.micro_batch % 2:
             raise UserError(f"--micro-batch {self.micro_batch} would split a pair; choose an even number of responses, "
                             f"such as {self.micro_batch + 1}")
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return 2 * self.batch
+
+    @property
+    def evaluated(self) -> int:
+        """Largest number of responses that a row of the log needs: also both responses of each held-out pair."""
+        return 4 * self.held_out

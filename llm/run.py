@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import LanguageConfig, PreferenceConfig
+from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, in_pieces, logp_under
 from llm.memory import enough_memory, out_of_memory
@@ -52,6 +52,16 @@ KL_ROWS = 128           # responses used to measure this KL
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
 
+def updates_per_row(cfg: LanguageConfig) -> int:
+    """Updates between two rows of a pretrained model's log.
+
+    There are at most 10 rows after the first one. The responses of all rows are at most a quarter of those that the run
+    learns from. A response takes half as long to evaluate, so evaluation takes about an eighth of the time.
+    """
+    rows = cfg.total_steps * cfg.responses // (4 * cfg.evaluated) - 1     # the first row is before the first update
+    return math.ceil(cfg.total_steps / max(1, min(10, rows)))
+
+
 class Run(Training):
     """Training run of the policy `start` on `task`; see `Training`.
 
@@ -66,8 +76,8 @@ class Run(Training):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
-        if self.pretrained:                                               # a row takes as long as half an update
-            self.epochs = max(1, min(10, config.total_steps // 4))
+        if self.pretrained:
+            self.epochs = config.total_steps / updates_per_row(config)
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
@@ -82,6 +92,7 @@ class Run(Training):
         self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ()
+        self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best: dict[str, float] = {}
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
@@ -132,6 +143,10 @@ class Run(Training):
     def columns(self, *names: str) -> None:
         """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
         self.own = names
+
+    def first_row(self, tests: Callable[[], dict[str, Any]]) -> None:
+        """Give the function that returns the numbers of `log` for a row before the first update; see `announce`."""
+        self.tests = tests
 
     def record(self, batch: Batch) -> None:
         """Add the statistics of a whole batch, before the method drops any group."""
@@ -203,10 +218,10 @@ class Run(Training):
     def announce(self) -> None:
         """Write a row before the first update of a pretrained model.
 
-        There is none if columns are known only later: those of a user's own loss, and results on preference pairs.
+        There is none if columns are known only later: those of a user's own loss.
         """
-        later = callable(getattr(self.config, "loss", None)) or isinstance(self.config, PreferenceConfig)
-        if self.pretrained and not self.steps and not later:
+        if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
+            self.log(**self.tests())
             self._write_row()
 
     def row(self) -> dict[str, float]:
@@ -269,7 +284,7 @@ class Run(Training):
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
-        self.own = tuple(current(name) for name in state.get("own", self.own))
+        self.own = tuple(current(name) for name in state.get("own", ())) or self.own
         self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
         self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})
         self.best, self.extremes, self.display.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])

@@ -46,6 +46,11 @@ class Config(LanguageConfig):
     stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never
     stop_every: Count = 5            # updates between two checks of stop_accuracy
 
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return self.batch
+
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Imitate the teacher of a task. `resume`: the folder of a run with the same settings."""

@@ -10,13 +10,13 @@ import llm
 from llm.algos.sft import Config
 from llm.policy.load import load_model, value_body
 from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
-from llm.run import Run
+from llm.run import Run, updates_per_row
 from llm.tasks import Problem
 from llm.tasks.calculator import Calculator
 from llm.tasks.episodes import replay
 from llm.tasks.make import make_task
 from spinup.errors import UserError
-from spinup.registry import find
+from spinup.registry import algorithms, find
 from spinup.runs.presets import configure
 
 TINY = {"total_steps": 2, "held_out": 4, "quiet": True, "tensorboard": False, "threads": 1, "preset": "none",
@@ -63,8 +63,9 @@ def test_it_is_trained_and_found_again(method, folder, tmp_path):
     assert result.status == "finished"
     config = json.loads((result.directory / "config.json").read_text())
     assert config["tokenizer"] == "tokenizer" and config["start"] == folder
-    before = [] if method in ("dpo", "reward_model") else [0]
-    assert result.progress["steps"] == [*before, 2]           # a number before the first update
+    assert result.progress["steps"] == [0, 2]                 # a number before the first update
+    if method == "dpo":                                       # each margin is 0, which counts half
+        assert result.progress["pair_accuracy"][0] == 0.5 and result.progress["kl_to_initial"][0] == 0
     moved = result.directory.rename(tmp_path / "moved")
     again = llm.load(moved)
     if method == "reward_model":
@@ -109,10 +110,38 @@ def test_a_value_function_begins_as_the_reward_model_of_the_same_tokens(folder):
 
 
 # Turned red by: settings for small character models, which destroy a pretrained one, or a preset for them.
-@pytest.mark.parametrize("method", ["grpo", "reinforce", "ppo"])
+@pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items() if not a.variant])
 def test_a_pretrained_model_has_defaults_of_its_own(method, folder):
     cfg, words = configure(find(f"llm {method}"), {"task": "reverse", "model": folder})
     assert words == "none; defaults for pretrained models" and cfg.lr == 1e-5 and cfg.micro_batch == 16
     assert configure(find(f"llm {method}"), {"task": "reverse", "model": folder, "lr": 2e-6})[0].lr == 2e-6
     small, words = configure(find(f"llm {method}"), {"task": "reverse"})
-    assert words.startswith("reverse") and small.lr > 1e-4
+    assert words.partition(";")[0] in ("reverse", "none") and small.lr > 1e-4 and small.held_out == 256
+
+
+# Turned red by: 1,024 responses of a real model at once, or 512 of its pairs to test on in each row.
+def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder, tmp_path, monkeypatch, capsys):
+    at_once, sample = [], Run.sample
+
+    def spy(run, problems, samples=1, greedy=False, generator=None):
+        at_once.append(len(problems) * samples)
+        return sample(run, problems, samples, greedy, generator)
+
+    monkeypatch.setattr(Run, "sample", spy)
+    monkeypatch.setattr("llm.preferences.FEW", 8)
+    (tmp_path / "sums.jsonl").write_text("\n".join(json.dumps({"prompt": f"{i} + 1?", "answer": "1"}) for i in range(40)))
+    llm.dpo("sums.jsonl", model=folder, reward=length, **TINY | {"quiet": False}, batch=4, pairs=20)
+    assert set(at_once[:-4]) == {16} and len(at_once) >= 4 + 28 / 8       # the rest: sampled and greedy, for two rows
+    said = capsys.readouterr().out
+    assert "sampling 8 pairs of responses to test on\nsampling 20 pairs of responses to learn from\n" in said
+
+
+# Turned red by: rows whose number does not depend on what they cost.
+@pytest.mark.parametrize(("settings", "every"), [
+    ({"total_steps": 12}, 6), ({}, 10), ({"total_steps": 13}, 7), ({"held_out": 256}, 50),
+    ({"total_steps": 13, "held_out": 16}, 3)])
+def test_evaluation_takes_a_small_share_of_the_time(settings, every, folder):
+    cfg = configure(find("llm grpo"), {"task": "reverse", "model": folder, **settings})[0]
+    assert updates_per_row(cfg) == every
+    rows = 1 + cfg.total_steps // every
+    assert rows * 2 * cfg.held_out <= cfg.total_steps * cfg.prompts * cfg.samples / 4
