@@ -1,7 +1,7 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
@@ -30,6 +30,7 @@ class LanguageConfig(RunConfig):
     adam_eps: Positive = 1e-5            # epsilon of Adam; gradients below it step less; PPO's code 1e-5, TRL 1e-8
     micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     layers: Depth = 4                    # layers of a new small model
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even

@@ -129,7 +129,8 @@ def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder,
 
     monkeypatch.setattr(Run, "sample", spy)
     monkeypatch.setattr("llm.preferences.FEW", 8)
-    (tmp_path / "sums.jsonl").write_text("\n".join(json.dumps({"prompt": f"{i} + 1?", "answer": "1"}) for i in range(40)))
+    prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     llm.dpo("sums.jsonl", model=folder, reward=length, **TINY | {"quiet": False}, batch=4, pairs=20)
     assert set(at_once[:-4]) == {16} and len(at_once) >= 4 + 28 / 8       # the rest: sampled and greedy, for two rows
     said = capsys.readouterr().out
