@@ -1,4 +1,5 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -8,6 +9,7 @@ from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, RunConfig, Size, Unit
 
+FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 
 
@@ -19,6 +21,9 @@ class LanguageConfig(RunConfig):
     SUBJECT: ClassVar[str] = "task"
     # The flag that sets the length of a response; messages name it.
     LENGTH: ClassVar[str] = "--max-tokens"
+    AUTOMATIC: ClassVar[frozenset[str]] = frozenset({"micro_batch"})
+    # Models of the policy's size in memory: those that learn, and frozen ones (the reference policy).
+    MODELS: ClassVar[tuple[int, int]] = (1, 1)
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | Callable = ""          # file.py:function (takes prompt and response), or the run of a reward model
@@ -28,7 +33,7 @@ class LanguageConfig(RunConfig):
     temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value
     held_out: Size = 256                 # sampled responses to held-out problems per row of the log
     adam_eps: Positive = 1e-5            # epsilon of Adam; gradients below it step less; PPO's code 1e-5, TRL 1e-8
-    micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
+    micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     layers: Depth = 4                    # layers of a new small model
@@ -55,9 +60,24 @@ class LanguageConfig(RunConfig):
         return 64
 
     @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return self.responses
+
+    @property
     def evaluated(self) -> int:
         """Largest number of responses that a row of the log needs: the sampled ones, and the greedy ones."""
         return 2 * self.held_out
+
+    @property
+    def updates_per_row(self) -> int:
+        """Updates between two rows of a pretrained model's log.
+
+        There are at most 10 rows after the first one. The responses of all rows are at most a quarter of those that the
+        run learns from. A response takes half as long to evaluate, so evaluation takes about an eighth of the time.
+        """
+        rows = self.total_steps * self.responses // (4 * self.evaluated) - 1                # one is before any update
+        return math.ceil(self.total_steps / max(1, min(10, rows)))
 
     def response_tokens(self, task: Any) -> int:
         """Longest response to a task (any object with `max_tokens`), in tokens, end token included."""
@@ -103,6 +123,11 @@ class PreferenceConfig(LanguageConfig):
     def responses(self) -> int:
         """Number of responses that an update learns from."""
         return 2 * self.batch
+
+    @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return max(2 * FEW, getattr(self, "samples", 0) * self.batch, getattr(self, "calibration", 0))
 
     @property
     def evaluated(self) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import PreferenceConfig
+from llm.config import FEW, PreferenceConfig
 from llm.learn import logp_under
 from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
@@ -27,7 +27,6 @@ from spinup.runs.log import read_progress
 HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; twice `held_out` if that is less
 RANKED = 128            # most held-out pairs that a policy ranks for each row of the log; `held_out` if that is less
 AT_ONCE = 512           # pairs of a small model sampled at a time
-FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 PATIENCE = 20           # sample at most this many times the wanted number: equal rewards give no pair
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, in_pieces, logp_under
-from llm.memory import enough_memory, out_of_memory
+from llm.memory import enough_memory, fit, out_of_memory
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -52,16 +52,6 @@ KL_ROWS = 128           # responses used to measure this KL
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
 
-def updates_per_row(cfg: LanguageConfig) -> int:
-    """Updates between two rows of a pretrained model's log.
-
-    There are at most 10 rows after the first one. The responses of all rows are at most a quarter of those that the run
-    learns from. A response takes half as long to evaluate, so evaluation takes about an eighth of the time.
-    """
-    rows = cfg.total_steps * cfg.responses // (4 * cfg.evaluated) - 1     # the first row is before the first update
-    return math.ceil(cfg.total_steps / max(1, min(10, rows)))
-
-
 class Run(Training):
     """Training run of the policy `start` on `task`; see `Training`.
 
@@ -77,7 +67,8 @@ class Run(Training):
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
-            self.epochs = config.total_steps / updates_per_row(config)
+            self.epochs = config.total_steps / config.updates_per_row
+            fit(config, self.model, longest_prompt(task, self.tokenizer), config.response_tokens(task), resume)
         self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
@@ -212,6 +203,7 @@ class Run(Training):
         self.clock["update"] += max(0.0, now - self.row_began - spent)
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
+        self.clock.clear()                                                # pairs were sampled before
         self.row_began = time.perf_counter()
         yield from super().updates(total, steps_each)
 

@@ -23,6 +23,7 @@ provide. Its loss is that of DPO.
 """
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -47,6 +48,8 @@ class Config(PreferenceConfig):
     margin: NonNegative = 0.0        # margin in reward between chosen and rejected response
     lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
     calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
+
+    MODELS: ClassVar[tuple[int, int]] = (1, 2)  # the policy and its reference do not learn
 
 
 def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tensor:
