@@ -3,6 +3,7 @@
 In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and row 2 i + 1 the rejected one.
 """
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ class RewardRun(Run):
         self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
         for counter in self.sums, self.counts, self.clock:
             counter.clear()
+        self.row_began = time.perf_counter()
         return means
 
     def result(self, model: ScalarModel) -> Result:

@@ -30,7 +30,7 @@ from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 from spinup.errors import UserError
 from spinup.machine import cores
-from spinup.runs.display import short
+from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import current, read_progress
 from spinup.runs.result import Result
@@ -68,14 +68,15 @@ class Run(Training):
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
             self.epochs = config.total_steps / config.updates_per_row
-            fit(config, self.model, longest_prompt(task, self.tokenizer), config.response_tokens(task), resume)
-        self.start, self.reference = start, start.reference()
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
-        self.max_tokens = config.response_tokens(task)
+        self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
+        if self.pretrained:
+            fit(config, self.model, longest, self.max_tokens, resume)
+        self.start, self.reference = start, start.reference()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.sums: dict[str, float] = defaultdict(float)                  # sums of the numbers given to `add`
@@ -85,8 +86,9 @@ class Run(Training):
         self.own: tuple[str, ...] = ()
         self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best: dict[str, float] = {}
+        self.seconds_of_row = 0.0                                         # before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
-        check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
+        check_context(longest, self.max_tokens, self.model)
         if config.micro_batch and task.judge is not None:
             task.judge.at_once = config.micro_batch
 
@@ -201,6 +203,11 @@ class Run(Training):
         now = time.perf_counter()
         spent = sum(self.clock[phase] for phase in PHASES)
         self.clock["update"] += max(0.0, now - self.row_began - spent)
+        if self.pretrained and not self.update:
+            each = now - self.row_began
+            seconds = each * self.end + self.seconds_of_row * math.ceil(self.epochs)
+            self.display.say(f"an update takes {each:.2g} s: about {duration(seconds)} for {self.end:,} updates and "
+                             "their evaluations")
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         self.clock.clear()                                                # pairs were sampled before
@@ -212,9 +219,11 @@ class Run(Training):
 
         There is none if columns are known only later: those of a user's own loss.
         """
+        began = time.perf_counter()
         if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
             self.log(**self.tests())
             self._write_row()
+            self.seconds_of_row = self.row_began - began
 
     def row(self) -> dict[str, float]:
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)

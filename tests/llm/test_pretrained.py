@@ -143,6 +143,7 @@ def test_pairs_of_a_pretrained_model_are_few_and_sampled_a_few_at_a_time(folder,
     llm.dpo("sums.jsonl", model=folder, reward=length, **TINY | {"quiet": False}, batch=4, pairs=20)
     assert set(at_once[:-4]) == {16} and len(at_once) >= 4 + 28 / 8       # the rest: sampled and greedy, for two rows
     said = capsys.readouterr().out
+    assert re.search(r"an update takes [\d.]+ s: about \d+ s for 2 updates and their evaluations\n", said)
     assert "sampling 8 pairs of responses to test on\nsampling 20 pairs of responses to learn from\n" in said
 
 
@@ -209,6 +210,6 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     capsys.readouterr()
     assert run(least(2) + 1, micro_batch=16)[1] == 16 and "this may be too much" in capsys.readouterr().out
     there = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=r"needs about 0\.0 GB of memory, and .* GB are available; choose a smaller --mo"):
+    with pytest.raises(UserError, match=r"needs about 0\.0 GB of memory, and .* GB are available; choose a sm"):
         run(least(2) - 1)
     assert sorted(tmp_path.rglob("*")) == there
