@@ -131,5 +131,5 @@ class PreferenceConfig(LanguageConfig):
 
     @property
     def evaluated(self) -> int:
-        """Largest number of responses that a row of the log needs: also both responses of each held-out pair."""
+        """Largest number of responses that a row needs; those of held-out pairs count half, as they are only scored."""
         return 4 * self.held_out

@@ -10,6 +10,7 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.memory import enough_memory
 from llm.policy.generate import Prompts
+from llm.policy.packed import score_packed
 from llm.policy.score import score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
@@ -40,8 +41,11 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     for piece in rows.split(cfg.micro_batch or len(rows)):
         part = r[piece].trimmed()
         T = part.ids.shape[1]
-        logp, entropy = score(model, batch.prompts, part.of, part.ids, temperature=cfg.temperature,
-                              checkpointing=cfg.gradient_checkpointing)                     # [m, T]
+        settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
+        if getattr(cfg, "packing", False):
+            logp, entropy = score_packed(model, batch.prompts, part.of, part.ids, part.lengths, **settings)
+        else:
+            logp, entropy = score(model, batch.prompts, part.of, part.ids, **settings)       # [m, T]
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 

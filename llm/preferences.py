@@ -26,7 +26,7 @@ from spinup.errors import UserError
 from spinup.runs.log import read_progress
 
 HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; twice `held_out` if that is less
-RANKED = 128            # most held-out pairs that a policy ranks for each row of the log; `held_out` if that is less
+RANKED = 128            # held-out pairs that a policy ranks for each row of the log
 AT_ONCE = 512           # pairs of a small model sampled at a time
 PATIENCE = 20           # sample at most this many times the wanted number: equal rewards give no pair
 
@@ -121,13 +121,12 @@ def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
 
 
 def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
-    """Accuracy of the policy as an implicit reward model, `[]`, on the first pairs, at most `RANKED` and `held_out`.
+    """Accuracy of the policy as an implicit reward model, `[]`, on the first `RANKED` pairs.
 
     A pair counts as correct if the log ratio to the initial policy is higher for the chosen than for the rejected
     response. before: log-probabilities `[2n, T]` under the initial policy.
     """
-    ranked = min(RANKED, run.config.held_out)
-    first = pairs.pick(torch.arange(min(2 * ranked, len(pairs.texts)), device=run.device))
+    first = pairs.pick(torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device))
     logp = logp_under(run.model, run.config, first)
     now = select(logp - before[:len(logp)], first.responses.mask).sum(1).view(-1, 2)
     return accuracy(now[:, 0] - now[:, 1])

@@ -81,7 +81,8 @@ class Config(LearningConfig):
     anneal: bool = True              # after warmup, decay both rates linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
-    MODELS: ClassVar[tuple[int, int]] = (2, 1)  # the value function learns too
+    # Policy and value function learn; the reference policy does not.
+    MODELS: ClassVar[tuple[int, int]] = (2, 1)
 
     def __post_init__(self):
         super().__post_init__()

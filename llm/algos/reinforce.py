@@ -57,7 +57,7 @@ class Config(LearningConfig):
     baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # mean: running mean of R
     memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
-    teacher: str = ""                # policy to imitate on own responses, without rewards; as --model
+    teacher: str = ""                # policy to imitate on own responses, in place of rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # after warmup, decay lr linearly to a tenth

@@ -49,7 +49,8 @@ class Config(PreferenceConfig):
     lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
     calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
 
-    MODELS: ClassVar[tuple[int, int]] = (1, 2)  # the policy and its reference do not learn
+    # The policy and its reference do not learn.
+    MODELS: ClassVar[tuple[int, int]] = (1, 2)
 
 
 def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tensor:

@@ -568,9 +568,8 @@ class Swapped:
 
 
 # Turned red by: log-probabilities in place of their change; a comparison with the pairs' own prompts padded.
-def test_ranked_rightly(catch, monkeypatch):
+def test_ranked_rightly(catch):
     call = catch("dpo")
-    monkeypatch.setattr(call.run.config, "held_out", len(call.batch.texts))
     pairs = replace(call, rows=torch.arange(len(call.batch.texts)))
     d = torch.tensor([sums(pairs, b)[0].item() for b in pairs.rows.tolist()]).view(-1, 2)
     expected = (d[:, 0] > d[:, 1]).float().mean()
