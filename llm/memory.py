@@ -11,7 +11,7 @@ from spinup import errors
 from spinup.errors import UserError
 from spinup.machine import free_memory
 from spinup.runs.config import Natural, checked
-from spinup.runs.folders import find_run, read_run
+from spinup.runs.folders import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
 SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; all even, so that no pair is split
@@ -56,11 +56,11 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
             "checkpoint": 0 if cuda else trained * parameters * (12 if each == 4 else 14)}
 
 
-def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resume: str | Path | None = None) -> None:
+def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
     """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
 
-    It becomes the largest of 16, 8, 4 and 2 that fits; a resumed run keeps its own. prompt, response: longest lengths,
-    in tokens. Raise UserError if the run needs more memory than there is.
+    It becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. prompt, response: longest lengths, in
+    tokens. Raise UserError if the run needs more memory than there is.
     """
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
@@ -76,10 +76,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
         raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
                         f"{there / GB:.1f} GB are available; choose a smaller --model or --max-tokens, add "
                         "--gradient-checkpointing, or use a device with more memory")
-    if resume is not None:
-        begun = read_run(find_run(Path(resume)))["config"]
-        fitting = checked("micro_batch", Natural, begun.get("micro_batch", 0))
-    cfg.micro_batch = cfg.micro_batch or fitting
+    cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)
     if not cfg.quiet:
         print(f"memory: {', '.join(f'{name} {x / GB:.2f}' for name, x in found.items() if x)} (micro-batch {size} of "
@@ -87,6 +84,15 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
               f"{there / GB:.1f} GB", flush=True)
         if whole > there:
             print("this may be too much; a smaller --micro-batch needs less memory", flush=True)
+
+
+def as_before(cfg: LanguageConfig, directory: Path) -> None:
+    """Give a resumed run the micro-batch in its `config.json`, unless the settings name one.
+
+    Raise UserError if this entry is damaged.
+    """
+    begun = read_run(directory)["config"].get("micro_batch", 0)
+    cfg.micro_batch = cfg.micro_batch or checked("micro_batch", Natural, begun)
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, in_pieces, logp_under
-from llm.memory import enough_memory, fit, out_of_memory
+from llm.memory import as_before, enough_memory, fit, out_of_memory
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -74,8 +74,10 @@ class Run(Training):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
         self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
+        if self.resumed:
+            as_before(config, self.directory)
         if self.pretrained:
-            fit(config, self.model, longest, self.max_tokens, resume)
+            fit(config, self.model, longest, self.max_tokens, self.resumed)
         self.start, self.reference = start, start.reference()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
