@@ -1,13 +1,15 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, RunConfig, Size, Unit
 
+FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 
 
@@ -19,6 +21,9 @@ class LanguageConfig(RunConfig):
     SUBJECT: ClassVar[str] = "task"
     # The flag that sets the length of a response; messages name it.
     LENGTH: ClassVar[str] = "--max-tokens"
+    AUTOMATIC: ClassVar[frozenset[str]] = frozenset({"micro_batch"})
+    # Models of the policy's size in memory: those that learn, and frozen ones (the reference policy).
+    MODELS: ClassVar[tuple[int, int]] = (1, 1)
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
@@ -30,8 +35,9 @@ class LanguageConfig(RunConfig):
     temperature: Positive = 1.0          # above 1 samples less likely tokens; scoring uses the same value
     held_out: Size = 256                 # sampled responses to held-out problems per row of the log
     adam_eps: Positive = 1e-5            # epsilon of Adam; gradients below it step less; PPO's code 1e-5, TRL 1e-8
-    micro_batch: Natural = 0             # responses per forward or backward pass; 0 = all; fewer use less memory
+    micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     layers: Depth = 4                    # layers of a new small model
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
@@ -50,6 +56,31 @@ class LanguageConfig(RunConfig):
             return [f"{task} pretrained"]
         return [f"{task} {algorithm.method}", task]
 
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return 64
+
+    @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return self.responses
+
+    @property
+    def evaluated(self) -> int:
+        """Largest number of responses that a row of the log needs: the sampled ones, and the greedy ones."""
+        return 2 * self.held_out
+
+    @property
+    def updates_per_row(self) -> int:
+        """Updates between two rows of a pretrained model's log.
+
+        There are at most 10 rows after the first one. The responses of all rows are at most a quarter of those that the
+        run learns from. A response takes half as long to evaluate, so evaluation takes about an eighth of the time.
+        """
+        rows = self.total_steps * self.responses // (4 * self.evaluated) - 1                # one is before any update
+        return math.ceil(self.total_steps / max(1, min(10, rows)))
+
     def response_tokens(self, task: Any) -> int:
         """Longest response to a task (any object with `max_tokens`), in tokens, end token included."""
         return self.max_tokens or int(task.max_tokens)
@@ -65,6 +96,11 @@ class LearningConfig(LanguageConfig):
     prompts: Size = 32                   # different prompts per update; more: less noise, but slower
     samples: Size = 8                    # responses per prompt; the method compares them with each other
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return self.prompts * self.samples
 
 
 @dataclass(kw_only=True)
@@ -84,3 +120,18 @@ class PreferenceConfig(LanguageConfig):
         if self.micro_batch % 2:
             raise UserError(f"--micro-batch {self.micro_batch} would split a pair; choose an even number of responses, "
                             f"such as {self.micro_batch + 1}")
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return 2 * self.batch
+
+    @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return max(2 * FEW, getattr(self, "samples", 0) * self.batch, getattr(self, "calibration", 0))
+
+    @property
+    def evaluated(self) -> int:
+        """Largest number of responses that a row needs; those of held-out pairs count half, as they are only scored."""
+        return 4 * self.held_out

@@ -2,6 +2,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,11 +11,15 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.memory import enough_memory
 from llm.policy.generate import Prompts
-from llm.policy.score import score
+from llm.policy.packed import score_packed
+from llm.policy.score import exact_kl, score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
+from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
 
+EXACT = 1024            # largest vocabulary for an exact KL to the reference policy, summed over all tokens
+KL_ROWS = 128           # responses used to measure this KL
 SCORED = 1024           # responses per forward pass without gradients, if micro_batch is 0
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # the number to minimise, and diagnostics
@@ -41,8 +46,11 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     for piece in rows.split(cfg.micro_batch or len(rows)):
         part = r[piece].trimmed()
         T = part.ids.shape[1]
-        logp, entropy = score(model, batch.prompts, part.of, part.ids, temperature=cfg.temperature,
-                              checkpointing=cfg.gradient_checkpointing)                     # [m, T]
+        settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
+        if getattr(cfg, "packing", False):
+            logp, entropy = score_packed(model, batch.prompts, part.of, part.ids, part.lengths, **settings)
+        else:
+            logp, entropy = score(model, batch.prompts, part.of, part.ids, **settings)       # [m, T]
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 
@@ -89,3 +97,20 @@ def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
         return batch
     r = batch.responses
     return replace(batch, responses=replace(r, logp=select(logp_under(model, cfg, batch), r.mask)))
+
+
+@torch.no_grad()
+def kl_to_reference(model: Transformer, reference: Transformer, cfg: LanguageConfig, batch: Batch
+                    ) -> tuple[float, float]:
+    """KL(model || reference) in nats: mean over tokens, and mean over whole responses.
+
+    It uses at most `KL_ROWS` responses of the model. It is exact for a small vocabulary, else an estimate from the
+    sampled tokens.
+    """
+    first = batch.pick(torch.arange(min(KL_ROWS, len(batch.texts)), device=model.device))
+    r = first.responses
+    if model.shape.vocab_size <= EXACT:
+        kl = in_pieces(cfg, first, partial(exact_kl, model, reference, temperature=cfg.temperature))
+    else:
+        kl = k3(r.logp, logp_under(reference, cfg, first), r.mask)
+    return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())

@@ -1,12 +1,95 @@
-"""Out-of-memory errors as one sentence that names the settings to change."""
+"""Memory of a run: an estimate before it starts, and out-of-memory errors as one sentence that names settings."""
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import torch
 
 from llm.config import LanguageConfig
+from llm.policy.transformer import Shape, Transformer
 from spinup import errors
 from spinup.errors import UserError
+from spinup.machine import free_memory
+from spinup.runs.config import Natural, checked
+from spinup.runs.folders import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
+SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; all even, so that no pair is split
+CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
+LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
+CHUNK = 2**26           # most numbers in such a tensor; see `llm.policy.score`
+GB = 1e9
+
+
+def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt: int, response: int,
+           rows: int, cuda: bool = False) -> dict[str, float]:
+    """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
+
+    - weights, gradients, Adam: of each trained model. Adam has two moments in fp32; with bf16 weights also a copy.
+    - frozen models: the reference policy, and others that do not learn.
+    - KV caches: 2 * layers * kv_heads * head_size numbers per token of each response that is sampled at once.
+    - activations and logits of a micro-batch. A layer keeps its inputs, projections, and the outputs of its MLP for the
+      backward pass. Keys and values of a prompt are repeated for each of its responses.
+
+    Args:
+        parameters: number of parameters of the policy.
+        size: responses per micro-batch.
+        prompt, response: longest lengths, in tokens.
+        rows: most responses that are sampled at once.
+        cuda: whether the run uses a GPU.
+    """
+    each = 4 if cfg.dtype == "float32" or (cfg.dtype == "auto" and not cuda) else 2            # bytes of a weight
+    trained, frozen = cfg.MODELS
+    keys = 2 * shape.kv_heads * shape.head_size                                               # numbers per token
+    prompts = -(-size // max(1, getattr(cfg, "samples", 1)))
+    tokens = size * response + prompts * prompt
+    kept = 4 * shape.width + 4 * shape.hidden + (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size
+    layers = 1 if cfg.gradient_checkpointing else shape.layers
+    activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
+    logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
+    return {"weights": trained * parameters * each, "gradients": trained * parameters * each,
+            "Adam": trained * parameters * (8 if each == 4 else 12), "frozen models": frozen * parameters * each,
+            "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
+            "activations and logits": activations * each * trained + logits * 4}
+
+
+def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
+    """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
+
+    It becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. prompt, response: longest lengths, in
+    tokens. Raise UserError if the run needs more memory than there is.
+    """
+    cuda = model.device.type == "cuda"
+    free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
+    there = free + sum(p.numel() * p.element_size() for p in model.parameters())              # they are loaded already
+    parameters, rows = sum(p.numel() for p in model.parameters()), max(cfg.sampled, cfg.held_out)
+
+    def parts(size: int) -> dict[str, float]:
+        return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda)
+
+    wholes = {size: sum(parts(size).values()) for size in SIZES}
+    fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
+    if not fitting:
+        raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
+                        f"{there / GB:.1f} GB are available; choose a smaller --model or --max-tokens, add "
+                        "--gradient-checkpointing, or use a device with more memory")
+    cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
+    found = parts(size := cfg.micro_batch or cfg.responses)
+    if not cfg.quiet:
+        print(f"memory: {', '.join(f'{name} {x / GB:.2f}' for name, x in found.items() if x)} (micro-batch {size} of "
+              f"at most {prompt + response} tokens); about {(whole := sum(found.values())) / GB:.1f} GB of "
+              f"{there / GB:.1f} GB", flush=True)
+        if whole > there:
+            print("this may be too much; a smaller --micro-batch needs less memory", flush=True)
+
+
+def as_before(cfg: LanguageConfig, directory: Path) -> None:
+    """Give a resumed run the micro-batch in its `config.json`, unless the settings name one.
+
+    Raise UserError if this entry is damaged.
+    """
+    begun = read_run(directory)["config"].get("micro_batch", 0)
+    cfg.micro_batch = cfg.micro_batch or checked("micro_batch", Natural, begun)
 
 
 def out_of_memory(error: BaseException | None, cfg: LanguageConfig) -> UserError | None:

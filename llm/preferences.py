@@ -3,6 +3,7 @@
 In a `Batch` of pairs, row 2 i is the chosen (preferred) response of pair i, and row 2 i + 1 the rejected one.
 """
 import math
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import PreferenceConfig
+from llm.config import FEW, PreferenceConfig
 from llm.learn import logp_under
 from llm.policy.load import Start
 from llm.policy.scalar import RewardModel, ScalarModel
@@ -25,9 +26,9 @@ from spinup.errors import UserError
 from spinup.runs.log import read_progress
 from spinup.runs.training import Training
 
-HELD_OUT_PAIRS = 512    # held-out pairs, compared without noise
+HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; twice `held_out` if that is less
 RANKED = 128            # held-out pairs that a policy ranks for each row of the log
-AT_ONCE = 512           # pairs sampled at a time
+AT_ONCE = 512           # pairs of a small model sampled at a time
 PATIENCE = 20           # sample at most this many times the wanted number: equal rewards give no pair
 
 
@@ -57,13 +58,16 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
         return given_pairs(run, run.task.pairs(held_out), cfg, held_out)
     rng = np.random.default_rng([cfg.seed, 1 + held_out])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
-    wanted, found, drawn = HELD_OUT_PAIRS if held_out else cfg.pairs, [], 0
+    wanted, found, drawn = held_out_pairs(cfg) if held_out else cfg.pairs, [], 0
+    at_once = FEW if run.pretrained else AT_ONCE
+    if run.pretrained and not cfg.quiet:                                  # this may take a minute
+        print(f"sampling {wanted} pairs of responses to {'test on' if held_out else 'learn from'}", flush=True)
     while sum(len(b.texts) for b in found) < 2 * wanted:
         if drawn >= PATIENCE * wanted:
             raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} almost all have equal "
                             "rewards, so they give too few preference pairs; use another --model, or raise "
                             "--temperature")
-        problems = problems_of(run.task, min(AT_ONCE, wanted), rng, held_out)
+        problems = problems_of(run.task, min(at_once, wanted), rng, held_out)
         batch = run.sample(problems, 2, generator=generator)
         found.append(batch.pick(compare(batch.rewards, 2, 0.0 if held_out else cfg.noise, rng).flatten()))
         drawn += len(problems)
@@ -71,16 +75,21 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     return whole.pick(torch.arange(2 * wanted, device=run.device))
 
 
+def held_out_pairs(cfg: PreferenceConfig) -> int:
+    """Largest number of pairs to test on."""
+    return min(HELD_OUT_PAIRS, 2 * cfg.held_out)
+
+
 def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig,
                 held_out: bool = False) -> Batch:
     """Turn pairs from a file into tokens. Responses are cut at the longest length of a response.
 
     Pairs whose responses are then equal are left out, and a message names them. held_out: True for pairs to test on;
-    then at most `HELD_OUT_PAIRS` pairs, spread over the file, are used. UserError: no pair is left.
+    then at most `held_out_pairs` pairs, spread over the file, are used. UserError: no pair is left.
     """
     limit, kept, equal, said = run.max_tokens, [], [], []
     if held_out:
-        pairs = pairs[::max(1, -(-len(pairs) // HELD_OUT_PAIRS))]
+        pairs = pairs[::max(1, -(-len(pairs) // held_out_pairs(cfg)))]
         said += run.task.left_out                                         # only here, so that it is printed once
     for where, problem, preferred, other in pairs:
         a, b = (run.tokenizer.encode(text)[:limit] for text in (preferred, other))
@@ -121,7 +130,16 @@ def ranked_rightly(run: Run, pairs: Batch, before: Tensor) -> Tensor:
     first = pairs.pick(torch.arange(min(2 * RANKED, len(pairs.texts)), device=run.device))
     logp = logp_under(run.model, run.config, first)
     now = select(logp - before[:len(logp)], first.responses.mask).sum(1).view(-1, 2)
-    return (now[:, 0] > now[:, 1]).float().mean()
+    return accuracy(now[:, 0] - now[:, 1])
+
+
+def accuracy(margins: Tensor) -> Tensor:
+    """Share of pairs whose margin is above 0, `[]`, from margins `[n]`: reward of the chosen minus the rejected one.
+
+    A margin of 0 counts half. So a policy that equals its reference policy has an accuracy of 0.5: it cannot rank. TRL
+    counts margins of 0 as wrong, and its `rewards/accuracies` starts at 0.
+    """
+    return (margins > 0).float().mean() + (margins == 0).float().mean() / 2
 
 
 class RewardRun(Run):
@@ -139,10 +157,11 @@ class RewardRun(Run):
 
     def row(self) -> dict[str, float]:
         """Means over the updates of a row; the results on held-out pairs come from the log."""
-        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        means = {name: self.sums[name] / self.counts[name] if name in self.counts else math.nan for name in self.own}
         self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
         for counter in self.sums, self.counts, self.clock:
             counter.clear()
+        self.row_began = time.perf_counter()
         return means
 
     def result(self, model: ScalarModel) -> Result:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import LanguageConfig, PreferenceConfig
+from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
-from llm.learn import Loss, backward, in_pieces, logp_under
-from llm.memory import enough_memory, out_of_memory
+from llm.learn import Loss, backward, kl_to_reference
+from llm.memory import as_before, enough_memory, fit, out_of_memory
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
-from llm.policy.score import exact_kl
 from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, solved
 from llm.samples import as_lines
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
-from spinup.core.kl import k3
-from spinup.core.masked import masked_mean, select
 from spinup.errors import UserError
 from spinup.machine import cores
-from spinup.runs.display import short
+from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import SAMPLES, current, read_progress
 from spinup.runs.result import Result
@@ -47,10 +43,8 @@ TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_rew
          "kl_to_initial", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
          "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
-EXACT = 1024            # largest vocabulary for an exact KL to the initial policy, summed over all tokens
 WIDE = 128              # from this width on, a second thread saves time
 TOKENIZER = "tokenizer"                         # folder of Hugging Face's tokenizer in the run folder
-KL_ROWS = 128           # responses used to measure this KL
 EVALUATION = 20_000     # seed of the held-out problems and of the responses to them: the same for every row
 
 
@@ -69,15 +63,19 @@ class Run(Training):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
-        if self.pretrained:                                               # a row takes as long as half an update
-            self.epochs = max(1, min(10, config.total_steps // 4))
-        self.start, self.reference = start, start.reference()
+        if self.pretrained:
+            self.epochs = config.total_steps / config.updates_per_row
         super().__init__(config, task.name, self.model.device,
                          min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
-        self.max_tokens = config.response_tokens(task)
+        self.max_tokens, longest = config.response_tokens(task), longest_prompt(task, self.tokenizer)
+        if self.resumed:
+            as_before(config, self.directory)
+        if self.pretrained:
+            fit(config, self.model, longest, self.max_tokens, self.resumed)
+        self.start, self.reference = start, start.reference()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.sums: dict[str, float] = defaultdict(float)                  # sums of the numbers given to `add`
@@ -86,9 +84,11 @@ class Run(Training):
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ()
         self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards
+        self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best: dict[str, float] = {}
+        self.seconds_of_row = 0.0                                         # before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
-        check_context(longest_prompt(task, self.tokenizer), self.max_tokens, self.model)
+        check_context(longest, self.max_tokens, self.model)
         if config.micro_batch and task.judge is not None:
             task.judge.at_once = config.micro_batch
 
@@ -138,6 +138,10 @@ class Run(Training):
     def columns(self, *names: str) -> None:
         """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
         self.own = names
+
+    def first_row(self, tests: Callable[[], dict[str, Any]]) -> None:
+        """Give the function that returns the numbers of `log` for a row before the first update; see `announce`."""
+        self.tests = tests
 
     def record(self, batch: Batch) -> None:
         """Add the statistics of a whole batch, before the method drops any group."""
@@ -203,19 +207,27 @@ class Run(Training):
         now = time.perf_counter()
         spent = sum(self.clock[phase] for phase in PHASES)
         self.clock["update"] += max(0.0, now - self.row_began - spent)
+        if self.pretrained and not self.update:
+            each = now - self.row_began
+            seconds = each * self.end + self.seconds_of_row * math.ceil(self.epochs)
+            self.display.say(f"an update takes {each:.2g} s: about {duration(seconds)} for {self.end:,} updates and "
+                             "their evaluations")
 
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
+        self.clock.clear()                                                # pairs were sampled before
         self.row_began = time.perf_counter()
         yield from super().updates(total, steps_each)
 
     def announce(self) -> None:
         """Write a row before the first update of a pretrained model.
 
-        There is none if columns are known only later: those of a user's own loss, and results on preference pairs.
+        There is none if columns are known only later: those of a user's own loss.
         """
-        later = callable(getattr(self.config, "loss", None)) or isinstance(self.config, PreferenceConfig)
-        if self.pretrained and not self.steps and not later:
+        began = time.perf_counter()
+        if self.pretrained and not self.steps and not callable(getattr(self.config, "loss", None)):
+            self.log(**self.tests())
             self._write_row()
+            self.seconds_of_row = self.row_began - began
 
     def row(self) -> dict[str, float]:
         sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
@@ -232,7 +244,7 @@ class Run(Training):
         means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
-        kl, kl_of_response = self.kl_to_initial(sampled)
+        kl, kl_of_response = kl_to_reference(self.model, self.reference, self.config, sampled)
         self.clock["evaluation"] += time.perf_counter() - began
         if self.rows == 1:                                                # parts of the reward, then the user's loss
             self.own += tuple(f"reward_{name}" for name in self.parts_of_reward or ())
@@ -249,21 +261,6 @@ class Run(Training):
 
     def diagnose(self, row: dict[str, float]) -> list[str]:
         return sentences(row, self.max_tokens, self.measure)
-
-    @torch.no_grad()
-    def kl_to_initial(self, batch: Batch) -> tuple[float, float]:
-        """KL(policy || initial policy) in nats: mean over tokens, and mean over whole responses.
-
-        It uses responses to held-out problems. It is exact for a small vocabulary, else an estimate from the sampled
-        tokens.
-        """
-        first = batch.pick(torch.arange(min(KL_ROWS, len(batch.texts)), device=self.device))
-        r, temperature = first.responses, self.config.temperature
-        if self.model.shape.vocab_size <= EXACT:
-            kl = in_pieces(self.config, first, partial(exact_kl, self.model, self.reference, temperature=temperature))
-        else:
-            kl = k3(r.logp, logp_under(self.reference, self.config, first), r.mask)
-        return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())
 
     def outcome(self) -> dict[str, Any]:
         return {self.measure: None, **self.best}
@@ -282,7 +279,7 @@ class Run(Training):
 
     def load_subject(self, state: dict[str, Any]) -> None:
         self.generator.set_state(state["generator"])
-        self.own = tuple(current(name) for name in state.get("own", self.own))
+        self.own = tuple(current(name) for name in state.get("own", ())) or self.own
         self.parts_of_reward = state.get("parts", self.parts_of_reward)
         self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
         self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})

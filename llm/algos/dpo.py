@@ -55,7 +55,7 @@ from llm.learn import Loss, logp_under
 from llm.policy.generate import Responses
 from llm.policy.score import forward_kl
 from llm.policy.tokenizer import Tokenizer, tokens_with
-from llm.preferences import compare, find_pairs, ranked_rightly, rows_of, shuffled
+from llm.preferences import accuracy, compare, find_pairs, ranked_rightly, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -176,11 +176,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         logps = sums[1].detach().mean(0)
         return each.sum() / total, stats | {
             "logp_chosen": logps[0], "logp_rejected": logps[1], "reward_margin": margin.mean(),
-            "train_accuracy": (margin > 0).float().mean()}
+            "train_accuracy": accuracy(margin)}
+
+    def tested() -> dict[str, Tensor]:
+        """Results on held-out pairs."""
+        return {"pair_accuracy": ranked_rightly(run, test, logp_ref_test)}
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
         run.columns(*COLUMNS)
+        run.first_row(tested)
         for update in run.updates(cfg.total_steps):
             # Collect: sample and compare new responses, or use the fixed pairs.
             if cfg.samples:
@@ -209,5 +214,5 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 run.add(tokens=r.mask.sum(), length=r.lengths.float().mean())
             run.add(learning_rate=lr)
             if run.row_due:
-                run.log(pair_accuracy=ranked_rightly(run, test, logp_ref_test))
+                run.log(**tested())
         return run.result()

@@ -29,6 +29,7 @@ and `gae` are the same functions that train CartPole.
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -79,6 +80,9 @@ class Config(LearningConfig):
     warmup: Natural = 50             # updates until both rates are reached; with few, runs collapse
     anneal: bool = True              # after warmup, decay both rates linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
+
+    # Policy and value function learn; the reference policy does not.
+    MODELS: ClassVar[tuple[int, int]] = (2, 1)
 
     def __post_init__(self):
         super().__post_init__()

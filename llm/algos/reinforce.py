@@ -15,6 +15,14 @@ The first three baselines do not change the expected gradient. REINFORCE++ centr
 batch statistics. `--kl-coef` is beta, the KL coefficient. The KL penalty beta log(pi / pi_ref) of a
 response is subtracted from its R_i; REINFORCE++ subtracts the sum above.
 
+`--teacher` replaces the rewards by the log ratio to another policy with the same tokens:
+
+    A_t = log pi_teacher(y_t | s_t) - log pi(y_t | s_t) - running mean of this difference
+
+This is on-policy distillation (Agarwal et al. 2024, GKD with the reverse KL; Lu and Thinking
+Machines Lab 2025). The expected gradient is that of KL(pi || pi_teacher) of the next token, in the
+states of the policy's own responses.
+
 Differs from spinup/algos/vpg.py by: one episode per row, with a mask for its end, and a baseline in
 place of a value function. The loss is `policy_gradient`, the same function that trains CartPole.
 Published REINFORCE++ also clips a ratio. With one update per batch this ratio is 1.
@@ -29,13 +37,15 @@ from torch import Tensor
 from llm.config import LearningConfig
 from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
+from llm.policy.load import load_model, on_device, vocabulary
+from llm.policy.tokenizer import Tokenizer
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.fast.adam import FlatAdam
-from spinup.core.kl import k1
-from spinup.core.masked import aggregate, select, whiten
+from spinup.core.kl import k1, k3
+from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
 from spinup.core.returns import discounted
 from spinup.errors import UserError
@@ -47,6 +57,7 @@ class Config(LearningConfig):
     baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # mean: running mean of R
     memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
+    teacher: str = ""                # policy to imitate on own responses, in place of rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
@@ -57,6 +68,16 @@ class Config(LearningConfig):
         if self.baseline == "others" and self.samples == 1:
             raise UserError("the baseline is the mean of the other responses to the prompt, and "
                             "--samples 1 gives none; choose 2 or more")
+        if self.teacher and (self.kl_coef or self.baseline != "mean"):
+            raise UserError("--teacher replaces the rewards and the KL penalty; use it with "
+                            "reinforce, and leave out --baseline and --kl-coef")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Raise UserError if the teacher has other tokens than the policy."""
+        known = vocabulary(load_model(self.teacher).tokenizer if self.teacher else tokenizer)
+        if known != vocabulary(tokenizer):
+            raise UserError(f"the tokens of --teacher {self.teacher} differ from those of the "
+                            "policy; choose a teacher with the same tokenizer")
 
 
 def leave_one_out(rewards: Tensor, samples: int) -> Tensor:
@@ -118,7 +139,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with a REINFORCE method. `resume`: folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    start = find_start(cfg, task, resume)
+    teacher = on_device(load_model(cfg.teacher), cfg).model if cfg.teacher else None
+    run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
     expected = RunningMean(cfg.memory, run.device)
@@ -129,6 +152,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     with run:
         run.keep(model=run.model, optimizer=optimizer, expected=expected)
+        run.columns(*["kl_to_teacher"] * bool(cfg.teacher))
         for update in run.updates(cfg.total_steps):
             # Collect.
             problems = run.problems(cfg.prompts)
@@ -141,7 +165,12 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 kl = k1(r.logp, logp_under(run.reference, cfg, batch), mask)
             if cfg.baseline != "batch":
                 rewards = rewards - cfg.kl_coef * kl.sum(1)
-            if cfg.baseline == "others":
+            if teacher is not None:
+                logp_teacher = logp_under(teacher, cfg, batch)
+                adv = k1(logp_teacher, r.logp, mask)                              # [B, T]
+                adv = select(adv - expected.update(masked_mean(adv, mask)), mask)
+                run.add(kl_to_teacher=masked_mean(k3(r.logp, logp_teacher, mask), mask))
+            elif cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
             elif cfg.baseline == "greedy":
                 greedy = run.sample(problems, greedy=True)

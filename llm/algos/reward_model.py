@@ -23,6 +23,7 @@ provide. Its loss is that of DPO.
 """
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from torch.nn.functional import logsigmoid, pad
 from llm.config import PreferenceConfig
 from llm.policy.policy import check_context
 from llm.policy.scalar import ScalarModel, rewards
-from llm.preferences import RewardRun, find_pairs, rows_of, shuffled
+from llm.preferences import RewardRun, accuracy, find_pairs, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Result
 from llm.tasks.make import make_task
@@ -47,6 +48,9 @@ class Config(PreferenceConfig):
     margin: NonNegative = 0.0        # margin in reward between chosen and rejected response
     lr: Positive = 1e-3              # peak learning rate; small models 5e-4 to 2e-3, large 1e-5
     calibration: Count = 512         # responses used to scale rewards to mean 0, variance 1
+
+    # The policy and its reference do not learn.
+    MODELS: ClassVar[tuple[int, int]] = (1, 2)
 
 
 def bradley_terry(preferred: Tensor, other: Tensor, margin: float = 0.0) -> Tensor:
@@ -102,8 +106,20 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return rewards(model, batch.prompts, r.of, ids, r.lengths + ~r.finished,
                        cfg.gradient_checkpointing)
 
+    @torch.no_grad()
+    def tested() -> dict[str, Tensor]:
+        """Results on held-out pairs."""
+        parts = pieces(torch.arange(len(held_out.texts)))
+        reward = torch.cat([judge(held_out, rows) for rows in parts]).view(-1, 2)
+        margins, lengths = reward[:, 0] - reward[:, 1], held_out.responses.lengths
+        return {"pair_accuracy": accuracy(margins), "pair_margin": margins.mean(),
+                "calibration_error": calibration_error(margins),
+                "length_correlation": correlation(reward.flatten(), lengths)}
+
     with run:
         run.keep(model=model, optimizer=optimizer)
+        run.columns("loss", "train_accuracy", "grad_norm", "learning_rate")
+        run.first_row(tested)
         for update in run.updates(cfg.total_steps):
             # Update.
             chosen = shuffled(len(pairs.texts) // 2, cfg.batch, update, cfg.seed)
@@ -121,17 +137,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     learning_rate=lr)
 
             # Test on held-out pairs and calibrate at the end; neither needs a gradient.
-            with torch.no_grad():
-                if run.row_due:
-                    parts = pieces(torch.arange(len(held_out.texts)))
-                    reward = torch.cat([judge(held_out, rows) for rows in parts]).view(-1, 2)
-                    margins = reward[:, 0] - reward[:, 1]
-                    lengths = held_out.responses.lengths
-                    run.log(pair_accuracy=(margins > 0).float().mean(), pair_margin=margins.mean(),
-                            calibration_error=calibration_error(margins),
-                            length_correlation=correlation(reward.flatten(), lengths))
-                if update + 1 == cfg.total_steps:
-                    batch = run.sample(run.problems(cfg.calibration))
+            if run.row_due:
+                run.log(**tested())
+            if update + 1 == cfg.total_steps:
+                batch = run.sample(run.problems(cfg.calibration))
+                with torch.no_grad():
                     parts = pieces(batch.responses.of)
                     model.calibrate(torch.cat([judge(batch, rows) for rows in parts]))
         return run.result(model)

@@ -38,6 +38,7 @@ class Config(LanguageConfig):
     total_steps: Count = 1000        # most updates; stop_accuracy can end the run earlier
     batch: Size = 128                # number of demonstrations per update
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
+    packing: bool = False            # several demonstrations per row, not padded; same gradient
     lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
     warmup: Natural = 20             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
@@ -45,6 +46,11 @@ class Config(LanguageConfig):
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
     stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never
     stop_every: Count = 5            # updates between two checks of stop_accuracy
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return self.batch
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:

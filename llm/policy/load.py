@@ -154,10 +154,16 @@ def fill(model: Model, path: Path) -> Model:
 
 
 def on_device(start: Start, cfg: LanguageConfig) -> Start:
-    """Move the model to the device of the settings: bf16 on a GPU, fp32 elsewhere."""
+    """Move the model to the device of the settings, with their data type."""
     device = find_device(cfg.device, gpu_helps=True)
-    start.model.to(device, torch.bfloat16 if device.type == "cuda" else torch.float32)
+    start.model.to(device, data_type(cfg, device))
     return start
+
+
+def data_type(cfg: LanguageConfig, device: torch.device) -> torch.dtype:
+    """Return the data type of weights; auto is bf16 on CUDA, and fp32 elsewhere."""
+    name = cfg.dtype if cfg.dtype != "auto" else "bfloat16" if device.type == "cuda" else "float32"
+    return getattr(torch, name)
 
 
 def vocabulary(tokenizer: Tokenizer) -> Any:

@@ -63,12 +63,14 @@ class RunConfig:
     Attributes:
         FAMILY: the family of the algorithm, a key of `spinup.registry.FAMILIES`.
         SUBJECT: the name of the field that holds the environment or task.
+        AUTOMATIC: settings whose 0 becomes a number that suits the machine when a run starts.
         algorithm: the name of the algorithm or variant, as in `config.json`; by default from the module of the class.
         on_row: from Python, a function that the run calls with each row of `progress.csv`.
     """
 
     FAMILY: ClassVar[str] = ""
     SUBJECT: ClassVar[str] = "env"
+    AUTOMATIC: ClassVar[frozenset[str]] = frozenset()
 
     seed: Seed = 1                       # random seed; runs with the same seed on the same machine are identical
     total_steps: Count = 100_000         # steps of the whole run

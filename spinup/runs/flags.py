@@ -16,8 +16,8 @@ from spinup.runs.display import say
 from spinup.runs.presets import configure, default_in_words
 from spinup.runs.public import advised
 
-METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "init": "DIR", "reward": "FILE:NAME", "sticky_actions": "P",
-            "preset": "NAME", "config": "FILE", "system": "TEXT", "template": "NAME=VALUE"}
+METAVARS = {"env": "ID", "hidden": "64,64", "model": "DIR", "teacher": "DIR", "init": "DIR", "reward": "FILE:NAME",
+            "sticky_actions": "P", "preset": "NAME", "config": "FILE", "system": "TEXT", "template": "NAME=VALUE"}
 
 
 def config_parser(algorithm: Algorithm) -> Parser:

@@ -210,6 +210,8 @@ def check_same(directory: Path, algorithm: str, config: RunConfig, but: Set[str]
     if begun["algorithm"] != algorithm:
         raise UserError(f"{describe(directory)} is a run of {begun['algorithm']}; {advice}")
     for name, was in begun["config"].items():
+        if name in config.AUTOMATIC and given.get(name) == 0:
+            continue
         both_python = isinstance(was, dict) and isinstance(given.get(name), dict)
         if name in given and name not in but and given[name] != was and not both_python:
             was, now = (f"the Python function {x['callable']}" if isinstance(x, dict) else x

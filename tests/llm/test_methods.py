@@ -21,8 +21,11 @@ from llm.run import Run
 from llm.tasks import Problem
 from llm.tasks import testbed as bed
 from llm.tasks.strings import Reverse
+from spinup.algos.vpg import policy_gradient
+from spinup.core.kl import k1, kl_categorical
 from spinup.core.masked import whiten
 from spinup.core.returns import gae
+from spinup.errors import UserError
 from spinup.registry import algorithms, in_module
 from spinup.runs.checkpoint import load_checkpoint
 
@@ -713,3 +716,48 @@ def test_a_target_needs_a_price_to_begin_with():
     from spinup.errors import UserError
     with pytest.raises(UserError):
         ppo.Config(kl_target=6.0)
+
+
+# Distillation.
+
+# Turned red by: a ratio the other way round, whose policy flees from its teacher; a sum over later tokens.
+@pytest.mark.parametrize("length", [1, 3])
+def test_distillation_follows_the_gradient_of_the_reverse_kl(length):
+    testbed = bed.Testbed(length=length)
+    policy, teacher = (bed.TabularPolicy(length=length, seed=seed) for seed in (1, 2))
+    ids, log_p = testbed.sequences, testbed.log_probs(policy)
+    logp, logp_teacher = testbed.logp(policy, ids), testbed.logp(teacher, ids).detach()
+    loss = policy_gradient(logp, k1(logp_teacher, logp.detach()))[0].sum(1)                   # as in `train`, below
+    found = torch.autograd.grad(bed.expectation(log_p, loss), policy.logits, retain_graph=True)[0]
+    each = kl_categorical(policy(ids[:, :-1]), teacher(ids[:, :-1]).detach()).sum(1)          # in the states of `ids`
+    exact = torch.autograd.grad(bed.expectation(log_p, each), policy.logits, retain_graph=True)[0]
+    torch.testing.assert_close(found, exact)
+    if length == 1:
+        whole = bed.kl(log_p, testbed.log_probs(teacher).detach())
+        torch.testing.assert_close(found, torch.autograd.grad(whole, policy.logits)[0])
+
+
+# Turned red by: an advantage of the rewards; the teacher's log-probabilities at another temperature; a teacher that
+# learns.
+def test_a_policy_comes_near_its_teacher(watch, beginner, make_model):
+    teacher = make_model(total_steps=60, lr=0.02, warmup=0, batch=48)
+    seen = watch("reinforce", lambda draw: [1.0] * 128, teacher=teacher, prompts=32, total_steps=40, lr=0.02, warmup=0,
+                 temperature=0.8)
+    batch, rows, adv, _ = seen.updates[0]
+    r = batch.responses
+    wanted = score(load_model(teacher).model, batch.prompts, r.of, r.ids, temperature=0.8)[0].detach()
+    wanted = wanted - r.logp
+    expected = torch.where(r.mask > 0, wanted - wanted[r.mask > 0].mean(), 0.0)
+    torch.testing.assert_close(adv, expected, atol=1e-5, rtol=0)
+    found = seen.result.progress["kl_to_teacher"]
+    assert 0 < sum(found[-5:]) < 0.75 * sum(found[:5])
+
+
+def test_a_teacher_has_the_same_tokens_and_replaces_the_rewards(beginner, make_model, tmp_path):
+    other = make_model(task="reverse:length=2,symbols=12", total_steps=2)
+    for settings, words in (({"teacher": other}, "tokens of --teacher .* differ from those of the policy; choose a"),
+                            ({"teacher": beginner, "kl_coef": 0.1}, "--teacher replaces the rewards and the KL pen"),
+                            ({"teacher": str(tmp_path / "none")}, "none")):
+        with pytest.raises(UserError, match=words):
+            llm.reinforce(**TINY | {"model": beginner}, **settings, log_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
