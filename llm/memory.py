@@ -30,8 +30,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     - KV caches: 2 * layers * kv_heads * head_size numbers per token of each response that is sampled at once.
     - activations and logits of a micro-batch. A layer keeps its inputs, projections, and the outputs of its MLP for the
       backward pass. Keys and values of a prompt are repeated for each of its responses.
-    - checkpoint: a copy of weights and moments in CPU memory while it is written. On a CPU it adds to the activations,
-      because the allocator keeps their memory.
+    - checkpoint: a copy of weights and moments in CPU memory while it is written. On a CPU it reuses about half of the
+      memory of the activations; the allocator keeps the other half.
 
     Args:
         parameters: number of parameters of the policy.
@@ -49,11 +49,12 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     layers = 1 if cfg.gradient_checkpointing else shape.layers
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
+    working = activations * each * trained + logits * 4
+    saved = 0 if cuda else trained * parameters * (12 if each == 4 else 14)
     return {"weights": trained * parameters * each, "gradients": trained * parameters * each,
             "Adam": trained * parameters * (8 if each == 4 else 12), "frozen models": frozen * parameters * each,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * each,
-            "activations and logits": activations * each * trained + logits * 4,
-            "checkpoint": 0 if cuda else trained * parameters * (12 if each == 4 else 14)}
+            "activations and logits": working, "checkpoint": max(saved / 2, saved - working / 2)}
 
 
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
