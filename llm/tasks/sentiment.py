@@ -11,9 +11,9 @@ from llm.tasks.sentence import WORDS
 from llm.tasks.task import Problem, Task, draw
 from spinup.errors import UserError
 
-PLACES = ("at home", "at night", "at school", "at the market", "by the sea", "in a village", "in spring", "in the city",
-          "in the morning", "in the mountains", "in the rain", "in winter", "near a forest", "on a farm", "on a journey",
-          "on a table")
+PLACES = ("at home", "at night", "at school", "at the market", "by the sea", "in a village", "in spring",
+          "in the city", "in the morning", "in the mountains", "in the rain", "in winter", "near a forest", "on a farm",
+          "on a journey", "on a table")
 
 
 @dataclass
