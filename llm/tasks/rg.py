@@ -40,10 +40,9 @@ class ReasoningGym(Task):
 
     def __init__(self, text: str):
         try:
-            import reasoning_gym                                          # noqa: F401  it registers the generators
             from reasoning_gym.factory import DATASETS
         except ModuleNotFoundError as error:
-            raise UserError(f"the task rg needs {error.name}; type: pip install 'spinup-rl[tasks]'") from None
+            raise UserError(f"the task rg needs {error.name.partition(".")[0]}; type: pip install 'spinup-rl[tasks]'") from None
         generator, *typed = (part.strip() for part in text.split(","))
         if generator not in DATASETS:
             raise UserError(no_generator(generator, sorted(DATASETS)))
