@@ -42,7 +42,8 @@ class ReasoningGym(Task):
         try:
             from reasoning_gym.factory import DATASETS
         except ModuleNotFoundError as error:
-            raise UserError(f"the task rg needs {error.name.partition(".")[0]}; type: pip install 'spinup-rl[tasks]'") from None
+            missing = error.name.partition(".")[0]
+            raise UserError(f"the task rg needs {missing}; type: pip install 'spinup-rl[tasks]'") from None
         generator, *typed = (part.strip() for part in text.split(","))
         if generator not in DATASETS:
             raise UserError(no_generator(generator, sorted(DATASETS)))
