@@ -11,7 +11,6 @@ WORDS = (*COMMON, "balloon", "berry", "bottle", "butter", "butterfly", "carrot",
          "dinner", "feather", "flower", "forest", "giraffe", "grass", "kitchen", "letter", "orange", "paper", "parrot",
          "pepper", "pillow", "potato", "puppet", "rabbit", "ribbon", "saddle", "school", "sheep", "squirrel",
          "strawberry", "summer", "table", "teacher", "tomato", "umbrella", "village", "winter", "yellow")
-LETTERS = "abcdefghiklmnoprstuwy"
 COUNTS = {"zero": 0, "once": 1, "one": 1, "twice": 2, "two": 2, "three": 3, "four": 4}
 NUMBER = re.compile(rf"[0-9]+|\b(?:{'|'.join(COUNTS)})\b", re.IGNORECASE)
 
@@ -21,7 +20,8 @@ class Letters(Task):
     """For `How many times does the letter r occur in the word strawberry?`, the answer is 3.
 
     The first number of a response counts, in digits or in words: `The letter "r" occurs three times.` earns 1, and a
-    wrong number 0. Half of the answers are 1. So a policy that ignores the word can solve half of the problems.
+    wrong number 0. Half of the answers are 1, the others 2 or 3. So a policy that ignores the word can solve half
+    of the problems.
     """
 
     name = "letters"
@@ -32,7 +32,8 @@ class Letters(Task):
         def make() -> Problem:
             once = rng.random() < 0.5
             while True:
-                word, letter = WORDS[rng.integers(len(WORDS))], LETTERS[rng.integers(len(LETTERS))]
+                word = WORDS[rng.integers(len(WORDS))]
+                letter = word[rng.integers(len(word))]
                 if (word.count(letter) == 1) == once:
                     break
             prompt = f"How many times does the letter {letter} occur in the word {word}?"
