@@ -57,6 +57,8 @@ class General(Task):
 
     All are held out, so no method trains on them. Evaluate a model before and after its training: if it solves fewer
     questions afterwards, it has forgotten something.
+
+    Training problems and demonstrations raise UserError.
     """
 
     name = "general"
