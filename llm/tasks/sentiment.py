@@ -21,7 +21,7 @@ class Sentiment(Task):
     """For `Write one sentence about a train in the rain.`, the reward is VADER's compound score of the response.
 
     The score is between -1 (negative) and 1 (positive); 0 is neutral. It rates words only: a string of superlatives
-    that says nothing gets almost 1. So a policy that is trained for long stops writing sentences.
+    that says nothing gets almost 1. So a policy that is trained for long can stop writing sentences.
 
     Raise UserError if the package vaderSentiment is missing.
     """
