@@ -43,7 +43,7 @@ class ReasoningGym(Task):
             from reasoning_gym.factory import DATASETS
         except ModuleNotFoundError as error:
             missing = error.name.partition(".")[0]
-            raise UserError(f"the task rg needs {missing}; type: pip install 'spinup-rl[tasks]'") from None
+            raise UserError(f"the task rg needs {missing}; type: pip install 'spinup-rl[rg]'") from None
         generator, *typed = (part.strip() for part in text.split(","))
         if generator not in DATASETS:
             raise UserError(no_generator(generator, sorted(DATASETS)))
