@@ -41,8 +41,8 @@ CASES = ((PROMPTS, SAMPLES, 2.4), (32, 1, 1.6))           # of sampling: prompts
 NOTES = (
     "spinup reads a prompt once for its eight responses; trl reads it once per response, in sampling and in training",
     "spinup splits the responses into micro-batches by its default; trl trains on all responses at once, its default",
-    "spinup uses the defaults of pretrained models, but writes a row for each update and evaluates 8 held-out prompts "
-    "for each row; the seconds of evaluation are not counted; trl evaluates nothing",
+    "spinup uses the defaults of pretrained models, but has one held-out prompt, so it writes a row for each update; "
+    "the seconds of evaluation are not counted; trl evaluates nothing",
     "the last checkpoint of spinup is not timed; trl writes none here",
     "in bfloat16 spinup keeps fp32 copies of the weights; trl has weights and Adam's moments in bfloat16 and sets bf16",
     "gradient checkpointing, which trl switches on by default, is off in both")
@@ -169,16 +169,17 @@ def task_of(job: dict[str, Any]) -> Written:
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train as a user would, with a row for each update; all other settings have the defaults of pretrained models."""
+    """Train as a user would, with one held-out prompt; all other settings have the defaults of pretrained models."""
     result = llm.grpo(
         task_of(job), model=job["model"], prompts=PROMPTS, samples=SAMPLES, total_steps=job["steps"], lr=LR, warmup=0,
-        anneal=False, threads=job["threads"], dtype=job["dtype"], device="cpu", updates_per_row=1, held_out=PROMPTS,
-        seed=job["seed"], log_dir=folder)
-    rows = {name: np.array(column[-job["steps"]:]) for name, column in result.progress.items()}    # not the row before
-    about = read_json(result.directory / "config.json")
-    seconds = sum(rows[f"{phase}_seconds"] for phase in ("rollout", "reward", "update"))
-    return measured(job, seconds[1:], sum(rows["evaluation_seconds"][1:]), rows["length"].sum() * PROMPTS * SAMPLES,
-                    about["parameters"], rows["zero_variance"].mean(), rows["reward"].mean(),
+        anneal=False, threads=job["threads"], dtype=job["dtype"], device="cpu", held_out=1, seed=job["seed"],
+        log_dir=folder)
+    rows = {name: np.array(column)[1:] for name, column in result.progress.items()}        # without the row before
+    about, each = read_json(result.directory / "config.json"), np.diff(rows["steps"], prepend=0)     # updates per row
+    seconds = sum(rows[f"{phase}_seconds"] for phase in ("rollout", "reward", "update")) / each
+    return measured(job, seconds[1:], sum(rows["evaluation_seconds"][1:]), each @ rows["length"] * PROMPTS * SAMPLES,
+                    about["parameters"], np.average(rows["zero_variance"], weights=each),
+                    np.average(rows["reward"], weights=each),
                     about["versions"]) | {"micro_batch": about["config"]["micro_batch"]}
 
 
