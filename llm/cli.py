@@ -201,6 +201,13 @@ def bench_accuracy(argv: list[str]) -> int:
     return accuracy(**given)
 
 
+def refuse(given: dict[str, Any], **flags: str) -> None:
+    """Raise UserError if one of these flags of the benchmarks of small models is given together with --model."""
+    for name, flag in flags.items():
+        if name in given:
+            raise UserError(f"{flag} is for the small models of this benchmark; leave out {flag} or --model")
+
+
 def bench_grpo(argv: list[str]) -> int:
     from spinup.runs.flags import whole
     parser = bench_parser("speed grpo", "Compare GRPO with TRL in new tokens per second, with reward variance in all "
@@ -208,9 +215,19 @@ def bench_grpo(argv: list[str]) -> int:
     parser.add_argument("--against", choices=["trl"], help="library to compare with. [trl]")
     parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating runs. [3]")
     parser.add_argument("--width", type=int, choices=[64, 128], help="0.2 M or 0.9 M parameters. [64]")
-    parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates per run. [300]")
+    parser.add_argument("--model", metavar="M", help="pretrained model to train instead: a folder, a GGUF file or a "
+                                                     "name, such as smollm2")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="of both sides, with --model. [float32]")
+    parser.add_argument("--total-steps", type=whole("total_steps"), metavar="N", help="updates per run. [300; 5 with "
+                                                                                      "--model]")
     given = vars(parser.parse(argv))
     given.pop("against", None)
+    if "model" in given:
+        refuse(given, width="--width")
+        from llm.bench.real import real_grpo
+        return real_grpo(**given)
+    if "dtype" in given:
+        raise UserError("--dtype is for a pretrained model; add --model, such as --model smollm2")
     from llm.bench.speed import speed_grpo
     return speed_grpo(**given)
 
@@ -219,13 +236,20 @@ def bench_generate(argv: list[str]) -> int:
     from spinup.runs.flags import whole
     parser = bench_parser("speed generate", "Compare the sampler with transformers' generate in new tokens per second.")
     parser.add_argument("--against", choices=["transformers"], help="library to compare with. [transformers]")
-    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating calls. [30]")
+    parser.add_argument("--rounds", type=whole("rounds"), metavar="N", help="pairs of alternating calls. [30; 10 with "
+                                                                             "--model]")
+    parser.add_argument("--model", metavar="M", help="pretrained model to sample from instead: a folder, a GGUF file "
+                                                     "or a name, such as smollm2")
     parser.add_argument("--batch", dest="batches", type=whole("batch"), nargs="+", metavar="B",
                         help="responses per call. [16 256]")
     parser.add_argument("--new", type=whole("new"), nargs="+", metavar="T", help="tokens per response. [8 32]")
     given = vars(parser.parse(argv))
     given.pop("against", None)
-    from llm.bench.speed import speed_generate
+    if "model" in given:
+        refuse(given, batches="--batch", new="--new")
+        from llm.bench.real import real_generate
+        return real_generate(**given)
+    from llm.bench.sampling import speed_generate
     return speed_generate(**given)
 
 

@@ -1,4 +1,4 @@
-"""Speed benchmarks in new tokens per second: GRPO against TRL's trainer, sampling against transformers.
+"""Speed benchmark in new tokens per second: GRPO against TRL's trainer, with small models.
 
 Both GRPO implementations start from the same weights in one folder. They have the same kind of prompts, the same
 response length, one gradient step per batch, and one thread. Runs alternate (A B A B), each in its own process. Timing
@@ -9,7 +9,6 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,10 +28,8 @@ from llm.bench.questions import (
     save_model,
 )
 from llm.bench.roofline import product_pace
-from llm.policy.checkpoint import load_pretrained
-from llm.policy.generate import Prompts, Sampler
 from llm.run import Run
-from llm.tasks.task import Problem
+from llm.tasks.task import Problem, Task
 from spinup.bench.process import ONE_THREAD, check_out, child, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
@@ -40,7 +37,6 @@ from spinup.runs.files import read_json
 LR = 1e-6                                                 # TRL's default: the policies hardly change, so work is equal
 GOALS = {64: 1.4, 128: 1.2}                               # by width, if no group has zero variance
 HALF_GOAL = 2.0                                           # if half of the groups have zero variance
-GENERATE_GOALS = {(16, 8): 2.0, (256, 8): 1.15}           # by batch and new tokens
 NOTES = (
     "spinup reads a prompt once for its eight responses; trl reads it once per response, in sampling and in training",
     "spinup skips groups with equal rewards in the backward pass; trl computes their gradient, which is 0",
@@ -108,13 +104,18 @@ def speed_grpo(*, width: int = 64, total_steps: int | None = None, rounds: int =
         "met": all(x["met"] for x in found.values())}, out)
 
 
-def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, trained: float) -> dict[str, Any]:
-    """Summarise the pairs of one case. flops: FLOP/s of a large product. trained: share of responses trained on."""
+def compare(runs: dict[str, list[dict[str, Any]]], goal: float | None, flops: float, trained: float,
+            read: float = PROMPT / SAMPLES / NEW) -> dict[str, Any]:
+    """Summarise the pairs of one case.
+
+    flops: FLOP/s of a large product. trained: share of responses trained on. read: prompt tokens per new token.
+    """
     def ratio(of: str) -> list[float]:
         return [round(a[of] / b[of], 3) for a, b in zip(runs["spinup"], runs["trl"], strict=True)]
     ratios, whole = ratio("tokens_per_second"), ratio("tokens_per_second_with_evaluation")
-    work = runs["spinup"][0]["parameters"] * (2 + 6 * trained) * (1 + PROMPT / SAMPLES / NEW)   # FLOP a new token
-    return {"ratio_median": median(ratios), "ratios": ratios, "goal": goal, "met": median(ratios) >= goal,
+    work = runs["spinup"][0]["parameters"] * (2 + 6 * trained) * (1 + read)      # FLOP a new token
+    return {"ratio_median": median(ratios), "ratios": ratios, "goal": goal,
+            "met": goal is None or median(ratios) >= goal,
             "ratio_median_with_evaluation": median(whole), "ratios_with_evaluation": whole,
             "evaluation_share": round(median(r["evaluation_seconds"] / (r["seconds"] + r["evaluation_seconds"])
                                              for r in runs["spinup"]), 3),
@@ -124,9 +125,13 @@ def compare(runs: dict[str, list[dict[str, Any]]], goal: float, flops: float, tr
             "rewards": {name: median(r["reward"] for r in found) for name, found in runs.items()}, "runs": runs}
 
 
-def call(name: str, job: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run one of the functions at the end of this file in its own process."""
-    return child("llm.bench.speed", name, job or {}, environment={**ONE_THREAD, "HF_HUB_OFFLINE": "1"})
+def call(name: str, job: dict[str, Any] | None = None, module: str = "llm.bench.speed") -> dict[str, Any]:
+    """Run one of the functions at the end of a file, by default of this one, in its own process.
+
+    It uses `job["threads"]` threads, by default one.
+    """
+    threads = dict.fromkeys(ONE_THREAD, str((job or {}).get("threads", 1)))
+    return child(module, name, job or {}, environment={**threads, "HF_HUB_OFFLINE": "1"})
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -145,41 +150,52 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Train with TRL's GRPOTrainer at the same settings; all other settings keep their defaults."""
+    skipped = first_row(job["steps"])
+    ran = train_trl(folder, job, Questions(job["half"]), PROMPTS, peer_tokenizer())
+    groups = np.array(ran["rewards"]).reshape(-1, SAMPLES)[skipped * PROMPTS:]    # responses to one prompt are adjacent
+    seconds = ran["moments"][-1] - ran["moments"][skipped - 1]
+    return report(job["steps"] - skipped, sum(ran["lengths"][skipped * PROMPTS * SAMPLES:]), seconds, seconds,
+                  ran["parameters"], (np.ptp(groups, axis=1) == 0).mean(), groups.mean(), ran["versions"])
+
+
+def train_trl(folder: str, job: dict[str, Any], task: Task, prompts: int, tokenizer: Any, bf16: bool = False,
+              **more: Any) -> dict[str, Any]:
+    """Train with TRL's GRPOTrainer on `prompts` problems an update. bf16 and `more` are settings of its GRPOConfig.
+
+    Return the moment at the end of each update, in seconds, and the reward and the length of each response, in order.
+    Add the number of parameters and the versions.
+    """
     import transformers
     import trl
     from datasets import Dataset
-    torch.set_num_threads(1)
-    task, steps, skipped = Questions(job["half"]), job["steps"], first_row(job["steps"])
+    torch.set_num_threads(job.get("threads", 1))
+    moments: list[float] = []
     rewards: list[float] = []
+    lengths: list[int] = []
 
-    def reward(prompts: list[str], completions: list[str], **_: Any) -> list[float]:
+    def reward(prompts: list[str], completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
         values = [task.reward(Problem(p), c) for p, c in zip(prompts, completions, strict=True)]
         rewards.extend(values)
+        lengths.extend(map(len, completion_ids))
         return values
 
     class Clock(transformers.TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            moments.append((time.perf_counter(), state.num_input_tokens_seen))
+            moments.append(time.perf_counter())
 
-    moments: list[tuple[float, int]] = []
-    problems = task.problems(PROMPTS * steps, np.random.default_rng(job["seed"]))
+    problems = task.problems(prompts * job["steps"], np.random.default_rng(job["seed"]))
     trainer = trl.GRPOTrainer(
-        model=job["model"], reward_funcs=reward, processing_class=peer_tokenizer(), callbacks=[Clock()],
+        model=job["model"], reward_funcs=reward, processing_class=tokenizer, callbacks=[Clock()],
         train_dataset=Dataset.from_list([{"prompt": p.prompt} for p in problems]),
         args=trl.GRPOConfig(
-            output_dir=folder, per_device_train_batch_size=PROMPTS * SAMPLES, num_generations=SAMPLES,
-            max_completion_length=NEW, max_steps=steps, learning_rate=LR, lr_scheduler_type="constant", beta=0.0,
-            epsilon=0.2, loss_type="grpo", max_grad_norm=1.0, bf16=False, gradient_checkpointing=False, use_cpu=True,
-            report_to="none", seed=job["seed"]))
+            output_dir=folder, per_device_train_batch_size=prompts * SAMPLES, num_generations=SAMPLES,
+            max_completion_length=task.max_tokens, max_steps=job["steps"], learning_rate=LR,
+            lr_scheduler_type="constant", beta=0.0, epsilon=0.2, loss_type="grpo", max_grad_norm=1.0, bf16=bf16,
+            gradient_checkpointing=False, use_cpu=True, report_to="none", seed=job["seed"], **more))
     trainer.train()
-    (began, read), (ended, read_by_then) = moments[skipped - 1], moments[-1]
-    steps -= skipped
-    groups = np.array(rewards).reshape(-1, SAMPLES)[skipped * PROMPTS:]   # responses to one prompt are adjacent
-    versions = {"trl": trl.__version__, "transformers": transformers.__version__}
-    answered = read_by_then - read - steps * PROMPTS * SAMPLES * PROMPT   # trl also counts every response's prompt
-    return report(steps, answered, ended - began, ended - began,
-                  sum(p.numel() for p in trainer.model.parameters()), (np.ptp(groups, axis=1) == 0).mean(),
-                  groups.mean(), versions)
+    return {"moments": moments, "rewards": rewards, "lengths": lengths,
+            "parameters": sum(p.numel() for p in trainer.model.parameters()),
+            "versions": {"trl": trl.__version__, "transformers": transformers.__version__}}
 
 
 def first_row(steps: int) -> int:
@@ -197,95 +213,9 @@ def report(steps: float, tokens: float, seconds: float, whole: float, parameters
 
 
 def run_limit(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Floating-point operations per second of a large product, on one thread."""
-    torch.set_num_threads(1)
-    return {"flops": product_pace(torch.device("cpu"), torch.float32)}
-
-
-def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (8, 32), width: int = 128,
-                   rounds: int = 30, out: Path | None = None) -> int:
-    """Compare our sampler with `transformers.generate`, `rounds` alternating calls each; print a table, then JSON.
-
-    Both sample from all tokens at temperature 1, with a cache, eight responses per prompt. No response ends early.
-    Return an exit code: 1 if a median ratio misses its goal. Raise UserError if a batch is not a multiple of the
-    responses per prompt, if a peer is missing, or if a file cannot be written.
-    """
-    batches, new = list(batches), list(new)
-    for batch in batches:
-        if batch < SAMPLES or batch % SAMPLES:
-            raise UserError(f"--batch {batch} is not a multiple of {SAMPLES}, the responses per prompt; choose 16 or "
-                            "256")
-    if PROMPT + max(new) > 512:
-        raise UserError(f"--new {max(new)} does not fit in the model's context of 512; choose at most {512 - PROMPT}")
-    check_out(out)
-    check_installed("transformers")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
-            save_model(Path(folder, "model"), width)
-            rows = sampling(Path(folder, "model"), batches, new, rounds)
-    finally:
-        torch.set_num_threads(threads)
-    import transformers
-    main = next((row for row in rows if (row["batch"], row["new"]) == (256, 8)), rows[0])
-    return finish({
-        "benchmark": "speed", "algorithm": "generate", "against": "transformers", "width": width,
-        "ratio_median": main["ratio_median"],
-        "ratio_median_is": f"new tokens per second of spinup divided by those of transformers, batch {main['batch']}, "
-                           f"{main['new']} new tokens", "rows": rows,
-        "settings": {"rounds": rounds, "prompt_tokens": PROMPT, "samples": SAMPLES, "temperature": 1, "threads": 1,
-                     "dtype": "float32"},
-        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "notes": ["spinup reads a prompt once for its eight responses and keeps the log-probabilities of its samples; "
-                  "transformers reads it once per response and keeps none"],
-        "goal": main["goal"], "met": all(row["met"] for row in rows)}, out)
-
-
-def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Time both samplers on the model in `folder`; print a line and return a row for each batch and length."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-    disable_progress_bar()                                    # of loading weights
-    ours, _ = load_pretrained(folder)
-    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
-    theirs.generation_config.eos_token_id, theirs.generation_config.pad_token_id = None, 0
-    sampler, generator, rng = Sampler(ours, end=-1), torch.Generator().manual_seed(1), np.random.default_rng(1)
-    rows: list[dict[str, Any]] = []
-    parameters = [sum(p.numel() for p in m.parameters()) for m in (ours, theirs)]
-    print(f"sampling, {parameters[0] / 1e6:.1f} M parameters, prompts of {PROMPT} tokens, {SAMPLES} responses each, "
-          f"one thread, {rounds} alternating calls each\n"
-          f"{'batch':>6}{'new':>5}{'spinup':>12}{'transformers':>14}   tokens/s")
-    for batch in batches:
-        ids = torch.from_numpy(rng.integers(1, ours.shape.vocab_size, (batch // SAMPLES, PROMPT)))
-        prompts, seen = Prompts(ids, torch.full((len(ids),), PROMPT)), torch.ones_like(ids)
-        for n in new:
-            def spinup_call(prompts: Prompts = prompts, n: int = n) -> torch.Tensor:
-                return sampler(prompts, samples=SAMPLES, max_tokens=n, generator=generator).ids
-
-            def peer_call(ids: torch.Tensor = ids, seen: torch.Tensor = seen, n: int = n) -> torch.Tensor:
-                return theirs.generate(ids, attention_mask=seen, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                                       num_return_sequences=SAMPLES, max_new_tokens=n)[:, PROMPT:]
-            pairs = []
-            for i in range(-2, rounds):                                   # two warm-up calls each
-                pair = []
-                for answer in (spinup_call, peer_call):
-                    began = time.perf_counter()
-                    answers = answer()
-                    pair.append(time.perf_counter() - began)
-                    assert answers.shape == (batch, n)
-                if i >= 0:
-                    pairs.append(pair)
-            ratio, goal = median(b / a for a, b in pairs), GENERATE_GOALS.get((batch, n))
-            paces = [batch * n / median(seconds) for seconds in zip(*pairs, strict=True)]
-            rows.append({"batch": batch, "new": n, "ratio_median": round(ratio, 3),
-                         "tokens_per_second": dict(zip(("spinup", "transformers"), map(round, paces), strict=True)),
-                         "ratios": [round(b / a, 3) for a, b in pairs], "goal": goal,
-                         "met": goal is None or ratio >= goal,
-                         "parameters": dict(zip(("spinup", "transformers"), parameters, strict=True))})
-            print(f"{batch:>6}{n:>5}{paces[0]:>12,.0f}{paces[1]:>14,.0f}   ratio {ratio:.2f}"
-                  + (f", goal {goal}: {'met' if rows[-1]['met'] else 'missed'}" if goal else ""), flush=True)
-    return rows
+    """Floating-point operations per second of a large product, by default in fp32 on one thread."""
+    torch.set_num_threads(job.get("threads", 1))
+    return {"flops": product_pace(torch.device("cpu"), getattr(torch, job.get("dtype", "float32")))}
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from llm.algos.grpo import varied
-from llm.bench import roofline
+from llm.bench import roofline, sampling
 from llm.bench import speed as language
 from llm.bench.questions import ALPHABET, Questions, peer_tokenizer, save_model
 from llm.bench.roofline import bytes_a_step, flop_a_token
-from llm.bench.speed import run_spinup, speed_generate, speed_grpo
+from llm.bench.sampling import speed_generate
+from llm.bench.speed import run_spinup, speed_grpo
 from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.transformer import Shape, Transformer
@@ -98,7 +99,7 @@ def test_seconds_begin_after_the_first_row_and_hold_no_evaluation(monkeypatch, t
 @pytest.mark.parametrize("paces, half, code", [([150, 100, 140], 200, 0), ([150, 100, 139], 200, 1),
                                                ([150, 100, 140], 199, 1)])
 def test_the_exit_code_follows_both_goals(paces, half, code, monkeypatch, capsys):
-    def call(name: str, job: dict | None = None) -> dict:
+    def call(name: str, job: dict | None = None, module: str = "") -> dict:
         pace = 100 if name == "trl" else half if job and job["half"] else paces[job["seed"] - 1] if job else 0
         return {"flops": 1e9, "tokens_per_second": pace, "tokens_per_second_with_evaluation": pace / 2, "seconds": 3.0,
                 "evaluation_seconds": 1.0 if name == "spinup" else 0.0, "zero_variance": 0.0, "reward": 0.5,
@@ -144,7 +145,7 @@ def test_grpo_end_to_end(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.parametrize("goal, code", [(0.0, 0), (1e9, 1)])
 def test_sampling_end_to_end(goal, code, monkeypatch, capsys):
-    monkeypatch.setattr(language, "GENERATE_GOALS", {(16, 3): goal})
+    monkeypatch.setattr(sampling, "GOALS", {(16, 3): goal})
     assert speed_generate(batches=[8, 16], new=[3], width=64, rounds=2) == code
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(lines[-1])
