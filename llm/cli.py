@@ -253,7 +253,15 @@ def bench_generate(argv: list[str]) -> int:
     return speed_generate(**given)
 
 
+def bench_costs(argv: list[str]) -> int:
+    parser = bench_parser("costs", "Compute the memory and the seconds of a GRPO update by model size, for one GPU.")
+    parser.add_argument("--gpu", metavar="NAME", help="such as H100, A100 or 4090. [H100]")
+    given = vars(parser.parse(argv))
+    from llm.bench.costs import costs
+    return costs(**given)
+
+
 COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "fetch": fetch, "export": export, "picture": picture}
-BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline,
+BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}
