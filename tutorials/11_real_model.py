@@ -1,0 +1,224 @@
+# %% [markdown]
+# # 11. Reinforcement learning on a real language model
+#
+# **You will** train SmolLM2-135M-Instruct, a real chat model with 135 million parameters, with the
+# function `llm.grpo` of notebook 9. You read what it writes before and after, and measure what it
+# forgets. **You need** [notebook 9](09_rlvr.ipynb): groups, advantages, verifiable rewards.
+# **Time**: fifteen minutes.
+#
+# The budget `ci` trains nothing. It shows the results of one run with the budget `cpu`, which are
+# kept in the file `11_real_model.json`. With `cpu`, the notebook trains twice on two CPU cores and
+# needs 5 GB of memory. `gpu` does the same on a GPU. For both, first get the model (100 MB) and
+# install the library with its extra `hf`:
+#
+#     spinup llm fetch smollm2
+#
+# The environment variable `SPINUP_BUDGET`, if it is set, overrides this choice.
+
+# %%
+BUDGET = "ci"
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from llm.algos.grpo import group_advantage
+from spinup.view.notebook import curves, panels, show, sizes
+
+SIZE = sizes(BUDGET, ci={"trains": False, "device": "cpu"},
+             cpu={"trains": True, "device": "cpu"},
+             gpu={"trains": True, "device": "cuda"})
+KEPT = Path("11_real_model.json")
+MODEL = "smollm2"
+
+# %% [markdown]
+# ## A task in ordinary words
+#
+# Each prompt asks for a sentence with two given words, such as:
+#
+# > Write one short sentence about a banana and a shovel.
+#
+# A program checks the response. It gives up to four quarters: one for each word that occurs, one
+# if the text is a single sentence, and one if it has at most twelve words. So a response with a
+# reward of 1 is **solved**. `llm` accepts such a reward as a Python function. The function may
+# return named parts. Their sum is the reward, and each part becomes a column of the log.
+
+# %%
+def quarters(prompt, response):
+    text = response.strip()
+    first, second = re.findall(r"an? (\w+)", prompt)
+
+    def named(word):
+        return re.search(rf"\b{word}s?\b", text, re.IGNORECASE) is not None
+    single = re.fullmatch(r"[^.!?]+[.!?]", text) is not None
+    return {"first": named(first) / 4, "second": named(second) / 4,
+            "single": single / 4, "short": (0 < len(text.split()) <= 12) / 4}
+
+asked = "Write one short sentence about a banana and a shovel."
+for text in ["The monkey digs for a banana with a shovel.",
+             "The monkey digs with a shovel. It finds a banana.",
+             "Bananas are yellow.", "A banana and a shovel.", ""]:
+    parts = quarters(asked, text)
+    print(f"{sum(parts.values()):.2f}  {text!r}")
+
+# %% tags=["hide-cell"]
+assert sum(quarters(asked, "The monkey digs for a banana with a shovel.").values()) == 1
+assert sum(quarters(asked, "A banana and a shovel.").values()) == 1
+assert sum(quarters(asked, "").values()) == 0
+
+# %% [markdown]
+# The fourth text is not a sentence, because it has no verb. But it earns 1. Keep this hole in mind.
+#
+# ## What the model writes before training
+#
+# The next cell has the whole experiment. It asks the model before training, trains it with GRPO,
+# and asks it again. `general` is a list of 40 short questions that have nothing to do with the
+# task. They show what the model forgets. The second run has a learning rate that is too high.
+
+# %%
+def experiment():
+    import llm
+    from llm.tasks.general import General
+
+    def ask(policy):
+        general = General()
+        problems = general.problems(40, np.random.default_rng(0), True)
+        answers = policy.respond_all([p.prompt for p in problems], 1, None, 24)
+        grades = [general.reward(*both) for both in zip(problems, answers, strict=True)]
+        texts = policy.respond_all(PROMPTS, 8, policy.generator, 24)
+        return {"general": sum(grades) / len(grades), "texts": texts,
+                "greedy": policy.respond_all(PROMPTS, 1, None, 24)}
+
+    found = {"before": ask(llm.load(MODEL))}
+    for name, settings in RUNS.items():
+        result = llm.grpo("sentence", model=MODEL, reward=quarters,
+                          device=SIZE["device"], log_dir=tempfile.mkdtemp(), **settings)
+        progress = {column: [float(x) for x in result.progress[column]]
+                    for column in COLUMNS}
+        found[name] = {"progress": progress, **ask(result.policy)}
+    return found
+
+RUNS = {"1e-5": {"lr": 1e-5}, "1e-4": {"lr": 1e-4}}
+PROMPTS = [f"Write one short sentence about a {a} and a {b}."
+           for a, b in (("banana", "shovel"), ("dog", "piano"), ("river", "candle"),
+                        ("clock", "horse"))]
+QUARTERS = "first", "second", "single", "short"
+COLUMNS = ("steps", "held_out_reward", "held_out_accuracy", "held_out_greedy",
+           "kl_of_response", "length", "entropy", "zero_variance", "wall_seconds",
+           *(f"held_out_reward_{name}" for name in QUARTERS))
+if SIZE["trains"]:
+    found = experiment()
+    KEPT.write_text(json.dumps(found, indent=1))
+found = json.loads(KEPT.read_text())
+before, after = found["before"], found["1e-5"]
+
+def print_texts(texts, rows):
+    for i in rows:
+        reward = sum(quarters(PROMPTS[i // 8], texts[i]).values())
+        print(f"  {reward:.2f}  {texts[i]!r}")
+
+print(asked)
+print_texts(before["texts"], range(8))
+
+# %% [markdown]
+# The model is polite and long-winded. Most responses are cut off at 24 tokens, before the first
+# sentence ends. They mention the words, but they are neither short nor a single sentence.
+#
+# ## Where the signal comes from
+#
+# GRPO compares the eight responses to one prompt. The advantage of a response is its reward minus
+# the mean of its group, divided by the group's standard deviation. Partial credit matters here: a
+# response with three quarters gets a positive advantage although it does not solve the problem.
+
+# %%
+rewards = torch.tensor([sum(quarters(PROMPTS[i // 8], text).values())
+                        for i, text in enumerate(before["texts"])])
+advantages = group_advantage(rewards, 8).view(4, 8)                      # [P, G]
+solved = (rewards == 1).view(4, 8)
+for prompt, group, adv in zip(PROMPTS, rewards.view(4, 8), advantages, strict=True):
+    print(prompt[30:])
+    print("  rewards   ", *(f"{x:5.2f}" for x in group))
+    print("  advantages", *(f"{x:5.1f}" for x in adv))
+print(f"solved: {int(solved.sum())} of 32 responses; groups with different rewards: "
+      f"{int((advantages != 0).any(1).sum())} of 4, if only solved responses had a "
+      f"reward: {int((solved.any(1) & ~solved.all(1)).sum())} of 4")
+
+# %% tags=["hide-cell"]
+assert solved.sum() <= 8 and (advantages != 0).any(1).sum() >= 2
+assert (advantages != 0).any(1).sum() >= (solved.any(1) & ~solved.all(1)).sum()
+
+# %% [markdown]
+# ## Twelve updates
+#
+# One update takes 8 prompts with 8 responses each, one gradient step, and a learning rate of
+# $10^{-5}$. That is a hundredth of the learning rate of the small models in notebook 9. The left
+# plot shows the accuracy on held-out prompts: for sampled responses, and for the most likely one
+# (greedy). The right plot shows the four parts of the reward.
+
+# %%
+progress = after["progress"]
+figure, (left, right) = panels(2)
+for label, column in {"sampled": "held_out_accuracy",
+                      "greedy": "held_out_greedy"}.items():
+    curves(left, {}, column)
+    left.plot(progress["steps"], progress[column], "o-", label=label)
+for name, line in zip(QUARTERS, ("o-", "s--", "d-.", "^:"), strict=True):
+    right.plot(progress["steps"], progress[f"held_out_reward_{name}"], line, label=name)
+left.set(title="held-out accuracy", xlabel="updates", ylabel="share solved", ylim=(0, 1))
+right.set(title="parts of the reward", xlabel="updates", ylabel="mean reward",
+          ylim=(0, 0.26))
+left.legend()
+right.legend(loc="lower right")
+show(figure, "Left: sampled and greedy held-out accuracy rise within twelve updates."
+     " Right: the parts for a single sentence and for a short one rise most.")
+print(f"sampled {progress['held_out_accuracy'][0]:.2f} ->"
+      f" {progress['held_out_accuracy'][-1]:.2f}, greedy"
+      f" {progress['held_out_greedy'][0]:.2f} -> {progress['held_out_greedy'][-1]:.2f}"
+      f" in {progress['wall_seconds'][-1]:.0f} s")
+
+# %% tags=["hide-cell"]
+assert progress["held_out_greedy"][0] < 0.2 and progress["held_out_greedy"][-1] > 0.6
+assert progress["held_out_accuracy"][-1] > progress["held_out_accuracy"][0] + 0.4
+
+# %% [markdown]
+# ## Read the texts
+#
+# A reward is a number. Only the texts show what the policy has learned. A run keeps some of them in
+# the file `samples.jsonl` of its folder. Here are new ones:
+
+# %%
+print_texts(after["texts"], range(0, 32, 3))
+
+def fragment(text):
+    """Return whether a text only lists things, as in `A banana and a shovel.`"""
+    noun = r"(?:an?|the)?\s*(?:\w+\s+)?\w+"
+    return re.fullmatch(rf"{noun}\s+and\s+{noun}[.!?]", text.strip(), re.I) is not None
+
+share = {"before": before, **{name: found[name] for name in RUNS}}
+share = {name: sum(map(fragment, x["texts"])) / 32 for name, x in share.items()}
+print("share of texts that only list the two words:", share)
+
+# %% [markdown]
+# The model has learned to be brief. Whether it also finds the hole depends on the run. The share
+# above counts texts without a verb. A verifier never measures what you want. It measures what you
+# wrote down.
+#
+# ## What it costs
+#
+# Three numbers show how far the policy has moved. The **KL divergence** of a response says how
+# much more likely the policy makes its own responses than the initial policy did. The **length**
+# is the mean number of tokens. **General** is the share of correct answers to the 40 questions.
+
+# %%
+print(f"{'learning rate':<14}{'greedy':>8}{'sampled':>9}{'KL (nats)':>11}{'length':>8}"
+      f"{'entropy':>9}{'general':>9}")
+for name in RUNS:
+    row, last = found[name]["progress"], found[name]["general"]
+    print(f"{name:<14}{row['held_out_greedy'][-1]:>8.2f}"
+          f"{row['held_out_accuracy'][-1]:>9.2f}{row['kl_of_response'][-1]:>11.1f}"
+          f"{row['length'][-1]:>8.1f}{row['entropy'][-1]:>9.2f}{last:>9.2f}")
+print(f"general questions before training: {before['general']:.2f}")
