@@ -26,6 +26,7 @@ usage: spinup llm COMMAND ...
 {methods}
   spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
   spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
+  spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
   spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
@@ -69,6 +70,24 @@ def chat(argv: list[str]) -> int:
     check_input("spinup llm chat")
     from llm.watch import chat
     return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens, system=args.system)
+
+
+def evaluate(argv: list[str]) -> int:
+    from spinup.runs.flags import whole
+    parser = Parser("spinup llm eval", "Evaluate a policy on the held-out problems of a task: its training task, or "
+                                       "another one.")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
+                                                                       "file, or the name of a fetched model")
+    parser.add_argument("--task", required=True, help="task, such as general")
+    parser.add_argument("--reward", default=None, help="file.py:function, or the run folder of a reward model")
+    parser.add_argument("--episodes", type=whole("episodes"), default=100, help="number of prompts. [100]")
+    parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
+    parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    args = parser.parse(argv)
+    from llm.watch import evaluate_on
+    print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, seed=args.seed,
+                      as_json=args.json))
+    return 0
 
 
 def export(argv: list[str]) -> int:
@@ -234,7 +253,15 @@ def bench_generate(argv: list[str]) -> int:
     return speed_generate(**given)
 
 
-COMMANDS = {"rlhf": rlhf, "chat": chat, "fetch": fetch, "export": export, "picture": picture}
-BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline,
+def bench_costs(argv: list[str]) -> int:
+    parser = bench_parser("costs", "Compute the memory and the seconds of a GRPO update by model size, for one GPU.")
+    parser.add_argument("--gpu", metavar="NAME", help="such as H100, A100 or 4090. [H100]")
+    given = vars(parser.parse(argv))
+    from llm.bench.costs import costs
+    return costs(**given)
+
+
+COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "fetch": fetch, "export": export, "picture": picture}
+BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

@@ -41,7 +41,6 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
-    rows = rows[r.lengths[rows].argsort(stable=True)]   # similar lengths adjacent: a micro-batch has less padding
     rows = rows[r.of[rows].argsort(stable=True)]        # same prompt adjacent: a micro-batch reads each prompt once
     for piece in rows.split(cfg.micro_batch or len(rows)):
         part = r[piece].trimmed()

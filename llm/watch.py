@@ -20,7 +20,7 @@ from llm.preferences import PATIENCE, compare
 from llm.restore import load
 from llm.rollout import sample
 from llm.run import EVALUATION
-from llm.tasks.check import problems_of
+from llm.tasks.check import distinct, problems_of
 from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, as_text, input_of, speech
 from spinup.core.masked import select
@@ -164,24 +164,46 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
         said = judged(folder, data, task, pairs)
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
-        policy, generator = writer(folder, data, task), torch.Generator().manual_seed(seed)
         asked = problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True)
-        texts, sampled, greedy = [], [], []
-        for i in range(0, len(asked), CHUNK):
-            some = asked[i:i + CHUNK]
-            written, earned = answers(policy, task, some, PASS, False, generator)
-            texts += written
-            sampled.append(earned)
-            greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
-        rewards = torch.cat(sampled), torch.cat(greedy)                   # [P, PASS], [P]
-        if measure == "held_out_reward":
-            true = task.gold is not None and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
-            found, words = of_rewards(*rewards, torch.tensor(true).view(-1, PASS) if true else None)
-        else:
-            found, words = of_accuracy(*rewards)
+        found, words = of_policy(writer(folder, data, task), task, asked, seed, measure)
     if as_json:
         return json.dumps({"directory": str(folder), "task": task.name, **found})
     return f"{describe(folder)}: {words}"
+
+
+def evaluate_on(directory: Path, given: str, *, reward: str | None = None, problems: int = 100, seed: int = 0,
+                as_json: bool = False) -> str:
+    """Evaluate a policy on the task `given`, which may differ from its training task.
+
+    directory: a run, a checkpoint, a GGUF file or the name of a fetched model. Raise UserError for a reward model, and
+    for a task that does not fit the model.
+    """
+    task, trained = make_task(given, reward), load(directory)
+    if isinstance(trained, RewardModel):
+        raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
+    policy = LanguagePolicy(trained.model, trained.tokenizer, task.max_tokens, trained.temperature, **speech(task))
+    asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
+    found, words = of_policy(policy, task, asked, seed, task.measure)
+    if as_json:
+        return json.dumps({"directory": str(directory), "task": task.name, **found})
+    return f"{describe(directory)} on {task.name}: {words}"
+
+
+def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], seed: int,
+              measure: str) -> tuple[dict[str, Any], str]:
+    """Results of a policy on the problems `asked`, as numbers and in words."""
+    generator, texts, sampled, greedy = torch.Generator().manual_seed(seed), [], [], []
+    for i in range(0, len(asked), CHUNK):
+        some = asked[i:i + CHUNK]
+        written, earned = answers(policy, task, some, PASS, False, generator)
+        texts += written
+        sampled.append(earned)
+        greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
+    rewards = torch.cat(sampled), torch.cat(greedy)                       # [P, PASS], [P]
+    if measure != "held_out_reward":
+        return of_accuracy(*rewards)
+    true = task.gold is not None and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
+    return of_rewards(*rewards, torch.tensor(true).view(-1, PASS) if true else None)
 
 
 def mean_of(each: np.ndarray, within: tuple[float, float] = ANYWHERE) -> tuple[float, tuple[float, float] | None, str]:

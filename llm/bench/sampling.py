@@ -106,7 +106,7 @@ def race(spinup_call: Callable[[], Tensor], peer_call: Callable[[], Tensor], bat
          goal: float | None) -> dict[str, Any]:
     """Time both functions `rounds` times, in turn. Print a line, and return the speeds, ratios and the goal.
 
-    Each returns the ids of its responses, `[batch, new]`.
+    Each returns responses `[batch, new]`.
     """
     pairs = []
     for i in range(-2, rounds):                                           # two warm-up calls each

@@ -145,6 +145,8 @@ def speaking_task(task: Any) -> Task | None:
 def make_named(text: str) -> Any:
     """Create a task from a name with options. Raise UserError for an unknown task or option, or a missing option."""
     cls, typed = find_class(text)
+    if getattr(cls, "reads_text", False):                                 # its first option has no name
+        return cls(typed)
     pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
         raise UserError(f"--task {text}: write options as name=value, separated by commas")

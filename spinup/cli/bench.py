@@ -10,6 +10,7 @@ Measure:
   spinup bench speed|time-to|returns ALGORITHM    speed against stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language-model speed against trl and transformers
   spinup bench roofline                           language-model speed against this machine's limits
+  spinup bench costs                              computed memory and seconds of an update by model size
   spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a language task
   spinup bench paper NAME                         a paper's experiment at small scale: its results and ours
 """
@@ -27,10 +28,12 @@ def bench(argv: list[str]) -> int:
     parser = Parser("spinup bench", "Run a benchmark. The last line of its output is JSON. The exit code is 1 if a "
                                     "goal is missed. For the flags of a benchmark, type for example `spinup bench "
                                     "speed --help`.")
-    parser.add_argument("what", choices=["speed", "time-to", "returns", "paper", "accuracy", "roofline"], help=(
+    known = ["speed", "time-to", "returns", "paper", "accuracy", "roofline", "costs"]
+    parser.add_argument("what", choices=known, help=(
         "speed: an algorithm against another library, or language models with `speed grpo` and `speed generate`; "
         "time-to: seconds to a return; returns: returns of a preset; paper: a paper's experiment; accuracy: accuracy "
-        "of an llm method; roofline: llm speed against this machine's limits"))
+        "of an llm method; roofline: llm speed against this machine's limits; costs: computed memory and "
+        "seconds of an llm update"))
     parser.parse(argv)
     return 0
 

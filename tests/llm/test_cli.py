@@ -140,6 +140,10 @@ WRONG = {                                                                 # what
     "chat": ("llm chat", "the following arguments are required: DIR; see `spinup llm chat --help`"),
     "chat nowhere": ("llm chat nowhere", "nowhere is not a folder"),
     "chat with an agent": ("llm chat classic", "classic is a run of ppo, which has no language model"),
+    "eval of an agent": ("llm eval classic --task reverse", "classic is a run of ppo, which has no language model"),
+    "eval without a task": ("llm eval {model}", "the following arguments are required: --task"),
+    "eval on another alphabet": ("llm eval {model} --task addition", "is not in the alphabet 'abcdefghij>'"),
+    "training on questions": ("llm grpo --model {model} --task general", "type `spinup llm eval DIR --task general`"),
     "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
     "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
     "picture's file": ("llm picture beyond-imitation --out nowhere/x.png", "--out nowhere/x.png cannot be written"),
@@ -222,7 +226,7 @@ def test_help_names_every_method_task_and_picture(cli):
     helps = [cli("llm", *words) for words in ([], ["-h"], ["--help"], ["help"])]
     assert len({done.out for done in helps}) == 1 and all(done.code == 0 and done.err == "" for done in helps)
     said = re.split(r"[\s,;`.]+", helps[0].out)
-    assert {*METHODS, *task_names(), *picture_names(), "chat", "export", "grid"} <= set(said)
+    assert {*METHODS, *task_names(), *picture_names(), "chat", "eval", "export", "grid"} <= set(said)
     assert "spinup llm METHOD" in cli("--help").out
 
 
@@ -245,7 +249,7 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
 
 
 # Turned red by: a usage without `llm`.
-@pytest.mark.parametrize("command", ["chat", "export", "picture"])
+@pytest.mark.parametrize("command", ["chat", "eval", "export", "picture"])
 def test_the_other_commands_explain_themselves(command, cli):
     done = cli("llm", command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""
@@ -329,6 +333,19 @@ def test_eval_counts_what_is_solved(run, cli, beginner):
     assert 0.1 < low < accuracy < high < half["pass@8"] and high < 0.9
     assert half["reward"] == pytest.approx((1 + accuracy) / 2)
     assert json.loads(cli("eval", beginner, "--json", "--episodes", 1).out)["reward"] < 0.5  # by the task's verifier
+
+
+# Turned red by: the run's own task or its longest response in place of the given one; the reward left out; prompts that
+# come twice because a file has few.
+def test_eval_takes_another_task(cli, beginner, files):
+    half = json.loads(cli("llm", "eval", beginner, *REVERSE, "--reward", "score.py:half", "--json").out)
+    assert half["reward"] == pytest.approx((1 + half["held_out_accuracy"]) / 2) and 0 < half["held_out_accuracy"] < 1
+    assert half["problems"] < 100                                         # as many as are held out, each once
+    Path("four.jsonl").write_text("".join(json.dumps({"prompt": f"{x}>", "answer": x}) + "\n" for x in "abcd"))
+    judged = json.loads(cli("llm", "eval", beginner, "--task", "four.jsonl", "--reward", "score.py:one", "--json").out)
+    assert judged["task"] == "four" and judged["held_out_accuracy"] == 1 and judged["problems"] < 4
+    said = cli("llm", "eval", beginner, "--task", "four.jsonl")
+    assert said.code == 0 and "on four: " in said.out and "of held-out problems solved" in said.out
 
 
 # Turned red by: an accuracy of 1.07.

@@ -335,9 +335,7 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
 
     monkeypatch.setattr("llm.learn.score", leaf)
     Run.backward(call.run, call.batch, call.rows, call.loss, *call.per_row, **call.whole)
-    r, rows = call.batch.responses, call.rows
-    for key in (r.lengths, r.of):
-        rows = rows[key[rows].argsort(stable=True)]                              # as the learner orders them
+    rows = call.rows[call.batch.responses.of[call.rows].argsort(stable=True)]    # as the learner orders them
     part, adv = call.batch.responses[rows].trimmed(), torch.ones(1)
     if call.per_row:
         adv = call.per_row[0][rows][:, :part.ids.shape[1]]

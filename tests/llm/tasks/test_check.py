@@ -114,7 +114,7 @@ def test_problems_are_checked(given, words):
 
 # Turned red by: a call of a task's own problems, or of its teacher, that is not checked.
 @pytest.mark.parametrize(("changed", "words"), [
-    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 2"),
+    ({"problems": lambda n, rng, held_out=False: []}, "`problems` of the task mine must return a list of 8"),
     ({"demonstration": lambda problem, rng: None}, "`demonstration` of the task mine must return a text"),
     ({"demonstration": lambda problem, rng: "a?a"}, "the episode of the task mine writes 'b', but the text has 'a'")])
 def test_a_training_says_so(changed, words, tmp_path):
