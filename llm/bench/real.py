@@ -43,7 +43,7 @@ NOTES = (
     "spinup splits the responses into micro-batches by its default; trl trains on all responses at once, its default",
     "spinup uses the defaults of pretrained models, but has one held-out prompt, so it writes a row for each update; "
     "the seconds of evaluation are not counted; trl evaluates nothing",
-    "the last checkpoint of spinup is not timed; trl writes none here",
+    "spinup writes its only checkpoint after the last update, untimed; trl writes none here",
     "in bfloat16 spinup keeps fp32 copies of the weights; trl has weights and Adam's moments in bfloat16 and sets bf16",
     "gradient checkpointing, which trl switches on by default, is off in both")
 
