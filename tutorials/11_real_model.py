@@ -8,12 +8,9 @@
 #
 # The budget `ci` trains nothing. It shows the results of one run with the budget `cpu`, which are
 # kept in the file `11_real_model.json`. With `cpu`, the notebook trains twice on two CPU cores and
-# needs 5 GB of memory. `gpu` does the same on a GPU. For both, first get the model (100 MB) and
-# install the library with its extra `hf`:
-#
-#     spinup llm fetch smollm2
-#
-# The environment variable `SPINUP_BUDGET`, if it is set, overrides this choice.
+# needs 5 GB of memory. `gpu` does the same on a GPU. Both need the extra `hf` and the model (100
+# MB), which the command `spinup llm fetch smollm2` downloads. The environment variable
+# `SPINUP_BUDGET`, if it is set, overrides this choice.
 
 # %%
 BUDGET = "ci"

@@ -27,7 +27,7 @@ CORE = ("numpy", "torch", "gymnasium", "mujoco", "pettingzoo", "matplotlib", "te
 # The extras of pyproject.toml, each with a module that its packages install.
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",),
           "multi": ("mpe2", "multi_agent_ale_py", "chess", "rlcard", "supersuit"),
-          "tasks": ("math_verify", "jsonschema"),
+          "tasks": ("math_verify", "jsonschema", "vaderSentiment"), "rg": ("reasoning_gym",),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
           "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
           "envpool": ("envpool",), "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}

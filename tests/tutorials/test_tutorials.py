@@ -19,7 +19,8 @@ each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 OTHERS = {"01_quickstart": {"seeds": (1, 2), "draws": True}, "04_dqn_overestimation": {"seeds": (1, 2)},
           "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
           "07_rl2": {"fewer": ("TRIALS = 20_000 ", "TRIALS = 5_000 ")},
-          "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}}}
+          "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}},
+          "11_real_model": {"fewer": ('Path("11_real_model.json")', f"Path({str(FOLDER / '11_real_model.json')!r})")}}
 PRELUDE = """
 import dataclasses
 import os
@@ -53,9 +54,9 @@ def build():
     return module
 
 
-def test_there_are_ten(build):
+def test_there_are_eleven(build):
     assert build.sources() == SOURCES
-    assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 11)]
+    assert [source.stem[:2] for source in SOURCES] == [f"{i:02}" for i in range(1, 12)]
 
 
 # Turned red by: curves that end with the colours; a look that comes again.

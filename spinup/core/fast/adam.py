@@ -97,9 +97,8 @@ class FlatAdam:
         if self.master is not self.flat:
             self._follow_weights()
         # Plain: norm = nn.utils.clip_grad_norm_(params, max_grad_norm)
-        norm = torch.linalg.vector_norm(self.flat.grad, dtype=self.master.dtype)
-        if self.max_grad_norm != float("inf"):
-            self.flat.grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+        wide = torch.promote_types(self.flat.dtype, torch.float32)
+        norm = torch.linalg.vector_norm(self.flat.grad, dtype=wide)
         # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). The code below calls
         # Adam's kernel, because creating torch's Adam imports the compiler: one second and 90 MB.
         self.count += 1
@@ -107,7 +106,10 @@ class FlatAdam:
         if self.master is not self.flat:
             pieces = zip(*(x.split(PIECE) for x in pieces[0]), strict=True)
         for master, grad, first, second in pieces:
-            torch._fused_adam_([master], [grad.float()], [first], [second], [], [self.count],
+            grad = grad.float()                               # copies only other types
+            if self.max_grad_norm != float("inf"):
+                grad.mul_((self.max_grad_norm / (norm + 1e-6)).clamp(max=1))
+            torch._fused_adam_([master], [grad], [first], [second], [], [self.count],
                                lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
                                beta2=self.BETAS[1], eps=self.eps, weight_decay=0, amsgrad=False,
                                maximize=False)

@@ -59,5 +59,5 @@ def test_mistakes_are_named(text, words):
 # Turned red by: a traceback for a missing package, or no line to type.
 def test_without_reasoning_gym_one_line_says_what_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
-    with pytest.raises(UserError, match=r"needs reasoning_gym; type: pip install 'spinup-rl\[tasks\]'"):
+    with pytest.raises(UserError, match=r"needs reasoning_gym; type: pip install 'spinup-rl\[rg\]'"):
         make_task("rg:leg_counting")
