@@ -39,7 +39,10 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
     prompts = Prompts(prompts.ids[needed], prompts.lengths[needed])
     (B, T), (P, L) = ids.shape, prompts.ids.shape
     prefix, everyone = Prefix(), torch.arange(P, device=ids.device)
-    first = model.hidden(prompts.ids, Slots(), prefix, checkpointing)[everyone, prompts.lengths - 1][of]
+    # One call for all tokens: the gradient of each call is as large as the whole embedding.
+    embedded = model.embed(torch.cat([prompts.ids.flatten(), ids.flatten()]))
+    asked, said = embedded[:P * L].view(P, L, -1), embedded[P * L:].view(B, T, -1)
+    first = model.hidden(asked, Slots(), prefix, checkpointing)[everyone, prompts.lengths - 1][of]
     if T == 1:
         return first[:, None]
     prefix.rows = of
@@ -52,7 +55,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
         seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # hide a prompt's padding
         mask = torch.cat([seen, causal.expand(B, -1, -1)], 2)[:, None]                       # [B, 1, T - 1, L + T - 1]
         slots = Slots(None, lengths[:, None] + steps, mask)
-    rest = model.hidden(ids[:, :-1], slots, prefix, checkpointing)
+    rest = model.hidden(said[:, :-1], slots, prefix, checkpointing)
     return torch.cat([first[:, None], rest], 1)
 
 

@@ -238,7 +238,7 @@ class Transformer(nn.Module):
 
     def hidden(self, ids: Tensor, slots: Slots, memory: Cache | Prefix | None = None,
                checkpointing: bool = False) -> Tensor:
-        """Compute the final states `[B, T, width]` of ids `[B, T]`.
+        """Compute the final states `[B, T, width]` of ids `[B, T]`, or of their embeddings `[B, T, width]`.
 
         With `checkpointing`, activations are recomputed in the backward pass instead of kept. This is a third slower,
         but needs only a fraction of the memory.
@@ -247,21 +247,13 @@ class Transformer(nn.Module):
         angles = self.cos[at].unsqueeze(-3), self.sin[at].unsqueeze(-3)   # [B, 1, T, half], or the same for all rows
         if isinstance(memory, Prefix):                        # freeze its rows: checkpointing reads the prompts again
             memory = copy(memory)                             # in the backward pass, after the rows have been set
-        x = F.embedding(ids, self.embed.weight, sparse=self._few_rows(ids))
+        x = ids if ids.is_floating_point() else self.embed(ids)
         for layer, block in enumerate(self.blocks):
             if checkpointing and torch.is_grad_enabled():
                 x = torch.utils.checkpoint.checkpoint(block, x, angles, slots, memory, layer, use_reentrant=False)
             else:
                 x = block(x, angles, slots, memory, layer)
         return self.norm(x)
-
-    def _few_rows(self, ids: Tensor) -> bool:
-        """True if it is faster to add the gradients of these rows alone to the gradient that exists.
-
-        On a CPU, a dense gradient of SmolLM2's embedding has 113 MB, mostly zeros.
-        """
-        weight = self.embed.weight
-        return weight.grad is not None and ids.device.type == "cpu" and 4 * ids.numel() < self.shape.vocab_size
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
