@@ -75,10 +75,11 @@ class LanguageConfig(RunConfig):
     def updates_per_row(self) -> int:
         """Updates between two rows of a pretrained model's log.
 
-        There are at most 10 rows after the first one. The responses of all rows are at most a quarter of those that the
-        run learns from. A response takes half as long to evaluate, so evaluation takes about an eighth of the time.
+        There are at most 10 rows after the first one. The responses of all rows are at most a sixth of those that the
+        run learns from. A response takes up to as long to evaluate, because its prompt is read for it alone and the
+        reference policy reads it too. So evaluation takes at most a seventh of the time.
         """
-        rows = self.total_steps * self.responses // (4 * self.evaluated) - 1                # one is before any update
+        rows = self.total_steps * self.responses // (6 * self.evaluated) - 1                # one is before any update
         return math.ceil(self.total_steps / max(1, min(10, rows)))
 
     def response_tokens(self, task: Any) -> int:
@@ -133,5 +134,8 @@ class PreferenceConfig(LanguageConfig):
 
     @property
     def evaluated(self) -> int:
-        """Largest number of responses that a row needs; those of held-out pairs count half, as they are only scored."""
-        return 4 * self.held_out
+        """Largest number of responses that a row needs.
+
+        The responses of held-out pairs, at most `8 * held_out`, count a third, because they are only scored.
+        """
+        return 2 * self.held_out + 8 * self.held_out // 3

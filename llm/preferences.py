@@ -26,7 +26,7 @@ from spinup.errors import UserError
 from spinup.runs.log import read_progress
 from spinup.runs.training import Training
 
-HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; twice `held_out` if that is less
+HELD_OUT_PAIRS = 512    # most held-out pairs, compared without noise; 4 * `held_out` if that is less
 RANKED = 128            # held-out pairs that a policy ranks for each row of the log
 AT_ONCE = 512           # pairs of a small model sampled at a time
 PATIENCE = 20           # sample at most this many times the wanted number: equal rewards give no pair
@@ -77,7 +77,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
 
 def held_out_pairs(cfg: PreferenceConfig) -> int:
     """Largest number of pairs to test on."""
-    return min(HELD_OUT_PAIRS, 2 * cfg.held_out)
+    return min(HELD_OUT_PAIRS, 4 * cfg.held_out)
 
 
 def given_pairs(run: Run, pairs: Sequence[tuple[str, Problem, str, str]], cfg: PreferenceConfig,
