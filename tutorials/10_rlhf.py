@@ -423,5 +423,6 @@ assert high < higher
 #    `spinup exercise start 4.3` the loss of DPO. `spinup exercise start 4.1` asks for three
 #    estimators of a KL divergence.
 #
-# This is the last notebook. `spinup llm rlhf` runs the three stages of this notebook with one
-# command. `spinup exercise start` opens the first of the exercises.
+# `spinup llm rlhf` runs the three stages of this notebook with one command.
+#
+# **Next**: [11. Reinforcement learning on a real language model](11_real_model.ipynb).

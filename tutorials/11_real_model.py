@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from llm.algos.grpo import group_advantage
-from spinup.view.notebook import curves, panels, show, sizes
+from spinup.view.notebook import panels, show, sizes
 
 SIZE = sizes(BUDGET, ci={"trains": False, "device": "cpu"},
              cpu={"trains": True, "device": "cpu"},
@@ -118,12 +118,19 @@ def print_texts(texts, rows):
         reward = sum(quarters(PROMPTS[i // 8], texts[i]).values())
         print(f"  {reward:.2f}  {texts[i]!r}")
 
-print(asked)
+print("most likely responses:")
+print_texts([text for text in before["greedy"] for _ in range(8)], range(0, 32, 8))
+print(f"sampled responses to: {asked}")
 print_texts(before["texts"], range(8))
 
+# %% tags=["hide-cell"]
+assert sum(sum(quarters(p, t).values()) == 1
+           for p, t in zip(PROMPTS, before["greedy"], strict=True)) <= 1
+
 # %% [markdown]
-# The model is polite and long-winded. Most responses are cut off at 24 tokens, before the first
-# sentence ends. They mention the words, but they are neither short nor a single sentence.
+# The most likely responses make sense, but they have more than twelve words. The sampled responses
+# are worse: at temperature 1, a small model often takes an unlikely token, and the rest of the text
+# makes no sense. The two accuracies can differ a lot, so this notebook reports both.
 #
 # ## Where the signal comes from
 #
@@ -161,7 +168,6 @@ progress = after["progress"]
 figure, (left, right) = panels(2)
 for label, column in {"sampled": "held_out_accuracy",
                       "greedy": "held_out_greedy"}.items():
-    curves(left, {}, column)
     left.plot(progress["steps"], progress[column], "o-", label=label)
 for name, line in zip(QUARTERS, ("o-", "s--", "d-.", "^:"), strict=True):
     right.plot(progress["steps"], progress[f"held_out_reward_{name}"], line, label=name)
@@ -200,9 +206,10 @@ share = {name: sum(map(fragment, x["texts"])) / 32 for name, x in share.items()}
 print("share of texts that only list the two words:", share)
 
 # %% [markdown]
-# The model has learned to be brief. Whether it also finds the hole depends on the run. The share
-# above counts texts without a verb. A verifier never measures what you want. It measures what you
-# wrote down.
+# The policy has found the hole. It is brief, and more than half of its texts only list the two words.
+# With the higher learning rate, all of them do, and the measured accuracy is perfect. The verifier
+# does not measure what we want. It measures what we wrote down. This is called **reward hacking**, and
+# the curves above do not show it.
 #
 # ## What it costs
 #
@@ -219,3 +226,32 @@ for name in RUNS:
           f"{row['held_out_accuracy'][-1]:>9.2f}{row['kl_of_response'][-1]:>11.1f}"
           f"{row['length'][-1]:>8.1f}{row['entropy'][-1]:>9.2f}{last:>9.2f}")
 print(f"general questions before training: {before['general']:.2f}")
+
+# %% tags=["hide-cell"]
+slow, fast = (found[name]["progress"] for name in RUNS)
+assert share["before"] == 0 and share["1e-5"] > 0.5 and share["1e-4"] > 0.9
+assert 3 < slow["kl_of_response"][-1] < 6 and fast["kl_of_response"][-1] < 8
+assert fast["entropy"][-1] < 0.2 and slow["entropy"][-1] > 2
+assert fast["length"][-1] < slow["length"][-1] < 24
+assert 0 <= before["general"] - after["general"] < 0.1
+assert found["1e-4"]["general"] < before["general"]
+
+# %% [markdown]
+# In twelve updates, the policy moves about five nats away from the initial policy. With the higher
+# learning rate, the entropy falls to almost 0: the policy writes the same sentence pattern for every
+# prompt. Nothing is left to explore. It also answers fewer general questions correctly. With 40
+# questions, a difference of two or three is noise. Five is not much more. A real comparison needs
+# more questions and more seeds.
+#
+# ## Try it
+#
+# These exercises need the model and the budget `cpu`.
+#
+# 1. Close the hole: let `quarters` give nothing to a text for which `fragment` is true. What does the
+#    policy write instead?
+# 2. Add a KL penalty: `kl_coef=0.05` in `RUNS`. Compare the KL divergence, the share of lists and the
+#    accuracy.
+# 3. Train with another reward: `spinup llm grpo --model smollm2 --task json`. Evaluate it with
+#    `spinup llm eval DIR --task general`.
+#
+# This is the last notebook. `spinup exercise start` opens the first of the exercises.

@@ -14,6 +14,7 @@ Differs from spinup/algos/vpg.py by: the actions of a teacher, an advantage of 1
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,6 +64,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, start, resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
+    own = np.random.default_rng(cfg.seed)
+    demonstration_of(task, problems_of(task, 1, own)[0], own)             # or fail before any folder
     problems = problems_of(task, cfg.demonstrations, run.rng)
     fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]
 
