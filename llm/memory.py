@@ -14,7 +14,7 @@ from spinup.runs.config import Natural, checked
 from spinup.runs.folders import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
-SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; all even, so that no pair is split
+SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair
 CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
 CHUNK = 2**26           # most numbers in such a tensor; see `llm.policy.score`
@@ -25,11 +25,12 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
            rows: int, cuda: bool = False) -> dict[str, float]:
     """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
 
-    - weights, gradients, Adam: of each trained model. Adam has two moments in fp32; with bf16 weights also a copy.
-    - frozen models: the reference policy, and others that do not learn.
-    - KV caches: 2 * layers * kv_heads * head_size numbers per token of each response that is sampled at once.
-    - activations and logits of a micro-batch. A layer keeps its inputs, projections, and the outputs of its MLP for the
-      backward pass. Keys and values of a prompt are repeated for each of its responses.
+    - weights, gradients and Adam of each trained model. Adam has two moments in fp32. With bf16 weights it also has a
+      copy of the weights in fp32.
+    - frozen models: the reference policy, and other models that do not learn.
+    - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
+    - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
+      outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
 
     Args:
         parameters: number of parameters of the policy.
@@ -56,12 +57,12 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
     """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
 
-    It becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. prompt, response: longest lengths, in
-    tokens. Raise UserError if the run needs more memory than there is.
+    The micro-batch becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run.
+    prompt, response: longest lengths, in tokens. Raise UserError if the available memory is too small.
     """
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
-    there = free + sum(p.numel() * p.element_size() for p in model.parameters())              # they are loaded already
+    there = free + sum(p.numel() * p.element_size() for p in model.parameters())              # weights: loaded
     parameters, rows = sum(p.numel() for p in model.parameters()), max(cfg.sampled, cfg.held_out)
 
     def parts(size: int) -> dict[str, float]:

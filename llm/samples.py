@@ -10,9 +10,9 @@ LONGEST = 2000          # characters of a text
 
 
 def as_lines(batch: Batch, steps: int, more: Mapping[str, Sequence[float]]) -> str:
-    """Return JSON lines of up to `SHOWN` responses, spread over the batch: steps, prompt, response, reward and parts.
+    """Return up to `SHOWN` responses, spread over the batch, as JSON lines: steps, prompt, response, reward and parts.
 
-    more: other numbers by name, each for all responses.
+    more: further numbers for each line, by name, with one number per response.
     """
     numbers = {"reward": batch.rewards} | {f"reward_{name}": x for name, x in batch.parts.items()} | dict(more)
     lines, n = [], min(SHOWN, len(batch.texts))

@@ -2,7 +2,7 @@
 
 Nothing here is measured. Memory is the estimate that a run prints before it starts (`llm.memory.needed`). Seconds
 assume that learning reaches a share of a GPU's peak FLOP/s, and that sampling reaches a share of its memory bandwidth.
-Both shares are printed.
+The command prints both shares.
 """
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,10 @@ def costs(*, gpu: str = "H100", out: Path | None = None) -> int:
 def cost(shape: Shape, cfg: grpo.Config, bandwidth: float, flops: float) -> dict[str, Any]:
     """Return parameters, memory in GB, and seconds of sampling and learning of one update.
 
-    A sampling step reads all weights, and the keys and values of every row. Learning needs 8 FLOP per parameter and
+    Each sampling step reads all weights, and the keys and values of every row. Learning needs 8 FLOP per parameter and
     token instead of 6, because gradient checkpointing computes the forward pass twice.
     """
-    with torch.device("meta"):                                            # counts parameters without their memory
+    with torch.device("meta"):                                            # counts parameters without allocating memory
         parameters = sum(p.numel() for p in Transformer(shape).parameters())
     responses = cfg.prompts * cfg.samples
     memory = needed(shape, parameters, cfg, cfg.micro_batch, PROMPT, RESPONSE, responses, cuda=True)

@@ -1,10 +1,10 @@
 """Speed benchmarks with a real model: GRPO against TRL's trainer, sampling against transformers; two threads each.
 
-Both sides read one folder. It holds the weights, and a tokenizer without a chat template and without an end token. The
-prompts of both sides are texts that the model's own chat template has written already, so their token ids are equal.
-The end id is one above the vocabulary, so no response ends early. Each GRPO run counts its tokens and fails if one is
-missing. Runs alternate (A B A B), each in its own process. The time of an update is the median over the updates after
-the first. The reward is a digest of prompt and response, so no group has zero variance.
+Both libraries read one folder. It holds the weights, and a tokenizer without a chat template and without an end token.
+The model's own chat template has turned the prompts into text already, so both libraries get equal token ids. The end
+id is one above the vocabulary, so no response ends early. Each GRPO run counts its tokens and fails if one is missing.
+Runs alternate (A B A B), each in its own process. The time of an update is the median over all updates except the
+first. The reward is a hash of prompt and response, so no group has zero variance.
 """
 import json
 import sys
@@ -33,7 +33,7 @@ from spinup.bench.process import answer, check_out, finish
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 
-PROMPTS, SAMPLES, NEW, THREADS = 8, 8, Sentence.max_tokens, 2             # per update or call; tokens per response
+PROMPTS, SAMPLES, NEW, THREADS = 8, 8, Sentence.max_tokens, 2             # per update or call; NEW tokens each
 STEPS = 5                                                 # updates per run; the first is not timed
 MEASURED = "smollm2"                                      # the model of the goals below
 GOALS = {"float32": (3.8, 12.0), "bfloat16": (None, 7.0)}                 # least ratio, most seconds an update
@@ -41,7 +41,7 @@ CASES = ((PROMPTS, SAMPLES, 2.4), (32, 1, 1.6))           # of sampling: prompts
 NOTES = (
     "spinup reads a prompt once for its eight responses; trl reads it once per response, in sampling and in training",
     "spinup splits the responses into micro-batches by its default; trl trains on all responses at once, its default",
-    "spinup uses the defaults of pretrained models, but has one held-out prompt, so it writes a row for each update; "
+    "spinup uses the defaults of pretrained models, but only one held-out prompt, so it writes a row for each update; "
     "the seconds of evaluation are not counted; trl evaluates nothing",
     "spinup writes its only checkpoint after the last update, untimed; trl writes none here",
     "in bfloat16 spinup keeps fp32 copies of the weights; trl has weights and Adam's moments in bfloat16 and sets bf16",
@@ -50,10 +50,10 @@ NOTES = (
 
 @dataclass
 class Written(Sentence):
-    """Prompts of the task `sentence` as texts that a chat template has written; every response has another reward.
+    """Prompts of the task `sentence`, as text with the chat template applied; every response has a different reward.
 
     Attributes:
-        before, after: the text of the chat template before and after the words of the user.
+        before, after: the text of the chat template before and after the user's words.
     """
 
     before: str = ""
@@ -68,11 +68,11 @@ class Written(Sentence):
 
 
 def prepare(model: str, folder: Path) -> dict[str, Any]:
-    """Write the model for both sides to `folder`, see the head of this file.
+    """Write the model for both libraries to `folder`, as described at the top of this file.
 
-    Return the text that the chat template writes before and after the user's words, and the mean length of a prompt in
-    tokens. Raise UserError if there is no such model, if it has no tokenizer of Hugging Face's, or if the text of a
-    prompt does not give the ids of the chat template.
+    Return the text of the chat template before and after the user's words, and the mean length of a prompt in tokens.
+    Raise UserError if there is no such model, or if its tokenizer is not from Hugging Face. Also raise UserError if the
+    text of a prompt does not have the token ids of the chat template.
     """
     start = load_model(model)
     ours = start.tokenizer
@@ -85,20 +85,20 @@ def prepare(model: str, folder: Path) -> dict[str, Any]:
     whole = ours.tokenizer.decode(ids[0], skip_special_tokens=False, clean_up_tokenization_spaces=False)
     before, _, after = whole.partition(words[0])
     inner = ours.tokenizer.backend_tokenizer
-    inner.post_processor = None                                           # it would add a second `<s>`
+    inner.post_processor = None                                           # otherwise it adds a second `<s>`
     ours.tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner,
                                              pad_token=ours.tokenizer.convert_ids_to_tokens(ours.end))
     if ours.tokenizer([f"{before}{text}{after}" for text in words])["input_ids"] != ids:
-        raise UserError(f"the prompts of --model {model} have other tokens once they are text; choose another model, "
+        raise UserError(f"the prompts of --model {model} have different tokens as plain text; choose another model, "
                         f"such as {MEASURED}")
-    ours.end = start.model.shape.vocab_size                               # no logit belongs to it
+    ours.end = start.model.shape.vocab_size                               # no logit has this id
     ours.ends = frozenset([ours.end])
     save_pretrained(folder, start.model, ours)
     return {"before": before, "after": after, "prompt_tokens": float(np.mean([len(row) for row in ids]))}
 
 
 def peer_tokenizer(folder: str) -> Any:
-    """Load the tokenizer in `folder` with the end token that TRL demands: the first id above the model's vocabulary."""
+    """Load the tokenizer in `folder`. Add the end token that TRL needs: the first id above the model's vocabulary."""
     from transformers import AutoTokenizer
     tokenizer, end = AutoTokenizer.from_pretrained(folder), read_json(Path(folder, "config.json"))["vocab_size"]
     tokenizer.add_tokens([f"<unused {i}>" for i in range(len(tokenizer), end)])
@@ -112,7 +112,7 @@ def real_grpo(model: str, *, dtype: str = "float32", total_steps: int = STEPS, r
     """Compare the speed of GRPO with TRL's on the model `model`; print JSON last.
 
     Return an exit code: 1 if the median ratio or the seconds an update miss their goal. Before any run, raise UserError
-    for an unknown model, too few steps, a missing peer, or a file that cannot be written.
+    for an unknown model, too few steps, a missing library, or a file that cannot be written.
     """
     if total_steps < 2:
         raise UserError(f"--total-steps {total_steps} leaves no update to measure after the first; choose at least 2")
@@ -164,12 +164,12 @@ def real_grpo(model: str, *, dtype: str = "float32", total_steps: int = STEPS, r
 
 
 def task_of(job: dict[str, Any]) -> Written:
-    """Create the task of both sides."""
+    """Create the task for both libraries."""
     return Written(before=job["before"], after=job["after"])
 
 
 def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train as a user would, with one held-out prompt; all other settings have the defaults of pretrained models."""
+    """Train with one held-out prompt; settings that are not named here have the defaults of pretrained models."""
     result = llm.grpo(
         task_of(job), model=job["model"], prompts=PROMPTS, samples=SAMPLES, total_steps=job["steps"], lr=LR, warmup=0,
         anneal=False, threads=job["threads"], dtype=job["dtype"], device="cpu", held_out=1, seed=job["seed"],
@@ -184,7 +184,7 @@ def run_spinup(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Train with TRL's GRPOTrainer at the same settings; all other settings keep their defaults."""
+    """Train with TRL's GRPOTrainer and the same settings; settings that are not named here keep TRL's defaults."""
     ran = train_trl(folder, job, task_of(job), PROMPTS, peer_tokenizer(job["model"]), save_strategy="no",
                     bf16=job["dtype"] == "bfloat16", model_init_kwargs={"dtype": job["dtype"]})
     groups = np.array(ran["rewards"]).reshape(-1, SAMPLES)                # responses to one prompt are adjacent
@@ -193,10 +193,10 @@ def run_trl(folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(job: dict[str, Any], seconds: np.ndarray, evaluation: float, tokens: float, *rest: Any) -> dict[str, Any]:
-    """Results of one run, with speed by the median of `seconds`, `[updates after the first]`.
+    """Results of one run. The speed uses the median of `seconds`, `[updates after the first]`.
 
-    tokens: those of all updates. rest: the last arguments of `llm.bench.speed.report`. Raise RuntimeError if a response
-    ended early.
+    tokens: number of new tokens of all updates. rest: the last arguments of `llm.bench.speed.report`.
+    Raise RuntimeError if a response ended early.
     """
     each = PROMPTS * SAMPLES * NEW
     if round(tokens) != each * job["steps"]:
@@ -209,7 +209,7 @@ def measured(job: dict[str, Any], seconds: np.ndarray, evaluation: float, tokens
 
 
 def peak_memory() -> int:
-    """Most memory that this process has used so far, in bytes."""
+    """Peak memory of this process so far, in bytes."""
     if sys.platform == "win32":
         import psutil
         return psutil.Process().memory_info().peak_wset
@@ -221,7 +221,7 @@ def real_generate(model: str, *, rounds: int = 10, out: Path | None = None) -> i
     """Compare our sampler with `transformers.generate` on the model `model`, `rounds` alternating calls each.
 
     Both sample in fp32 from all tokens at temperature 1, with a cache. Print a table, then JSON. Return an exit code: 1
-    if a median ratio misses its goal. Raise UserError for an unknown model, a missing peer, or a file that cannot be
+    if a median ratio misses its goal. Raise UserError for an unknown model, a missing library, or a file that cannot be
     written.
     """
     check_out(out)

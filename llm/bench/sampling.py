@@ -23,9 +23,9 @@ def speed_generate(*, batches: Iterable[int] = (16, 256), new: Iterable[int] = (
                    rounds: int = 30, out: Path | None = None) -> int:
     """Compare our sampler with `transformers.generate`, `rounds` alternating calls each; print a table, then JSON.
 
-    Both sample from all tokens at temperature 1, with a cache, eight responses per prompt. No response ends early.
+    Both sample eight responses per prompt from all tokens at temperature 1, with a cache. No response ends early.
     Return an exit code: 1 if a median ratio misses its goal. Raise UserError if a batch is not a multiple of the
-    responses per prompt, if a peer is missing, or if a file cannot be written.
+    responses per prompt, if a library is missing, or if a file cannot be written.
     """
     batches, new = list(batches), list(new)
     for batch in batches:
@@ -84,19 +84,19 @@ def sampling(folder: Path, batches: list[int], new: list[int], rounds: int) -> l
 
 
 def both(folder: Path) -> tuple[Any, Any]:
-    """Load the model in `folder` twice, in fp32: for our sampler, and for transformers, whose responses never end."""
+    """Load the model in `folder` twice, in fp32: for our sampler and for transformers. No response ends early."""
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
-    disable_progress_bar()                                    # of loading weights
+    disable_progress_bar()                                    # it would show the loading of weights
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
     theirs.generation_config.eos_token_id, theirs.generation_config.pad_token_id = None, 0
     return load_pretrained(folder)[0], theirs
 
 
 def peer_sample(model: Any, ids: Tensor, seen: Tensor, samples: int, new: int) -> Tensor:
-    """Sample with transformers: `new` tokens of each response, `[P * samples, new]`, to prompts `[P, L]`.
+    """Sample responses of `new` tokens with transformers, `[P * samples, new]`, to prompts `[P, L]`.
 
-    seen: `[P, L]` 0 where a prompt is padded, else 1.
+    seen: `[P, L]` 0 for padding, else 1.
     """
     return model.generate(ids, attention_mask=seen, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
                           num_return_sequences=samples, max_new_tokens=new)[:, ids.shape[1]:]
@@ -106,7 +106,7 @@ def race(spinup_call: Callable[[], Tensor], peer_call: Callable[[], Tensor], bat
          goal: float | None) -> dict[str, Any]:
     """Time both functions `rounds` times, in turn. Print a line, and return the speeds, ratios and the goal.
 
-    Each returns responses `[batch, new]`.
+    Each function returns responses `[batch, new]`.
     """
     pairs = []
     for i in range(-2, rounds):                                           # two warm-up calls each

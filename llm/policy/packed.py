@@ -15,7 +15,7 @@ def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
     """Compute the same numbers as `llm.policy.score.score`, `[B, T]` each, and 0 after the end of a response.
 
     A sequence is a prompt and its response. Attention stays inside a sequence, and its positions start at 0. So the
-    other sequences of a row have no effect. Nothing is computed for padding, except at the end of a row.
+    other sequences in a row have no effect. Only the end of a row contains padding.
 
     Args:
         of, ids, temperature, checkpointing: as in `score`.
@@ -27,7 +27,7 @@ def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
     shape = len(rows), max(sum(sizes[b] for b in row) for row in rows)
     tokens = torch.zeros(shape, dtype=torch.long, device=ids.device)
     positions, sequence = torch.zeros_like(tokens), torch.full_like(tokens, -1)              # -1: the end of a row
-    last = torch.zeros_like(ids)                              # place of the state that predicts each token
+    last = torch.zeros_like(ids)                              # index of the state that predicts each token
     for r, row in enumerate(rows):
         start = 0
         for b in row:
@@ -42,7 +42,7 @@ def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
     mask = (sequence[:, :, None] == sequence[:, None]) & causal
     hidden = model.hidden(tokens, Slots(None, positions, mask[:, None]), None, checkpointing).flatten(0, 1)
     inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-    hidden, chosen = hidden[last[inside]], ids[inside]                    # [N, width] and [N], of N tokens
+    hidden, chosen = hidden[last[inside]], ids[inside]                    # [N, width] and [N], for N tokens
     pieces = -(-len(chosen) * model.shape.vocab_size // CHUNK)
     done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False) if pieces > 1 else
             log_probs(model, h, i, temperature)
@@ -53,9 +53,10 @@ def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
 
 
 def pack(sizes: Sequence[int]) -> list[list[int]]:
-    """Put sequences of these sizes into as few rows as easily possible; a row is as long as the longest sequence.
+    """Put sequences of these sizes into few rows; each row has room for the longest sequence.
 
-    Each sequence, the longest first, goes into the first row with enough room. Return the sequences of each row.
+    First-fit decreasing: each sequence, the longest first, goes into the first row with enough room. Return the
+    sequences of each row.
     """
     rows, room = [], []
     for b in sorted(range(len(sizes)), key=lambda b: -sizes[b]):

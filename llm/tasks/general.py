@@ -55,10 +55,10 @@ QUESTIONS = {           # a question, and a regular expression that every correc
 class General(Task):
     """Forty fixed questions, such as `What is the capital of France?`; a response that contains the answer earns 1.
 
-    All are held out, so no method trains on them. Evaluate a model before and after its training: if it solves fewer
-    questions afterwards, it has forgotten something.
+    All questions are held out, so no method trains on them. Evaluate a model before and after its training: if it
+    solves fewer questions afterwards, it has forgotten something.
 
-    Training problems and demonstrations raise UserError.
+    Raise UserError for training problems and demonstrations.
     """
 
     name = "general"

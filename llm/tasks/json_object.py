@@ -18,10 +18,10 @@ AGES = range(18, 90)
 @dataclass
 class Json(Task):
     """For `Anna is 31 years old and lives in Paris. Write this as a JSON object with the keys name, age and city.`, the
-    answer is `{"name": "Anna", "age": 31, "city": "Paris"}`, with any white space and any order of the keys.
+    answer is `{"name": "Anna", "age": 31, "city": "Paris"}`. White space and the order of the keys do not matter.
 
-    A response earns a quarter if it is a single JSON object, a quarter if the object has exactly these keys, and a
-    sixth for each right value. A reward of 1 means solved.
+    A response earns a quarter if it is a single JSON object. It earns a quarter if this object has exactly the three
+    keys, and a sixth for each right value. A reward of 1 means solved.
     """
 
     name = "json"

@@ -1,4 +1,4 @@
-"""Letters of a word to be counted: a task in ordinary text, for a pretrained model such as smollm2."""
+"""Count a letter in a word: a task in ordinary text, for a pretrained model such as smollm2."""
 import re
 from dataclasses import dataclass
 
@@ -19,9 +19,9 @@ NUMBER = re.compile(rf"[0-9]+|\b(?:{'|'.join(COUNTS)})\b", re.IGNORECASE)
 class Letters(Task):
     """For `How many times does the letter r occur in the word strawberry?`, the answer is 3.
 
-    The first number of a response counts, in digits or in words: `The letter "r" occurs three times.` earns 1, and a
-    wrong number 0. Half of the answers are 1, the others 2 or 3. So a policy that ignores the word can solve half
-    of the problems.
+    The first number of a response counts, in digits or in words: `The letter "r" occurs three times.` earns 1. A wrong
+    number earns 0. Half of the answers are 1, and the others are 2 or 3. So a policy that ignores the word can solve
+    half of the problems.
     """
 
     name = "letters"

@@ -1,7 +1,7 @@
-"""Ready-made rewards: `--reward NAME` uses the function of that name. Each takes the fields of a row that it names.
+"""Ready-made rewards: `--reward NAME` uses the function of that name. Its keyword arguments are fields of a row.
 
 A reward here must return a number quickly for any response. It raises UserError only for a field that it cannot use.
-Before training it is called once for each row, with an empty response.
+Before training, the reward is called once for each row, with an empty response.
 """
 import logging
 import re
@@ -23,19 +23,19 @@ def exact(prompt: str, response: str, *, answer: Any) -> float:
 
 
 def math(prompt: str, response: str, *, answer: Any) -> float:
-    r"""Return 1 if the last expression of the response equals the field `answer` as mathematics; else 0.
+    r"""Return 1 if the last expression of the response is mathematically equal to the field `answer`; else 0.
 
-    `0.5` equals `\frac{1}{2}`. An expression in `\boxed{...}` comes first. The library math-verify compares; a
-    comparison that takes too long gives 0. Its time limit is a signal, so it needs the main thread. Raise UserError in
-    another thread, without the library, or if the answer is not an expression.
+    `0.5` equals `\frac{1}{2}`. An expression in `\boxed{...}` comes first. The library math-verify compares the two
+    expressions. A comparison that takes too long gives 0. The time limit uses a signal, so the reward works only in
+    the main thread. Raise UserError in another thread, without the library, or if the answer is not an expression.
     """
     text = str(answer).strip()
     if not text:
         raise UserError('the field "answer" is empty; write an expression such as 42')
     parse, verify = _math_verify()
     if threading.current_thread() is not threading.main_thread():
-        raise UserError("the reward math works only in the main thread, because its time limit is a signal; start the "
-                        "training in the main thread")
+        raise UserError("the reward math works only in the main thread, because its time limit uses a signal; start "
+                        "the training in the main thread")
     if not response.strip():
         return 0.0
     gold = _expression(text)
@@ -46,7 +46,7 @@ def math(prompt: str, response: str, *, answer: Any) -> float:
 
 
 def json(prompt: str, response: str, *, schema: Any = None) -> float:
-    """Return 1 if the whole response is JSON and valid against the field `schema`, if the row has one; else 0.
+    """Return 1 if the whole response is JSON; else 0. If the row has a `schema`, the JSON must be valid against it.
 
     Raise UserError for a wrong schema, or without the library jsonschema.
     """
@@ -70,7 +70,7 @@ def regex(prompt: str, response: str, *, pattern: str) -> float:
 
 
 def length(prompt: str, response: str, *, max_words: int) -> float:
-    """Return 1 if the response has at most `max_words` words; beyond, fall linearly to 0 at twice as many.
+    """Return 1 for up to `max_words` words. With more words, the reward falls linearly and is 0 at twice this number.
 
     Raise UserError unless the field `max_words` is a whole number of at least 1.
     """
@@ -92,7 +92,7 @@ def _math_verify() -> tuple[Any, Any]:
 
 @lru_cache(100_000)
 def _expression(answer: str) -> tuple[Any, ...]:
-    """Return the expressions that an answer can be read as; () for none."""
+    """Parse an answer into expressions; () if it contains none."""
     marked = "$" in answer or "\\boxed" in answer or "\\(" in answer or "\\[" in answer
     return tuple(_math_verify()[0](answer if marked else f"${answer}$", parsing_timeout=SECONDS))
 
@@ -121,8 +121,8 @@ def _validator(schema: str) -> Any:
         try:
             return validator.is_valid(value)
         except Unresolvable as error:
-            raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write all of it '
-                            "into the row") from None
+            raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write the whole '
+                            "schema into the row") from None
     return valid
 
 

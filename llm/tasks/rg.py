@@ -14,7 +14,7 @@ from spinup.runs.config import Count, check_names, parse
 ASK = "Provide your answer between <answer> and </answer> tags."
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 RUNS_CODE = re.compile(r"\b(?:eval|exec|parse_expr|sympify)\(")
-PATIENCE = 1000         # problems in a row on the wrong side of the split before we give up
+PATIENCE = 1000         # most consecutive problems on the wrong side of the split
 SIZE = 10_000           # default number of problems; some generators make all of them at once
 SIMPLE = {int, float, bool, str, type(None)}
 
@@ -28,10 +28,10 @@ class ReasoningGym(Task):
 
     Args:
         text: the name of a generator, then its own settings and `max_tokens`, separated by commas. `size` is the number
-            of problems; one in ten is held out.
+            of problems. One problem in ten is held out.
 
-    Raise UserError if reasoning-gym is missing, for an unknown generator or setting, for a value that does not fit, and
-    for a generator that would run responses as Python code.
+    Raise UserError without reasoning-gym, for an unknown generator or setting, for an invalid value, and for a
+    generator whose score runs responses as Python code.
     """
 
     name = "rg"
@@ -85,28 +85,28 @@ class ReasoningGym(Task):
 
 
 def no_generator(name: str, names: list[str]) -> str:
-    """Return an error message for an unknown generator, or for none."""
+    """Return an error message for an unknown or a missing generator."""
     if not name:
         return "the task rg needs a generator; write one such as rg:leg_counting"
     return f"reasoning-gym has no generator {name!r}.{nearest(name, names)} See github.com/open-thought/reasoning-gym"
 
 
 def hints_of(config: type) -> dict[str, Any]:
-    """Return the types of a generator's settings that can be typed: numbers, texts and yes or no."""
+    """Return the types of those settings that a user can write in a command: numbers, texts, and yes or no."""
     hints = get_type_hints(config)
     simple = {field.name: hints[field.name] for field in fields(config) if not {*kinds(hints[field.name])} - SIMPLE}
     return {name: hint for name, hint in simple.items() if name != "seed"} | {"max_tokens": Count}
 
 
 def kinds(hint: Any) -> tuple[Any, ...]:
-    """Return the types of which a hint is made: those of a union, str for a Literal, or the hint itself."""
+    """Return the types in a hint: the members of a union, str for a Literal, or the hint itself."""
     if get_origin(hint) is Literal:
         return (str,)
     return get_args(hint) or (hint,)
 
 
 def settings_of(name: str, typed: list[str], hints: dict[str, Any]) -> dict[str, Any]:
-    """Convert settings such as "max_animals=3" to their types. Raise UserError for one that does not fit."""
+    """Convert settings such as "max_animals=3" to their types. Raise UserError for an invalid setting."""
     pairs = [part.partition("=") for part in typed]
     if not all(equals for _, equals, _ in pairs):
         raise UserError(f"--task {','.join([name, *typed])}: write settings as name=value, separated by commas")

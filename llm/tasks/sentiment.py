@@ -1,7 +1,7 @@
 """Sentences that should sound positive: reinforcement learning with a lexicon as the reward.
 
-Ziegler et al. 2019 (arXiv:1909.08593) first fine-tuned a language model with PPO for positive sentiment. Here the
-sentiment is VADER's (Hutto and Gilbert 2014): a lexicon of rated words, with rules for negation and emphasis.
+Ziegler et al. 2019 (arXiv:1909.08593) first fine-tuned a language model with PPO for positive sentiment. Here
+VADER (Hutto and Gilbert 2014) rates the sentiment: a lexicon of rated words, with rules for negation and emphasis.
 """
 from dataclasses import dataclass
 
@@ -20,8 +20,8 @@ PLACES = ("at home", "at night", "at school", "at the market", "by the sea", "in
 class Sentiment(Task):
     """For `Write one sentence about a train in the rain.`, the reward is VADER's compound score of the response.
 
-    The score is between -1 (negative) and 1 (positive); 0 is neutral. It rates words only: a string of superlatives
-    that says nothing gets almost 1. So a policy that is trained for long can stop writing sentences.
+    The score is between -1 (negative) and 1 (positive); 0 is neutral. It rates only words: a list of superlatives
+    without meaning gets almost 1. So after long training, a policy can stop writing sentences.
 
     Raise UserError if the package vaderSentiment is missing.
     """

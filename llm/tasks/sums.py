@@ -14,8 +14,8 @@ class Sums(Task):
     """For `Calculate seven plus six. Write only the equation, in digits.`, the answer is `7 + 6 = 13`.
 
     A response earns a quarter if its first number is 7, a quarter if its second number is 6, and half if its last
-    number is 13. Without three numbers it cannot earn more than half. A reward of 1 means solved; other words in the
-    response are allowed.
+    number is 13. Without three numbers it cannot earn more than half. A reward of 1 means solved. The response may
+    contain other words.
     """
 
     name = "sums"

@@ -1,4 +1,4 @@
-"""The user's own task: prompts or conversations from a JSONL file or a list, and any reward(prompt, response)."""
+"""Task of the user: prompts or conversations from a JSONL file or a list, and any reward function."""
 import json
 import math
 from numbers import Real
@@ -23,16 +23,16 @@ class UserTask(Task):
     Args:
         prompts: a JSONL file, where each line is an object with "prompt"; or a list of texts or of such objects.
             "answer" is a right answer. "demonstration" (or "completion", or else the answer) is the teacher's response.
-            "prompt" or "messages" may be a conversation. If its last turn is the assistant's, this turn is the
-            demonstration, and the answer if there is no other.
-        reward: a function of prompt and response, which also gets the other fields that it names; or what `as_reward`
-            takes. Without it, every prompt needs an "answer", and the reward is 1 for a response that equals it, apart
-            from white space around it.
+            "prompt" or "messages" may be a conversation. If its last turn is an assistant turn, this turn is the
+            demonstration. It is also the answer if there is no "answer".
+        reward: a function of prompt, response and the fields that it names; or anything that `as_reward` accepts.
+            Without a reward, every prompt needs an "answer". Then a response that equals the answer, apart from white
+            space around it, earns 1.
         max_tokens: longest response, with the end token.
-        alphabet: all characters, for a small character model. None means those of prompts and demonstrations, if every
-            prompt has a demonstration. A model with its own tokenizer ignores it.
+        alphabet: all characters, for a small character model. None means the characters of prompts and demonstrations,
+            if every prompt has a demonstration. A model with its own tokenizer ignores it.
 
-    `Problem.data` keeps all fields of a line but the prompt. Raise UserError for any fault of the file, prompts or
+    `Problem.data` keeps all fields of a line except the prompt. Raise UserError for any fault of the file, prompts or
     reward.
     """
 
@@ -126,7 +126,7 @@ def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str
 def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Problem]]:
     """Split problems into (training, held-out) problems. Neither list is empty, and no prompt is in both.
 
-    `is_held_out` decides. If it leaves one list empty, the prompt with the smallest hash is held out; the order of the
+    `is_held_out` decides. If it leaves one list empty, the prompt with the smallest hash is held out. The order of the
     prompts does not matter. Raise UserError for fewer than two different prompts, or for a prompt that is not a text.
     """
     for problem in problems:

@@ -1,4 +1,4 @@
-"""Reward functions: the fields of a row that they take, rewards with named parts, and weighted sums of rewards."""
+"""Reward functions: the fields that they take, rewards with named parts, and weighted sums of rewards."""
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -62,9 +62,10 @@ def parts_of(scores: Sequence[float]) -> dict[str, list[float]]:
 
 
 def same_parts(before: list[str] | None, parts: Mapping[str, Any], taken: Collection[str]) -> list[str]:
-    """Return the names of the parts of a run's rewards: those `before`, or of the first rewards if that is None.
+    """Return the names of the parts of a run's rewards.
 
-    Raise UserError if there are other parts now, or if the column of a part, `reward_NAME`, is `taken`.
+    before: the names so far; None before the first rewards. Raise UserError if `parts` has other names, or if the
+    column of a part, `reward_NAME`, is `taken`.
     """
     if before is None:
         for name in parts:
@@ -98,8 +99,9 @@ class Term:
 
     Attributes:
         name: name of the function, and of its part of a sum.
-        needed, optional: names of the fields that it requires, and of those that have a default.
-        taken: names of its first two parameters; None if it does not take all other fields (`**row`).
+        needed: names of the fields that the function requires.
+        optional: names of the fields that have a default.
+        taken: names of the first two parameters of a function with `**row`; None for a function without it.
     """
 
     name: str
@@ -111,7 +113,7 @@ class Term:
 
     @property
     def ready(self) -> bool:
-        """Return whether it is one of the ready-made rewards."""
+        """Return whether the function is a ready-made reward."""
         return getattr(self.function, "__module__", "") == rewards.__name__
 
     def fields(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,10 +124,10 @@ class Term:
 
 
 class Verifier:
-    """The reward of the user: a function, or a weighted sum of functions whose names become the parts of the reward.
+    """Reward of the user: a function, or a weighted sum of functions, where each function is a part of the reward.
 
-    A part has the number that the function returns, before its weight. If the function has parts itself, these replace
-    it. `verifier(problem, response)` returns the reward.
+    The number of a part is the result of its function, without the weight. If a function returns parts, these parts
+    replace it. `verifier(problem, response)` returns the reward.
     """
 
     def __init__(self, terms: Sequence[Term]):
@@ -194,8 +196,8 @@ def ready_made() -> dict[str, Reward]:
 def as_reward(reward: Any) -> Verifier | None:
     """Return the verifier that a user's `reward` describes; None for None.
 
-    reward: a function, a text such as "file.py:function" or "exact,0.2*length", or a list of functions, of such texts
-    and of (weight, function) pairs. Raise UserError for anything else.
+    reward: a function; a text such as "file.py:function" or "exact,0.2*length"; or a list of functions, such texts and
+    (weight, function) pairs. Raise UserError for anything else.
     """
     if reward is None or isinstance(reward, Verifier):
         return reward
@@ -234,7 +236,7 @@ def as_term(item: Any, several: bool) -> Term:
 
 
 def described_by(function: Reward, given: str, name: str, weight: float) -> Term:
-    """Return the term of a function, whose signature decides which fields it gets.
+    """Return the term of a function. The signature of the function decides which fields it gets.
 
     Raise UserError, which starts with `given`, unless its first two parameters can be the prompt and the response.
     """
@@ -255,7 +257,7 @@ def described_by(function: Reward, given: str, name: str, weight: float) -> Term
 
 
 def load_reward(text: str) -> Reward:
-    """Return the ready-made reward of that name, or the function that "file.py:function" names.
+    """Return the ready-made reward of this name, or the function at "file.py:function".
 
     Raise UserError if there is no such reward.
     """
@@ -264,9 +266,9 @@ def load_reward(text: str) -> Reward:
     file, _, name = text.rpartition(":")
     if Path(file).suffix != ".py" or not name.isidentifier():
         if Path(text).is_dir() and text:
-            raise UserError(f"--reward {text} is a reward model, which can be neither weighted nor one of several "
+            raise UserError(f"--reward {text} is a reward model, which cannot have a weight or be one of several "
                             "rewards; give it alone, or call llm.load in a reward function of your own")
-        raise UserError(f"--reward must be written file.py:function, or as one of {', '.join(ready_made())}, not "
+        raise UserError(f"--reward must be file.py:function, or one of {', '.join(ready_made())}, not "
                         f"{text!r}.{nearest(text, ready_made())}")
     given = f"--reward {text}"
     return named_in(import_file(file, given), file, name, given, "name one that takes a prompt and a response")

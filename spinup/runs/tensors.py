@@ -1,7 +1,8 @@
 """Files of large tensors in the format of the library safetensors, written and read without a copy in memory.
 
-A file is eight bytes with the length of its header, the header in JSON, and the numbers. The library itself belongs to
-an extra, copies a whole GPU tensor or more, computes no checksum, and hides which error of the disk stopped it.
+A file has three parts: eight bytes with the length of the header, the header in JSON, and the numbers. We do not use
+the library, because it belongs to an extra, copies at least a whole GPU tensor, computes no checksum, and hides the
+disk error that stopped it.
 """
 import errno
 import json
@@ -28,7 +29,7 @@ BLOCK = 1 << 22         # bytes that are written or read at a time
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> int:
     """Write tensors, `[...]` each, of types in `TYPES`, to a file, atomically. Return the CRC-32 of the file."""
     header, end, found = {}, 0, 0
-    for name in sorted(tensors, key=lambda name: -tensors[name].element_size()):          # so each is aligned
+    for name in sorted(tensors, key=lambda name: -tensors[name].element_size()):      # this order aligns each tensor
         x, start = tensors[name], end
         end += x.nbytes
         header[name] = {"dtype": NAMES[x.dtype], "shape": [*x.shape], "data_offsets": [start, end]}
@@ -46,8 +47,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> int:
 
 
 def pieces(first: list[bytes], tensors: list[Tensor]) -> Iterator[bytes | memoryview]:
-    """Yield the contents of a file: `first`, then the tensors, `[...]` each, in blocks. They are views of the numbers;
-    only a block of a GPU tensor, or a tensor that is not contiguous, is copied."""
+    """Yield the contents of a file: `first`, then the tensors, `[...]` each, in blocks. The blocks are views of the
+    tensors. Only blocks of a GPU tensor, and tensors that are not contiguous, are copied."""
     yield from first
     for x in tensors:
         for block in x.detach().reshape(-1).split(BLOCK // x.element_size()):
@@ -55,10 +56,10 @@ def pieces(first: list[bytes], tensors: list[Tensor]) -> Iterator[bytes | memory
 
 
 def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
-    """Return the tensors, `[...]` each, of a file with this checksum. The system reads their numbers when they are used
-    and needs no memory of the process for them.
+    """Return the tensors, `[...]` each, of a file with this checksum. The operating system reads the numbers when they
+    are used. They need no memory of the process.
 
-    FileNotFoundError if there is no such file. UserError if it is damaged.
+    Raise FileNotFoundError if there is no such file, and UserError if it is damaged.
     """
     if not path.is_file():
         raise FileNotFoundError(path)
@@ -68,7 +69,7 @@ def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
             while data := file.read(BLOCK):
                 found = zlib.crc32(data, found)
             if found == crc32:
-                # torch wants memory that it may write to. Changes, of which there are none, would not reach the file.
+                # torch needs writable memory. We change nothing, and a change would not reach the file.
                 return in_memory(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     except (OSError, *FAULTS) as error:
         if getattr(error, "errno", None) == errno.ENOMEM:
@@ -79,8 +80,8 @@ def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
 
 
 def in_memory(memory: mmap.mmap) -> dict[str, Tensor]:
-    """Return the tensors, `[...]` each, of a mapped file as views. ValueError, or another of FAULTS, if its header
-    is wrong."""
+    """Return the tensors, `[...]` each, of a mapped file as views. Raise ValueError, or another of FAULTS, if
+    the header is wrong."""
     length = int.from_bytes(memory[:8], "little")
     header, first, tensors = json.loads(memory[8:8 + length]), 8 + length, {}
     for name, entry in header.items():

@@ -117,7 +117,7 @@ WRONG = {                                                                 # what
                                                   "model's context of 512; choose a smaller --max-tokens"),
     "long prompt of imitation": ("llm sft --task long.jsonl", "a prompt of 600 tokens"),
     "long response": ("llm grpo --model {model} --max-tokens 600", "a response of 600 together exceed"),
-    "reward's form": ("llm grpo --reward one", "--reward must be written file.py:function, or as one of exact, math,"),
+    "reward's form": ("llm grpo --reward one", "--reward must be file.py:function, or one of exact, math,"),
     "reward's file": ("llm grpo --reward nowhere.py:one", "--reward nowhere.py:one: there is no file nowhere.py"),
     "reward's name": ("llm grpo --reward score.py:fail", "no 'fail' in score.py. Did you mean 'fails'?"),
     "reward a number": ("llm grpo --reward score.py:nothing", "nothing is not a function"),

@@ -68,7 +68,7 @@ def test_conversations_are_split_as_a_whole():
 
 # Turned red by: a mistake that a chat template meets during the training.
 @pytest.mark.parametrize(("given", "words"), [
-    ([], r'"prompt" is not a list of turns such as \[{"role": "user"'), (["hi"], "the role None in turn 1, where only"),
+    ([], r'"prompt" is not a list of turns such as \[{"role": "user"'), (["hi"], "the role None in turn 1, but only"),
     ([{"role": "tool", "content": "x"}], "the role 'tool' in turn 1"), ([{"role": "user"}], "no text as the content"),
     ([{"role": "user", "content": [{"type": "text", "text": "x"}]}], "no text as the content of turn 1"),
     (turns("a", " "), "no text as the content of turn 2"), ([*turns("a"), SYSTEM], "a system turn in place 2"),

@@ -147,9 +147,9 @@ def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
 
 # Turned red by: a mistake in one of several rewards that is found later, or is not named.
 @pytest.mark.parametrize(("reward", "words"), [
-    ("exact,lenght", "'lenght'. Did you mean 'length'?"), ("exat", "or as one of exact, .* Did you mean 'exact'?"),
+    ("exact,lenght", "'lenght'. Did you mean 'length'?"), ("exat", "or one of exact, .* Did you mean 'exact'?"),
     ("exact,exact", "two rewards have the name exact"), ("1.2.3*exact", "1.2.3 is not a weight"),
-    ("1e999*exact", "1e999 is not a weight"), ("exact,", "must be written file.py:function"),
+    ("1e999*exact", "1e999 is not a weight"), ("exact,", "must be file.py:function"),
     ([], "list of rewards is empty"),
     ([(math.nan, "exact")], "the weight of a reward must be a finite number, not nan"), ([5], "must be a function"),
     ([two, lambda p, r: {"two": 1}], "two rewards have a part named two")])
@@ -160,6 +160,6 @@ def test_wrong_sums_are_refused(reward, words):
 
 # Turned red by: the folder of a reward model taken for a file.
 def test_a_reward_model_stands_alone(tmp_path):
-    with pytest.raises(UserError, match="is a reward model, which can be neither weighted nor one of several"):
+    with pytest.raises(UserError, match="is a reward model, which cannot have a weight or be one of several"):
         as_reward(f"exact,{tmp_path}")
     assert list(ready_made()) == ["exact", "math", "json", "regex", "length"]
