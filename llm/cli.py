@@ -79,7 +79,8 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
                                                                        "file, or the name of a fetched model")
     parser.add_argument("--task", required=True, help="task, such as general")
-    parser.add_argument("--reward", default=None, help="file.py:function, or the run folder of a reward model")
+    parser.add_argument("--reward", default=None, help="file.py:function, ready-made rewards such as exact, or "
+                        "the run folder of a reward model")
     parser.add_argument("--episodes", type=whole("episodes"), default=100, help="number of prompts. [100]")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
