@@ -65,7 +65,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
     own = np.random.default_rng(cfg.seed)
-    demonstration_of(task, problems_of(task, 1, own)[0], own)             # or fail before any folder
+    demonstration_of(task, problems_of(task, 1, own)[0], own)     # or fail before any folder
     problems = problems_of(task, cfg.demonstrations, run.rng)
     fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]
 

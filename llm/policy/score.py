@@ -41,7 +41,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpoi
     prefix, everyone = Prefix(), torch.arange(P, device=ids.device)
     # One call for all tokens: the gradient of each call is as large as the whole embedding.
     embedded = model.embed(torch.cat([prompts.ids.flatten(), ids.flatten()]))
-    asked, said = embedded[:P * L].view(P, L, -1), embedded[P * L:].view(B, T, -1)
+    asked, said = embedded[:P * L].unflatten(0, (P, L)), embedded[P * L:].unflatten(0, (B, T))
     first = model.hidden(asked, Slots(), prefix, checkpointing)[everyone, prompts.lengths - 1][of]
     if T == 1:
         return first[:, None]

@@ -186,7 +186,7 @@ def test_noise_errs_as_often_as_it_says(noise, task):
 # Turned red by: an accuracy that noise keeps below 1; prompts that were learned from.
 def test_held_out_pairs_have_no_errors(task):
     problems, texts, gold = compared(task, held_out=True, noise=5.0)
-    assert len(texts) == 16 and bool((gold[:, 0] > gold[:, 1]).all())
+    assert len(texts) == 32 and bool((gold[:, 0] > gold[:, 1]).all())
     assert all(is_held_out(p.prompt) for p in problems)
 
 

@@ -196,7 +196,7 @@ def test_a_reward_that_cannot_be_loaded_is_refused(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=f"bad.py cannot be imported: {words}"):
             load_reward(f"{tmp_path / 'bad.py'}:f")
     for text in ("score", "file.py", "file.py:", "file.txt:f", "file.py:f()", ":f"):
-        with pytest.raises(UserError, match="must be written file.py:function"):
+        with pytest.raises(UserError, match="must be file.py:function"):
             load_reward(text)
     with pytest.raises(UserError, match="there is no file"):
         load_reward(f"{tmp_path / 'no.py'}:f")
