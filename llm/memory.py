@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from llm.config import LanguageConfig
+from llm.policy.score import CHUNK
 from llm.policy.transformer import Shape, Transformer
 from spinup import errors
 from spinup.errors import UserError
@@ -17,7 +18,6 @@ PIECE = 16              # first suggestion for --micro-batch
 SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair
 CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
-CHUNK = 2**26           # most numbers in such a tensor; see `llm.policy.score`
 GB = 1e9
 
 

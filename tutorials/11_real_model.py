@@ -70,7 +70,7 @@ assert sum(quarters(asked, "").values()) == 0
 # %% [markdown]
 # The fourth text is not a sentence, because it has no verb. But it earns 1. Keep this hole in mind.
 #
-# ## What the model writes before training
+# ## Responses before training
 #
 # The next cell has the whole experiment. It asks the model before training, trains it with GRPO,
 # and asks it again. `general` is a list of 40 short questions that have nothing to do with the
@@ -211,7 +211,7 @@ print("share of texts that only list the two words:", share)
 # does not measure what we want. It measures what we wrote down. This is called **reward hacking**, and
 # the curves above do not show it.
 #
-# ## What it costs
+# ## Distance, length and forgetting
 #
 # Three numbers show how far the policy has moved. The **KL divergence** of a response says how
 # much more likely the policy makes its own responses than the initial policy did. The **length**

@@ -3,10 +3,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from llm.policy.generate import Prompts
-from llm.policy.score import CHUNK, log_probs
+from llm.policy.score import log_probs_in_pieces
 from llm.policy.transformer import Slots, Transformer
 
 
@@ -43,12 +42,8 @@ def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, 
     hidden = model.hidden(tokens, Slots(None, positions, mask[:, None]), None, checkpointing).flatten(0, 1)
     inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
     hidden, chosen = hidden[last[inside]], ids[inside]                    # [N, width] and [N], for N tokens
-    pieces = -(-len(chosen) * model.shape.vocab_size // CHUNK)
-    done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False) if pieces > 1 else
-            log_probs(model, h, i, temperature)
-            for h, i in zip(hidden.chunk(pieces), chosen.chunk(pieces), strict=True)]
-    logp, entropy = (torch.zeros(ids.shape, device=ids.device).masked_scatter(inside, torch.cat(x))
-                     for x in zip(*done, strict=True))
+    logp, entropy = (torch.zeros(ids.shape, device=ids.device).masked_scatter(inside, x)
+                     for x in log_probs_in_pieces(model, hidden, chosen, temperature))
     return logp, entropy
 
 

@@ -23,14 +23,7 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
         temperature: must equal the sampler's temperature; otherwise the probability ratio does not start at 1.
         checkpointing: keep fewer activations for the backward pass, and recompute the others.
     """
-    hidden = read(model, prompts, of, ids, checkpointing)                                    # [B, T, width]
-    if hidden[..., 0].numel() * model.shape.vocab_size <= CHUNK:
-        return log_probs(model, hidden, ids, temperature)
-    pieces = -(-hidden[..., 0].numel() * model.shape.vocab_size // CHUNK)
-    done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False)
-            for h, i in zip(hidden.chunk(pieces), ids.chunk(pieces), strict=True)]
-    logp, entropy = zip(*done, strict=True)
-    return torch.cat(logp), torch.cat(entropy)
+    return log_probs_in_pieces(model, read(model, prompts, of, ids, checkpointing), ids, temperature)
 
 
 def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
@@ -67,6 +60,19 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
     logits = model.logits(hidden).float()
     log_pi = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), entropy(log_pi)
+
+
+def log_probs_in_pieces(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Compute `log_probs`, `[...]` each. A large batch is split along its first dimension; the pieces are recomputed in
+    the backward pass, so their logits are never kept at once.
+    """
+    pieces = -(-ids.numel() * model.shape.vocab_size // CHUNK)
+    if pieces <= 1:
+        return log_probs(model, hidden, ids, temperature)
+    done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False)
+            for h, i in zip(hidden.chunk(pieces), ids.chunk(pieces), strict=True)]
+    logp, entropy = zip(*done, strict=True)
+    return torch.cat(logp), torch.cat(entropy)
 
 
 @torch.no_grad()

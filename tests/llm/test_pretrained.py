@@ -217,3 +217,10 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     with pytest.raises(UserError, match=r"needs about 0\.0 GB of memory, and .* GB are available; choose a sm"):
         run(least(2) - 1)
     assert sorted(tmp_path.rglob("*")) == there
+
+
+# Turned red by: a teacher that is asked only after the folder of the run was made.
+def test_a_task_without_a_teacher_leaves_no_folder(folder, tmp_path):
+    with pytest.raises(UserError, match="the task sentence has no teacher"):
+        llm.sft("sentence", model=folder, quiet=True, max_tokens=8, log_dir=str(tmp_path / "runs"))
+    assert not list(tmp_path.glob("runs/*"))

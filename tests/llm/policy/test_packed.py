@@ -39,7 +39,7 @@ def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, bat
     inside = torch.arange(12) < lengths[:, None]
     weight = torch.randn(ids.shape, generator=torch.Generator().manual_seed(2)) / inside.sum()
     expected = score(model, prompts, of, ids, temperature=0.7)
-    monkeypatch.setattr("llm.policy.packed.CHUNK", chunk)
+    monkeypatch.setattr("llm.policy.score.CHUNK", chunk)
     found = score_packed(model, prompts, of, ids, lengths, temperature=0.7, checkpointing=checkpointing)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, torch.where(inside, b, 0.0), atol=2e-6, rtol=0)
