@@ -171,7 +171,7 @@ for label, column in {"sampled": "held_out_accuracy",
     left.plot(progress["steps"], progress[column], "o-", label=label)
 for name, line in zip(QUARTERS, ("o-", "s--", "d-.", "^:"), strict=True):
     right.plot(progress["steps"], progress[f"held_out_reward_{name}"], line, label=name)
-left.set(title="held-out accuracy", xlabel="updates", ylabel="share solved", ylim=(0, 1))
+left.set(title="held-out accuracy", xlabel="updates", ylabel="share solved", ylim=(0, 1.05))
 right.set(title="parts of the reward", xlabel="updates", ylabel="mean reward",
           ylim=(0, 0.26))
 left.legend()
