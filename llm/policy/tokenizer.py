@@ -136,7 +136,9 @@ class HFTokenizer:
         """
         check_chats(self, system, arguments)
         self.system, self.arguments = system, dict(arguments)
-        words = set(re.findall(r"\w+", str(self.tokenizer.chat_template))) - {"messages", "add_generation_prompt"}
+        code = " ".join(re.findall(r"\{[{%].*?[%}]\}", str(self.tokenizer.chat_template), re.DOTALL))
+        code = re.sub(r"'[^']*'|\"[^\"]*\"", "", code)                    # without texts, which are no arguments
+        words = set(re.findall(r"\w+", code)) - {"messages", "add_generation_prompt"}
         for name in arguments:
             if name not in words:
                 raise UserError(f"the model's chat template has no argument {name!r}.{nearest(name, words)}")
@@ -245,6 +247,8 @@ def template_arguments(text: str) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise UserError(f"--template {text!r}: write arguments as name=value, separated by commas, such as "
                             "enable_thinking=false")
+        if name in found:
+            raise UserError(f"--template {text!r} has {name} twice; leave one of them out")
         number = re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", value)
         found[name] = values.get(value.lower(), json.loads(value) if number else value)
     return found

@@ -36,11 +36,11 @@ def math(prompt: str, response: str, *, answer: Any) -> float:
     if threading.current_thread() is not threading.main_thread():
         raise UserError("the reward math works only in the main thread, because its time limit uses a signal; start "
                         "the training in the main thread")
-    if not response.strip():
-        return 0.0
     gold = _expression(text)
     if not gold:
         raise UserError(f'the field "answer" is {SHORT.repr(text)}, which is not an expression; write one such as 42')
+    if not response.strip():
+        return 0.0
     said = parse(response[-LONGEST:], parsing_timeout=SECONDS)
     return float(verify(list(gold), said, timeout_seconds=SECONDS))
 
@@ -111,7 +111,7 @@ def _validator(schema: str) -> Any:
     try:
         cls = validator_for(rules)
         cls.check_schema(rules)
-    except (SchemaError, AttributeError, TypeError) as error:
+    except (SchemaError, AttributeError, TypeError, RecursionError) as error:
         reason = getattr(error, "message", str(error))
         raise UserError(f'the field "schema" is not a JSON schema ({reason}); write one such as '
                         '{"type": "object"}') from None
@@ -123,6 +123,7 @@ def _validator(schema: str) -> Any:
         except Unresolvable as error:
             raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write the whole '
                             "schema into the row") from None
+    valid({})                                                             # follows the references of the schema
     return valid
 
 

@@ -56,6 +56,8 @@ class ReasoningGym(Task):
             self.data = cls(config(**{"seed": 0, "size": SIZE, **settings}))
         except (AssertionError, ValueError) as error:
             raise UserError(f"--task rg:{text}: {error}; choose other settings") from None
+        if not len(self.data):
+            raise UserError(f"--task rg:{text} has no problems; choose a size of at least 2")
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         found, missed = [], 0

@@ -60,6 +60,8 @@ class UserTask(Task):
         """Create a problem from the entry at `where`. Raise UserError unless it is a text, or an object with a prompt.
         """
         row = {"prompt": row} if isinstance(row, str) else row
+        if isinstance(row, dict) and {"prompt", "messages"} <= row.keys():
+            raise UserError(f'{where} has both "prompt" and "messages"; leave one of them out')
         key = "prompt" if isinstance(row, dict) and "prompt" in row else "messages"
         prompt, messages, reply = row.get(key) if isinstance(row, dict) else None, None, ""
         if isinstance(prompt, list):

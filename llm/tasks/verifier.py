@@ -14,7 +14,7 @@ from llm.tasks.source import import_file, named_in
 from spinup.errors import UserError, nearest
 
 Reward = Callable[..., float | dict[str, float]]
-WEIGHTED = re.compile(r"(?:(?P<weight>[-+]?[\d.]+(?:e[-+]?\d+)?)\s*\*\s*)?(?P<what>.*)", re.IGNORECASE)
+WEIGHTED = re.compile(r"(?:(?P<weight>[-+]?[\d.]+(?:e[-+]?\d+)?)\s*\*\s*)?(?P<what>.*)", re.IGNORECASE | re.DOTALL)
 FORM = "write it as a function of (prompt, response), or (prompt, response, *, answer) with the fields that it needs"
 
 
@@ -89,8 +89,9 @@ def row_of(problem: Any) -> dict[str, Any]:
     """Return the fields of a problem by name: its row, `answer` and, for a conversation, `messages`."""
     data, messages = getattr(problem, "data", None), getattr(problem, "messages", None)
     answer = getattr(problem, "answer", "")
-    return ({"answer": answer} if answer else {}) | (data if isinstance(data, dict) else {}) | (
-        {"messages": messages} if messages else {})
+    row = data if isinstance(data, dict) else {}
+    row = {name: x for name, x in row.items() if name != "answer" or x is not None}          # null: no answer
+    return ({"answer": answer} if answer else {}) | row | ({"messages": messages} if messages else {})
 
 
 @dataclass

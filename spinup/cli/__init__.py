@@ -3,6 +3,7 @@
 Each file of this folder has the commands of one group, `COMMANDS`, and their help, `HELP`.
 """
 import codecs
+import errno
 import gc
 import io
 import os
@@ -46,10 +47,14 @@ def main(argv: list[str] | None = None) -> NoReturn:
         from spinup.runs.display import no_output
         from spinup.runs.files import disk_error
         if not isinstance(error, BrokenPipeError):                        # `spinup algos | head` is not an error
-            if not disk_error(error):
+            if error.errno == errno.ENAMETOOLONG:
+                told = f"{str(error.filename)[:40]}... is too long for the name of a file; shorten it"
+            elif disk_error(error):
+                told = (f"{error.filename or 'the output'} cannot be written ({error.strerror.lower()}); free disk "
+                        "space, or choose another folder")
+            else:
                 raise
-            print(f"spinup: {error.filename or 'the output'} cannot be written ({error.strerror.lower()}); free disk "
-                  "space, or choose another folder", file=sys.stderr)
+            print(f"spinup: {told}", file=sys.stderr)
         no_output()
         code = 1 if isinstance(error, BrokenPipeError) else 2
     except (NonFiniteError, WorkerError) as error:

@@ -34,8 +34,9 @@ class Log:
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
             raise UserError(f"{self.path} has lost rows since the checkpoint; restore it, or train again under another "
                             "--exp-name")
-        if self.path.is_symlink() or self.path.exists() and not self.path.is_file():
-            raise UserError(f"{self.path} is not a regular file; {ADVICE}")
+        for file in self.path, directory / SAMPLES:
+            if file.is_symlink() or file.exists() and not file.is_file():
+                raise UserError(f"{file} is not a regular file; {ADVICE}")
         self.sum = checksum(self.path, kept.get(self.path.name, 0))
         if self.sum != kept.get(SUM, self.sum):
             raise UserError(f"{self.path} has changed since the checkpoint; {ADVICE}")

@@ -109,3 +109,10 @@ def test_pairs_of_conversations():
 def test_wrong_pairs_of_conversations_are_left_out(row, fault):
     rest = [{"prompt": p, "chosen": "b", "rejected": "c"} for p in "xy"]
     assert PairTask([*rest, row]).left_out[0].startswith(f"left out: 1 pair (pair 3), where {fault}")
+
+
+# Turned red by: one of two prompts that is silently ignored.
+def test_a_row_has_one_prompt():
+    rows = [{"prompt": str(i), "messages": [{"role": "user", "content": "x"}], "answer": "y"} for i in range(2)]
+    with pytest.raises(UserError, match='prompt 1 has both "prompt" and "messages"; leave one of them out'):
+        make_task(rows)

@@ -1,4 +1,5 @@
 """The ready-made rewards."""
+import json
 import sys
 import threading
 import time
@@ -111,3 +112,12 @@ def test_what_a_reward_needs_is_named(monkeypatch):
 def test_each_is_a_plain_function():
     for name, function in ready_made().items():
         assert function.__doc__.startswith("Return ") and function.__name__ == name
+
+
+# Turned red by: a field that is looked at only when a response can be read, which is after the folder was made.
+@pytest.mark.parametrize(("reward", "row"), [
+    ("math", {"answer": "\\text{}"}), ("json", {"schema": {"$ref": "#/nope"}}),
+    ("json", {"schema": json.loads('{"items": ' * 200 + "{}" + "}" * 200)})])
+def test_a_wrong_field_is_found_before_any_response(reward, row):
+    with pytest.raises(UserError, match='the field "(answer|schema)"'):
+        task(reward, **row)

@@ -163,3 +163,12 @@ def test_a_reward_model_stands_alone(tmp_path):
     with pytest.raises(UserError, match="is a reward model, which cannot have a weight or be one of several"):
         as_reward(f"exact,{tmp_path}")
     assert list(ready_made()) == ["exact", "math", "json", "regex", "length"]
+
+
+# Turned red by: an answer of null that is read as the text "None"; a line break that ends the name of a reward.
+def test_null_is_no_answer_and_a_line_break_no_end():
+    rows = [{"prompt": "a", "answer": None}, {"prompt": "b", "answer": None}]
+    with pytest.raises(UserError, match='prompt 1 has no field "answer"'):
+        make_task(rows, "exact")
+    with pytest.raises(UserError, match="must be file.py:function, or one of"):
+        make_task(rows, "exact\nmath")
