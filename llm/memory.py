@@ -15,7 +15,7 @@ from spinup.runs.config import Natural, checked
 from spinup.runs.folders import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
-SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair
+SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair; PPO: at most 8
 CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
 GB = 1e9
@@ -57,7 +57,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
     """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
 
-    The micro-batch becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run.
+    The micro-batch becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. With a value function,
+    which keeps activations too, it is at most 8.
     prompt, response: longest lengths, in tokens. Raise UserError if the available memory is too small.
     """
     cuda = model.device.type == "cuda"
@@ -68,7 +69,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     def parts(size: int) -> dict[str, float]:
         return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda)
 
-    wholes = {size: sum(parts(size).values()) for size in SIZES}
+    wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
         raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
