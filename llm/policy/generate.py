@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from llm.policy.transformer import Cache, Prefix, Slots, Transformer, attention_dtype
+from spinup.core.fast.linear import packed
 from spinup.core.masked import select
 
 LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU; a check waits for the GPU
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
 MANY = 1024             # vocabulary from which one random number per row is faster than one per token
 KEEP = 8                # number of cache shapes that are kept
+PACKED_ROWS = 4         # rows and steps from which it saves time to pack the weights first
+PACKED_STEPS = 8
 RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows
 
 Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> tokens that the tool appends
@@ -112,10 +115,17 @@ class Sampler:
         An end token is sampled like any other token, kept, and part of the mask.
         Raise ValueError if prompt and response do not fit the model's context.
         """
-        model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
-        if L + max_tokens > model.shape.context:
+        L, B = prompts.ids.shape[1], len(prompts.ids) * samples
+        if L + max_tokens > self.model.shape.context:
             raise ValueError(f"a prompt of {L} tokens and a response of {max_tokens} do not fit in the context of "
-                             f"{model.shape.context}")
+                             f"{self.model.shape.context}")
+        worth = B >= PACKED_ROWS and max_tokens >= PACKED_STEPS
+        with packed(self.model.matrices() if worth else [], B):
+            return self._sample(prompts, samples, max_tokens, generator, temperature, tool)
+
+    def _sample(self, prompts: Prompts, samples: int, max_tokens: int, generator: torch.Generator | None,
+                temperature: float, tool: Tool | Sequence[Tool] | None) -> Responses:
+        model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
         of = torch.arange(P, device=device).repeat_interleave(samples)
 
         # Read each prompt once; its samples then continue from the shared cache.

@@ -259,6 +259,11 @@ class Transformer(nn.Module):
         """Compute logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
         return fast_linear(hidden, self.embed.weight if self.head is None else self.head.weight)
 
+    def matrices(self) -> list[Tensor]:
+        """Weights of all products, `[n_out, n_in]` each."""
+        weights = [layer.weight for layer in self.modules() if isinstance(layer, Linear)]
+        return [*weights, self.embed.weight] if self.head is None else weights
+
     def forward(self, ids: Tensor) -> Tensor:
         """Compute logits `[B, T, vocab]` of the token after each of ids `[B, T]`; rows start at position 0."""
         return self.logits(self.hidden(ids, Slots()))

@@ -15,6 +15,7 @@ from spinup.errors import UserError, nearest
 
 Reward = Callable[..., float | dict[str, float]]
 WEIGHTED = re.compile(r"(?:(?P<weight>[-+]?[\d.]+(?:e[-+]?\d+)?)\s*\*\s*)?(?P<what>.*)", re.IGNORECASE | re.DOTALL)
+LARGEST = 1_000_000     # largest weight, and smallest negative one
 FORM = "write it as a function of (prompt, response), or (prompt, response, *, answer) with the fields that it needs"
 
 
@@ -217,9 +218,9 @@ def as_term(item: Any, several: bool) -> Term:
     weight = 1.0
     if isinstance(item, list | tuple) and len(item) == 2:
         weight, item = item
-        if not isinstance(weight, Real) or not math.isfinite(weight):
-            raise UserError(f"the weight of a reward must be a finite number, not {SHORT.repr(weight)}; write a pair "
-                            "such as (0.2, 'length')")
+        if not isinstance(weight, Real) or not abs(weight) <= LARGEST:
+            raise UserError(f"the weight of a reward must be a number of at most {LARGEST:,}, not "
+                            f"{SHORT.repr(weight)}; write a pair such as (0.2, 'length')")
     if isinstance(item, str):
         given = item.strip()
         found = WEIGHTED.fullmatch(given)
@@ -227,8 +228,9 @@ def as_term(item: Any, several: bool) -> Term:
             weight *= float(found["weight"] or 1)
         except ValueError:
             weight = math.inf
-        if not math.isfinite(weight):
-            raise UserError(f"--reward {given}: {found['weight']} is not a weight; write one such as 0.2*length")
+        if not abs(weight) <= LARGEST:
+            raise UserError(f"--reward {given}: {found['weight']} is not a weight; write a number of at most "
+                            f"{LARGEST:,}, as in 0.2*length")
         name, function = found["what"].rpartition(":")[2], load_reward(found["what"])
         return described_by(function, f"--reward {given}", name, weight)
     if not callable(item):

@@ -231,10 +231,13 @@ def check_unchanged(directory: Path, settings: dict[str, Any]) -> None:
 
 def check_longer(directory: Path, config: RunConfig, state: dict[str, Any] | None) -> None:
     """Check a new `total_steps` for a resumed run. UserError if the run has already done more steps, or if it is
-    finished and the new total is smaller.
+    finished and the new total is smaller or its checkpoint is missing.
 
     state: its checkpoint, if there is one.
     """
+    if state is None and finished(directory):
+        raise UserError(f"{describe(directory)} is finished, but its checkpoint.pt is missing; restore the file, or "
+                        "train again under another --exp-name")
     begun, done = read_run(directory)["config"].get("total_steps"), state["steps"] if state else 0
     whole = read_result(directory).get("status") == "finished" and state and not state["stopped"]
     least = max(done, begun) if whole and begun else done

@@ -61,6 +61,16 @@ def test_a_killed_or_shortened_run_stays_as_it_is(train):
     assert (done.directory / "config.json").read_bytes() == before
 
 
+# Turned red by: a finished run that begins again, and writes over its curve, because its checkpoint is gone.
+def test_a_finished_run_without_its_checkpoint_is_not_begun_again(train):
+    done = train(total_steps=640, exp_name="x")
+    before = (done.directory / "progress.csv").read_text()
+    (done.directory / "checkpoint.pt").unlink()
+    with pytest.raises(UserError, match="is finished, but its checkpoint.pt is missing; restore the file"):
+        train(total_steps=640, exp_name="x", resume=done.directory)
+    assert (done.directory / "progress.csv").read_text() == before
+
+
 # Turned red by: the old result.json, finished, that stays while the run goes on.
 def test_an_interrupted_extension_is_not_finished(train, monkeypatch):
     done = train(total_steps=640)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core.fast import linear
-from spinup.core.fast.linear import Layers, Linear, ReluMLP, relu_mlp
+from spinup.core.fast.linear import Layers, Linear, ReluMLP, fast_linear, packed, relu_mlp
 
 SHAPES = {                                                                # leading axes, sizes
     "one layer": ((5,), (3, 2)), "two": ((5,), (3, 8, 2)), "no axis": ((), (3, 8, 2)), "one row": ((1,), (3, 4, 4, 1)),
@@ -220,3 +220,19 @@ def test_the_gradient_passes_a_checkpoint():
     again = torch.utils.checkpoint.checkpoint(Layers.apply, x, *params, use_reentrant=False)
     for ours, theirs in zip(torch.autograd.grad(again.sum(), [x, *params]), plain, strict=True):
         assert torch.equal(ours, theirs)
+
+
+# Turned red by: a copy that outlives its block, or an error in it; one used where a gradient is wanted; no bias.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_packed_weights_give_the_same_products(dtype):
+    layer, x, small = Linear(512, 512).to(dtype), numbers(2, 32, 512).to(dtype), numbers(8, 8)
+    expected = nn.functional.linear(x, layer.weight, layer.bias)
+    with pytest.raises(KeyboardInterrupt), packed([layer.weight, small], 64):
+        with torch.inference_mode():
+            torch.testing.assert_close(layer(x), expected)
+        layer(x).sum().backward()
+        assert not hasattr(small, "packed") and layer.weight.grad.shape == (512, 512)
+        raise KeyboardInterrupt
+    with torch.no_grad():
+        layer.weight.zero_()
+        torch.testing.assert_close(fast_linear(x, layer.weight), torch.zeros_like(x))

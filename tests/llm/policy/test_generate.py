@@ -6,6 +6,7 @@ from scipy.stats import chisquare
 import llm.policy.generate as generate
 from llm.policy.generate import MANY, Prompts, Sampler, choose
 from llm.policy.transformer import Cache, Shape, Transformer
+from spinup.core.fast.linear import packed
 
 VOCAB, NEVER = 12, 99                   # an end that no model draws
 ROWS = ([3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7])
@@ -40,6 +41,19 @@ def check(model, rows, out, temperature=1.0):
         expected = log_pi(model, rows[p], ids.tolist(), temperature).gather(1, ids[:, None])[:, 0] * out.mask[b, :n]
         torch.testing.assert_close(out.logp[b, :n], expected, atol=1e-5, rtol=1e-5)
         assert not out.mask[b, n:].any() and not out.logp[b, n:].any()
+
+
+# Turned red by: a weight left in a stale copy, or packed for another product.
+@pytest.mark.parametrize("rows", [ROWS, EQUAL])
+def test_packed_weights_change_no_probability(model, rows, monkeypatch):
+    monkeypatch.setattr("spinup.core.fast.linear.LARGE", 1)
+    monkeypatch.setattr("spinup.core.fast.linear.MATRIX", 1)
+    packs = []
+    monkeypatch.setattr(generate, "packed", lambda weights, rows: packs.append(weights) or packed(weights, rows))
+    sampler = Sampler(model, NEVER)
+    check(model, rows, sampler(Prompts.of(rows), samples=4, max_tokens=9, generator=seed()))
+    check(model, rows, sampler(Prompts.of(rows), samples=1, max_tokens=2, generator=seed()))
+    assert [len(weights) for weights in packs] == [9, 0]                  # 2 blocks of 4, and the tied head
 
 
 # Turned red by: no padding, or in front; `equal` by the number of prompts; the check for empty ones left out.

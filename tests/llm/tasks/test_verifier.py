@@ -149,9 +149,10 @@ def test_several_rewards_are_a_weighted_sum(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("reward", "words"), [
     ("exact,lenght", "'lenght'. Did you mean 'length'?"), ("exat", "or one of exact, .* Did you mean 'exact'?"),
     ("exact,exact", "two rewards have the name exact"), ("1.2.3*exact", "1.2.3 is not a weight"),
-    ("1e999*exact", "1e999 is not a weight"), ("exact,", "must be file.py:function"),
-    ([], "list of rewards is empty"),
-    ([(math.nan, "exact")], "the weight of a reward must be a finite number, not nan"), ([5], "must be a function"),
+    ("1e999*exact", "1e999 is not a weight"), ("1e7*exact", "1e7 is not a weight"),
+    ("exact,", "must be file.py:function"), ([], "list of rewards is empty"),
+    ([(math.nan, "exact")], "the weight of a reward must be a number of at most 1,000,000, not nan"),
+    ([5], "must be a function"),
     ([two, lambda p, r: {"two": 1}], "two rewards have a part named two")])
 def test_wrong_sums_are_refused(reward, words):
     with pytest.raises(UserError, match=words):
