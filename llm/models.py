@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from spinup.errors import UserError
+from spinup.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,12 @@ def kept(name: str) -> Path:
 def path_of(model: str) -> Path:
     """Return the path of `--model`: a model of `KNOWN` that was fetched or installed, or else the path itself.
 
-    Raise UserError, with the command to type, if a model of `KNOWN` is not on this machine.
+    Raise UserError, with the command to type, if a model of `KNOWN` is not on this machine. Also raise UserError for a
+    path that does not exist and is almost the name of such a model.
     """
     if model not in KNOWN or Path(model).exists():
+        if (meant := nearest(model, KNOWN)) and not Path(model).exists():
+            raise UserError(f"there is no model {model}.{meant}")
         return Path(model)
     if kept(model).is_file():
         return kept(model)

@@ -105,6 +105,7 @@ WRONG = {                                                                 # what
              "a small model needs a demonstration for 'a>'; give each prompt a text as its \"demonstration\", or"),
     "task without its file": ("llm grpo --task gsm8k", "the task gsm8k needs a file"),
     "model": ("llm grpo --model nowhere", "nowhere is not a folder; give one that holds a config.json"),
+    "model with a typing error": ("llm grpo --model smollm", "there is no model smollm. Did you mean 'smollm2'?"),
     "model of the hub": ("llm grpo --model Qwen/Qwen2.5-0.5B", "fetch it with `hf download Qwen/Qwen2.5-0.5B"),
     "model a file": ("llm grpo --model file", "file is not a folder"),
     "model of nothing": ("llm grpo --model empty", "empty holds no config.json; fetch the whole folder of the model"),
