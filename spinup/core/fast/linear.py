@@ -94,7 +94,7 @@ def can_be_faster(x: Tensor) -> bool:
 
 
 def can_be_packed(weight: Tensor) -> bool:
-    """True if oneDNN computes products with this weight on this machine."""
+    """True if oneDNN computes products with this weight, `[n_out, n_in]`, on this machine."""
     types = [torch.float32]
     if ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         types.append(torch.bfloat16)
