@@ -29,12 +29,11 @@ TERMS = ["learning rate", "replay buffer", "standard deviation", "KL penalty", "
 
 
 def prose(path: Path) -> str:
-    """The text of a page without code and quoted responses of models; of a notebook, its text cells."""
+    """The text of a page without its code blocks; of a notebook, its text cells."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
         return "\n".join(line for line in text.splitlines() if line.startswith("# "))
-    text = re.sub(r"^    .*$", "", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
-    return re.sub(r"`[^`\n]+`", "", text)
+    return re.sub(r"^    .*$", "", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
