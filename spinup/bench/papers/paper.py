@@ -1,5 +1,6 @@
 """Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
 import json
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -43,14 +44,20 @@ class Paper:
     raw: dict[str, Any] = field(default_factory=dict)       # data of the lines and the figure
 
 
-def run(algorithm: str, env: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
+def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, label: str = "") -> Path:
     """Return the folder of a finished run with these settings. A finished run is not repeated; an unfinished one is
-    resumed."""
-    name = f"paper_{algorithm}{'_' * bool(label)}{label}_{env}"
+    resumed.
+
+    Args:
+        algorithm: its name, such as "ppo" or "llm es".
+        subject: the environment, or the task of a language model.
+    """
+    name = re.sub(r"[^\w.-]+", "-", f"paper_{algorithm}{'_' * bool(label)}{label}_{subject}")
     folder = log_dir / name / f"{name}_s{seed}"
     if not (folder / "config.json").exists():
-        spinup(algorithm, "--env", env, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet",
-               *flags)
+        kind = "--task" if algorithm.startswith("llm ") else "--env"
+        spinup(*algorithm.split(), kind, subject, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
+               "--quiet", *flags)
     elif not finished(folder):
         spinup("resume", str(folder))
     return folder
