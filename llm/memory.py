@@ -4,6 +4,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.nn import Module
 
 from llm.config import LanguageConfig
 from llm.policy.score import CHUNK
@@ -22,12 +23,12 @@ GB = 1e9
 
 
 def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt: int, response: int,
-           rows: int, cuda: bool = False) -> dict[str, float]:
+           rows: int, cuda: bool = False, judge: int = 0) -> dict[str, float]:
     """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
 
     - weights, gradients and Adam of each trained model. Adam has two moments in fp32. With bf16 weights it also has a
       copy of the weights in fp32.
-    - frozen models: the reference policy, and other models that do not learn.
+    - frozen models: the reference policy, the reward model, and other models that do not learn.
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
     - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
       outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
@@ -38,6 +39,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
         prompt, response: longest lengths, in tokens.
         rows: most responses that are sampled at once.
         cuda: whether the run uses a GPU.
+        judge: number of parameters of the reward model that scores the responses; they are in fp32.
     """
     each = 4 if cfg.dtype == "float32" or (cfg.dtype == "auto" and not cuda) else 2            # bytes of a weight
     trained, frozen = cfg.MODELS
@@ -49,25 +51,28 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
     return {"weights": trained * parameters * each, "gradients": trained * parameters * each,
-            "Adam": trained * parameters * (8 if each == 4 else 12), "frozen models": frozen * parameters * each,
+            "Adam": trained * parameters * (8 if each == 4 else 12), "frozen models": frozen * parameters * each + 4 * judge,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
             "activations and logits": activations * each * trained + logits * 4}
 
 
-def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False) -> None:
+def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False,
+        judge: Module | None = None) -> None:
     """Set the micro-batch of a pretrained model, if it is automatic, and print the memory that the run needs.
 
     The micro-batch becomes the largest of 16, 8, 4 and 2 that fits, except in a resumed run. With a value function,
     which keeps activations too, it is at most 8.
-    prompt, response: longest lengths, in tokens. Raise UserError if the available memory is too small.
+    prompt, response: longest lengths, in tokens. judge: the reward model of the task, already loaded. Raise UserError
+    if the available memory is too small.
     """
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
-    there = free + sum(p.numel() * p.element_size() for p in model.parameters())              # weights: loaded
-    parameters, rows = sum(p.numel() for p in model.parameters()), max(cfg.sampled, cfg.held_out)
+    parameters, judges = (sum(p.numel() for p in m.parameters()) if m is not None else 0 for m in (model, judge))
+    loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges
+    there, rows = free + loaded, max(cfg.sampled, cfg.held_out)
 
     def parts(size: int) -> dict[str, float]:
-        return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda)
+        return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda, judges)
 
     wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)

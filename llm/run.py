@@ -74,7 +74,7 @@ class Run(Training):
         if self.resumed:
             as_before(config, self.directory)
         if self.pretrained:
-            fit(config, self.model, longest, self.max_tokens, self.resumed)
+            fit(config, self.model, longest, self.max_tokens, self.resumed, getattr(task.judge, "model", None))
         self.start, self.reference = start, start.reference()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)

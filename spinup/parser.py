@@ -23,7 +23,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError, where argparse would exit."""
-        raise UserError(f"{message}; see `{self.prog} --help`")
+        flag = re.match(r"argument (?:-\w, ?)?(--[\w-]+)[^:]*: expected one argument", message)
+        how = f" (if it begins with -, write {flag[1]}=VALUE)" if flag else ""
+        raise UserError(f"{message}{how}; see `{self.prog} --help`")
 
     def parse(self, argv: list[str]) -> argparse.Namespace:
         """Parse the words of a command line. UserError, with the nearest flag, for an unknown one."""

@@ -6,6 +6,7 @@ Before training, the reward is called once for each row, with an empty response.
 import logging
 import re
 import threading
+import warnings
 from functools import lru_cache
 from json import dumps, loads
 from typing import Any
@@ -131,7 +132,8 @@ def _validator(schema: str) -> Any:
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Compile a regular expression. Raise UserError if it is not one."""
     try:
-        return re.compile(pattern)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):   # of [[ and the like
+            return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise UserError(f'the field "pattern" is {SHORT.repr(pattern)}, which is not a regular expression ({error}); '
                         "correct it") from None

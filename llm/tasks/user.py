@@ -15,6 +15,7 @@ from llm.tasks.verifier import Reward, as_reward
 from spinup.errors import UserError
 
 SHAPE = '{"prompt": "..."}'
+TAUGHT = ("demonstration", "completion")                # fields with the teacher's response
 
 
 class UserTask(Task):
@@ -51,8 +52,8 @@ class UserTask(Task):
         for (where, _), problem in zip(rows, problems, strict=True):
             if self.function is not None:
                 self.function.check(problem, where)
-        shown = [p.data.get("demonstration", p.data.get("completion", p.answer)) for p in problems]
-        if alphabet is None and all(isinstance(text, str) and text for text in shown):
+        shown = [taught(p) for p in problems]
+        if alphabet is None and all(shown):
             self.alphabet = "".join(sorted(set("".join([*(p.prompt for p in problems), *shown]))))
         self.train, self.held_out = split(problems, "the list of prompts" if listed else str(prompts))
 
@@ -79,7 +80,10 @@ class UserTask(Task):
         if not (number or isinstance(answer, str | None)):
             raise UserError(f'{where} has an "answer" that is not a text or a finite number; write {{"prompt": '
                             '"...", "answer": "..."}')
-        data = {k: text_of(v) if k in ("demonstration", "completion") else v for k, v in row.items() if k != key}
+        data = {k: text_of(v) if k in TAUGHT else v for k, v in row.items() if k != key}
+        for name in TAUGHT:
+            if not isinstance(data.get(name), str | None):
+                raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": "..."}}')
         if reply:
             data.setdefault("demonstration", reply)
         several = reply and any(turn["role"] == "assistant" for turn in messages)
@@ -90,8 +94,8 @@ class UserTask(Task):
         return take(self.held_out if held_out else self.train, n, rng)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
-        text = problem.data.get("demonstration", problem.data.get("completion", problem.answer))
-        if not isinstance(text, str) or not text:
+        text = taught(problem)
+        if not text:
             raise UserError(f'a small model needs a demonstration for {SHORT.repr(problem.prompt)}; give each prompt a '
                             'text as its "demonstration", or add --model with the folder of a trained model')
         return text
@@ -100,6 +104,12 @@ class UserTask(Task):
         if self.function is None:
             return float(response.strip() == problem.answer.strip())
         return self.function(problem, response)
+
+
+def taught(problem: Problem) -> str | None:
+    """Return the teacher's response of a row: its `demonstration`, or else its `completion`, or else its answer."""
+    row = problem.data if isinstance(problem.data, dict) else {}
+    return row.get("demonstration", row.get("completion", problem.answer))
 
 
 def read_jsonl(path: str | Path, shape: str = SHAPE) -> list[tuple[str, dict[str, Any]]]:
@@ -132,7 +142,7 @@ def split(problems: list[Problem], source: str) -> tuple[list[Problem], list[Pro
     prompts does not matter. Raise UserError for fewer than two different prompts, or for a prompt that is not a text.
     """
     for problem in problems:
-        if half := SURROGATE.search(problem.prompt + problem.answer):
+        if half := SURROGATE.search(problem.prompt + problem.answer + (taught(problem) or "")):
             raise UserError(f"{source} contains an unpaired surrogate, {half[0]!r}, in {SHORT.repr(problem.prompt)}; "
                             "remove it")
     prompts = {key_of(problem) for problem in problems}

@@ -34,6 +34,7 @@ class Range:
         return f"{above} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
 
 
+FEW = 10                # names that an error message lists
 LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
@@ -284,7 +285,8 @@ def comments(config: type[RunConfig]) -> dict[str, str]:
 
 
 def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:
-    """UserError for the first unknown name, with the nearest known one."""
+    """UserError for the first unknown name, with the nearest known one, or with all of them if they are few."""
     for name in given:
         if name not in known:
-            raise UserError(f"{sentence} {name!r}.{nearest(name, known)}")
+            few = f" Choose from {', '.join(known)}" if 0 < len(known) <= FEW else ""
+            raise UserError(f"{sentence} {name!r}.{nearest(name, known) or few}")

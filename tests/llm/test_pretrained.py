@@ -12,7 +12,7 @@ import transformers
 import llm
 from llm.algos import grpo
 from llm.algos.sft import Config
-from llm.memory import needed
+from llm.memory import fit, needed
 from llm.policy.load import load_model, value_body
 from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
 from llm.run import Run
@@ -217,6 +217,23 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     with pytest.raises(UserError, match=r"needs about 0\.0 GB of memory, and .* GB are available; choose a sm"):
         run(least(2) - 1)
     assert sorted(tmp_path.rglob("*")) == there
+
+
+# Turned red by: a reward model that the estimate forgets; its weights counted twice, although it is already loaded.
+def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
+    cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
+    model = load_model(folder).model
+    parameters = sum(p.numel() for p in model.parameters())
+    alone, judged = (needed(model.shape, parameters, cfg, 16, 7, 24, 4, judge=n) for n in (0, parameters))
+    assert {name: judged[name] - alone[name] for name in alone if judged[name] != alone[name]} == {
+        "frozen models": 4 * parameters}
+    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters)
+    fit(cfg, model, 7, 24, judge=model)
+    assert cfg.micro_batch == 16
+    cfg.micro_batch = 0
+    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - 1)
+    fit(cfg, model, 7, 24, judge=model)
+    assert cfg.micro_batch == 8
 
 
 # Turned red by: a teacher that is asked only after the folder of the run was made.

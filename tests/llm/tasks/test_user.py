@@ -125,6 +125,8 @@ def test_a_reward_takes_a_prompt_and_a_response():
     ('{"prompt": "a", "answer": NaN}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a", "answer": -Infinity}', 'line 1 has an "answer" that is not a text or a finite number'),
     ('{"prompt": "a"}\n{"prompt": "x\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
+    ('{"prompt": "a"}\n{"prompt": "x", "completion": "\\ud83d"}', "bad.jsonl contains an unpaired surrogate"),
+    ('{"prompt": "a", "completion": 5}\n{"prompt": "x"}', 'line 1 has a "completion" that is not a text'),
     ("[" * 100_000, "line 1 is not JSON"), ("", "at least two different prompts, .* it has 0"),
     ('{"prompt": "a"}\n{"prompt": "a"}', "at least two different prompts, .* it has 1")], ids=lambda x: x[:30])
 def test_a_bad_file_is_refused(tmp_path, text, words):
