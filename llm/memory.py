@@ -51,7 +51,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
     return {"weights": trained * parameters * each, "gradients": trained * parameters * each,
-            "Adam": trained * parameters * (8 if each == 4 else 12), "frozen models": frozen * parameters * each + 4 * judge,
+            "Adam": trained * parameters * (8 if each == 4 else 12),
+            "frozen models": frozen * parameters * each + 4 * judge,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
             "activations and logits": activations * each * trained + logits * 4}
 

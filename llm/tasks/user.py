@@ -83,7 +83,8 @@ class UserTask(Task):
         data = {k: text_of(v) if k in TAUGHT else v for k, v in row.items() if k != key}
         for name in TAUGHT:
             if not isinstance(data.get(name), str | None):
-                raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": "..."}}')
+                raise UserError(f'{where} has a "{name}" that is not a text; write {{"prompt": "...", "{name}": '
+                                '"..."}')
         if reply:
             data.setdefault("demonstration", reply)
         several = reply and any(turn["role"] == "assistant" for turn in messages)
