@@ -1,16 +1,17 @@
 # %% [markdown]
 # # 11. Reinforcement learning on a real language model
 #
-# **You will** train SmolLM2-135M-Instruct, a real chat model with 135 million parameters, with the
-# function `llm.grpo` of notebook 9. You read what it writes before and after, and measure what it
-# forgets. **You need** [notebook 9](09_rlvr.ipynb): groups, advantages, verifiable rewards.
-# **Time**: fifteen minutes.
+# **You will** train SmolLM2-135M-Instruct, a real chat model with 135 million parameters, with
+# the function `llm.grpo` of notebook 9. You read what it writes before and after, and measure
+# what it forgets. **You need** [notebook 9](09_rlvr.ipynb): groups, advantages, verifiable
+# rewards. **Time**: fifteen minutes.
 #
-# The budget `ci` trains nothing. It shows the results of one run with the budget `cpu`, which are
-# kept in the file `11_real_model.json`. With `cpu`, the notebook trains twice on two CPU cores and
-# needs 5 GB of memory. `gpu` does the same on a GPU. Both need the extra `hf` and the model (100
-# MB), which the command `spinup llm fetch smollm2` downloads. The environment variable
-# `SPINUP_BUDGET`, if it is set, overrides this choice.
+# The variable `BUDGET` selects what the notebook computes. `ci` trains nothing. It shows the
+# results of one earlier run with `cpu`, from the file `11_real_model.json`. With `cpu`, the
+# notebook trains twice on two CPU cores and needs 5 GB of memory. `gpu` does the same on a GPU.
+# `cpu` and `gpu` need the extra `hf` and the model (100 MB). The command `spinup llm fetch
+# smollm2` downloads the model. If the environment variable `SPINUP_BUDGET` is set, it overrides
+# `BUDGET`.
 
 # %%
 BUDGET = "ci"
@@ -39,10 +40,11 @@ MODEL = "smollm2"
 #
 # > Write one short sentence about a banana and a shovel.
 #
-# A program checks the response. It gives up to four quarters: one for each word that occurs, one
-# if the text is a single sentence, and one if it has at most twelve words. So a response with a
-# reward of 1 is **solved**. `llm` accepts such a reward as a Python function. The function may
-# return named parts. Their sum is the reward, and each part becomes a column of the log.
+# A program checks the response. The reward has four parts of 0.25 each. The first two parts are
+# for the two given words. The third part is for a single sentence. The fourth part is for a
+# length of 1 to 12 words. A response with a reward of 1 **solves** the problem. `llm` accepts
+# such a reward as a Python function. The function may return named parts. Their sum is the
+# reward, and each part becomes a column of the log.
 
 # %%
 def quarters(prompt, response):
@@ -68,13 +70,15 @@ assert sum(quarters(asked, "A banana and a shovel.").values()) == 1
 assert sum(quarters(asked, "").values()) == 0
 
 # %% [markdown]
-# The fourth text is not a sentence, because it has no verb. But it earns 1. Keep this hole in mind.
+# The fourth text is not a sentence, because it has no verb. But its
+# reward is 1. Keep this loophole in mind.
 #
 # ## Responses before training
 #
 # The next cell has the whole experiment. It asks the model before training, trains it with GRPO,
 # and asks it again. `general` is a list of 40 short questions that have nothing to do with the
-# task. They show what the model forgets. The second run has a learning rate that is too high.
+# task. They show what the model forgets. The second run has a learning rate of 1e-4, which is too
+# high.
 
 # %%
 def experiment():
@@ -118,7 +122,7 @@ def print_texts(texts, rows):
         reward = sum(quarters(PROMPTS[i // 8], texts[i]).values())
         print(f"  {reward:.2f}  {texts[i]!r}")
 
-print("most likely responses:")
+print("greedy responses:")
 print_texts([text for text in before["greedy"] for _ in range(8)], range(0, 32, 8))
 print(f"sampled responses to: {asked}")
 print_texts(before["texts"], range(8))
@@ -128,15 +132,18 @@ assert sum(sum(quarters(p, t).values()) == 1
            for p, t in zip(PROMPTS, before["greedy"], strict=True)) <= 1
 
 # %% [markdown]
-# The most likely responses make sense, but they have more than twelve words. The sampled responses
-# are worse: at temperature 1, a small model often takes an unlikely token, and the rest of the text
-# makes no sense. The two accuracies can differ a lot, so this notebook reports both.
+# A greedy response takes the most likely token at each step. The greedy responses make sense, but
+# they have more than twelve words. The sampled responses are worse: at temperature 1, a small
+# model often takes an unlikely token, and the rest of the text makes no sense. The accuracy of
+# sampled responses and the accuracy of greedy responses can differ, so this notebook reports
+# both.
 #
 # ## Where the signal comes from
 #
 # GRPO compares the eight responses to one prompt. The advantage of a response is its reward minus
-# the mean of its group, divided by the group's standard deviation. Partial credit matters here: a
-# response with three quarters gets a positive advantage although it does not solve the problem.
+# the mean of its group, divided by the group's standard deviation. Partial credit matters here. A
+# response with a reward of 0.75 gets a positive advantage if the mean of its group is lower. It
+# need not solve the problem.
 
 # %%
 rewards = torch.tensor([sum(quarters(PROMPTS[i // 8], text).values())
@@ -159,9 +166,9 @@ assert (advantages != 0).any(1).sum() >= (solved.any(1) & ~solved.all(1)).sum()
 # ## Twelve updates
 #
 # One update takes 8 prompts with 8 responses each, one gradient step, and a learning rate of
-# $10^{-5}$. That is a hundredth of the learning rate of the small models in notebook 9. The left
-# plot shows the accuracy on held-out prompts: for sampled responses, and for the most likely one
-# (greedy). The right plot shows the four parts of the reward.
+# $10^{-5}$. Notebook 9 trains its small models with a learning rate that is 500 times as large.
+# The left plot shows the accuracy on held-out prompts, for sampled and for greedy responses. The
+# right plot shows the four parts of the reward.
 
 # %%
 progress = after["progress"]
@@ -190,8 +197,8 @@ assert progress["held_out_accuracy"][-1] > progress["held_out_accuracy"][0] + 0.
 # %% [markdown]
 # ## Read the texts
 #
-# A reward is a number. Only the texts show what the policy has learned. A run keeps some of them in
-# the file `samples.jsonl` of its folder. Here are new ones:
+# A reward is a number. Only the texts show what the policy has learned. A run keeps some of them
+# in the file `samples.jsonl` of its folder. Here are new ones:
 
 # %%
 print_texts(after["texts"], range(0, 32, 3))
@@ -206,16 +213,18 @@ share = {name: sum(map(fragment, x["texts"])) / 32 for name, x in share.items()}
 print("share of texts that only list the two words:", share)
 
 # %% [markdown]
-# The policy has found the hole. It is brief, and more than half of its texts only list the two words.
-# With the higher learning rate, all of them do, and the measured accuracy is perfect. The verifier
-# does not measure what we want. It measures what we wrote down. This is called **reward hacking**, and
+# The policy exploits the loophole. More than half of its texts only list the two words. With the
+# higher learning rate, all of its texts do so, and the measured accuracy is 1. The verifier does
+# not measure what we want. It measures what we wrote down. This is called **reward hacking**, and
 # the curves above do not show it.
 #
 # ## Distance, length and forgetting
 #
-# Three numbers show how far the policy has moved. The **KL divergence** of a response says how
-# much more likely the policy makes its own responses than the initial policy did. The **length**
-# is the mean number of tokens. **General** is the share of correct answers to the 40 questions.
+# Four numbers show how far the policy has moved. The **KL divergence** is the mean of
+# $\log(p / p_0)$ over the policy's own responses, in nats per response. Here $p$ is the probability
+# of the response under the policy, and $p_0$ is its probability under the initial policy. The **length**
+# is the mean number of tokens. The **entropy** is that of the next token, in nats. **General** is
+# the share of correct answers to the 40 questions.
 
 # %%
 print(f"{'learning rate':<14}{'greedy':>8}{'sampled':>9}{'KL (nats)':>11}{'length':>8}"
@@ -237,21 +246,22 @@ assert 0 <= before["general"] - after["general"] < 0.1
 assert found["1e-4"]["general"] < before["general"]
 
 # %% [markdown]
-# In twelve updates, the policy moves about five nats away from the initial policy. With the higher
-# learning rate, the entropy falls to almost 0: the policy writes the same sentence pattern for every
-# prompt. Nothing is left to explore. It also answers fewer general questions correctly. With 40
-# questions, a difference of two or three is noise. Five is not much more. A real comparison needs
-# more questions and more seeds.
+# In twelve updates, the policy moves about five nats away from the initial policy. With the
+# higher learning rate, the entropy falls below 0.1 nats: the policy writes the same sentence
+# pattern for every prompt. Nothing is left to explore. Both trained policies answer fewer general
+# questions correctly than the initial policy. With 40 questions, a difference of three questions
+# is noise. A difference of five questions is weak evidence. A real comparison needs more
+# questions and more seeds.
 #
 # ## Try it
 #
 # These exercises need the model and the budget `cpu`.
 #
-# 1. Close the hole: let `quarters` give nothing to a text for which `fragment` is true. What does the
-#    policy write instead?
-# 2. Add a KL penalty: `kl_coef=0.05` in `RUNS`. Compare the KL divergence, the share of lists and the
-#    accuracy.
-# 3. Train with another reward: `spinup llm grpo --model smollm2 --task json`. Evaluate it with
-#    `spinup llm eval DIR --task general`.
+# 1. Close the loophole: let `quarters` give nothing to a text for which `fragment` is true.
+#    What does the policy write instead?
+# 2. Add a KL penalty: `kl_coef=0.05` in `RUNS`. Compare the KL divergence, the share of lists
+#    and the accuracy.
+# 3. Train on another task: `spinup llm grpo --model smollm2 --task json`. Evaluate the trained
+#    policy with `spinup llm eval DIR --task general`.
 #
 # This is the last notebook. `spinup exercise start` opens the first of the exercises.
