@@ -82,12 +82,14 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--reward", default=None, help="file.py:function, ready-made rewards such as exact, or "
                         "the run folder of a reward model")
     parser.add_argument("--episodes", type=whole("episodes"), default=100, help="number of prompts. [100]")
+    parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens. "
+                                                                                     "[the task's limit]")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     from llm.watch import evaluate_on
     print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, seed=args.seed,
-                      as_json=args.json))
+                      max_tokens=args.max_tokens, as_json=args.json))
     return 0
 
 
@@ -96,7 +98,7 @@ def export(argv: list[str]) -> int:
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
     parser.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder to create")
     args = parser.parse(argv)
-    from llm.policy.checkpoint import save_pretrained
+    from llm.policy.export import save_pretrained
     from llm.policy.load import load_model
     start = load_model(args.directory)
     save_pretrained(args.folder, start.model, start.tokenizer)

@@ -75,7 +75,7 @@ class Run(Training):
             as_before(config, self.directory)
         if self.pretrained:
             fit(config, self.model, longest, self.max_tokens, self.resumed, getattr(task.judge, "model", None))
-        self.start, self.reference = start, start.reference()
+        self.start, self.reference, self.checksum = start, start.reference(), start.checksum()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
         self.sums: dict[str, float] = defaultdict(float)                  # sums of the numbers given to `add`
@@ -275,9 +275,13 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
                 "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.display.said),
-                "own": list(self.own), "parts": self.parts_of_reward}
+                "own": list(self.own), "parts": self.parts_of_reward, "initial": self.checksum}
 
     def load_subject(self, state: dict[str, Any]) -> None:
+        if state.get("initial", self.checksum) != self.checksum:
+            raise UserError(f"{self.start.directory or 'the initial policy'} has changed since this run began, and the "
+                            "run needs it as its reference policy; restore it, or train again under another "
+                            "--exp-name")
         self.generator.set_state(state["generator"])
         self.own = tuple(current(name) for name in state.get("own", ())) or self.own
         self.parts_of_reward = state.get("parts", self.parts_of_reward)

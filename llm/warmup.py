@@ -14,6 +14,7 @@ from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, key_of, longest_prompt
+from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
@@ -36,7 +37,14 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     """
     start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
     if cfg.model:
-        return on_device(start or initial(cfg, task), cfg)
+        try:
+            start = start or initial(cfg, task)
+        except UserError as error:
+            if resume is None:
+                raise
+            raise UserError(f"this run started from the model {cfg.model}, which cannot be loaded ({error}); restore "
+                            "it") from None
+        return on_device(start, cfg)
     if start:
         free_directory("llm", task.name, cfg)
     given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}

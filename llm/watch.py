@@ -172,16 +172,17 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
 
 
 def evaluate_on(directory: Path, given: str, *, reward: str | None = None, problems: int = 100, seed: int = 0,
-                as_json: bool = False) -> str:
+                max_tokens: int | None = None, as_json: bool = False) -> str:
     """Evaluate a policy on the task `given`, which may differ from its training task.
 
-    directory: a run, a checkpoint, a GGUF file or the name of a fetched model. Raise UserError for a reward model, and
-    for a task that does not fit the model.
+    directory: a run, a checkpoint, a GGUF file or the name of a fetched model. max_tokens: longest response; None means
+    the task's limit. Raise UserError for a reward model, and for a task that does not fit the model.
     """
     task, trained = make_task(given, reward), load(directory)
     if isinstance(trained, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
-    policy = LanguagePolicy(trained.model, trained.tokenizer, task.max_tokens, trained.temperature, **speech(task))
+    policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature,
+                            **speech(task))
     asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
     found, words = of_policy(policy, task, asked, seed, task.measure)
     if as_json:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from llm.config import LanguageConfig
-from llm.policy.checkpoint import save_pretrained
+from llm.policy.export import save_pretrained
 from llm.policy.load import fresh
 from llm.policy.transformer import Transformer
 from llm.tasks.task import Problem, Task, draw

@@ -23,7 +23,7 @@ import llm
 from llm.bench.questions import check_installed
 from llm.bench.sampling import both, peer_sample, race
 from llm.bench.speed import LR, call, compare, report, train_trl
-from llm.policy.checkpoint import save_pretrained
+from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.load import load_model
 from llm.policy.tokenizer import HFTokenizer

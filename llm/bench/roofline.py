@@ -19,7 +19,7 @@ import torch
 
 from llm.algos import grpo
 from llm.bench.questions import Questions, check_installed, never_end
-from llm.policy.checkpoint import save_pretrained
+from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
 from llm.policy.tokenizer import CharTokenizer

@@ -4,9 +4,7 @@ Nothing is ever downloaded. A folder holds config.json, the weights in *.safeten
 """
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -20,8 +18,6 @@ from torch import Tensor
 from llm.policy.tokenizer import CharTokenizer, Tokenizer, load_tokenizer
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
-from spinup.runs.files import write_json
-from spinup.runs.folders import writable
 from spinup.runs.values import reading, room_for
 
 # By architecture: its model_type; True if query, key and value have biases; True if query and key have norms.
@@ -222,64 +218,6 @@ def read(file: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise UserError(f"{file} is damaged; fetch it again")
     return config
-
-
-def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer) -> None:
-    """Write a folder that `load_pretrained` and transformers can read. It is written whole or not at all.
-
-    An existing folder is replaced if the new one has all of its files. Otherwise raise UserError.
-    """
-    library, folder = safetensors(folder), Path(folder).resolve()
-    if not folder.name or not writable(folder.parent):
-        raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")
-    config = config_of(model, tokenizer)
-    new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
-    if old.exists() and not folder.exists():                              # a run was killed between the renames below
-        old.rename(folder)
-    for left in (new, old):
-        shutil.rmtree(left, ignore_errors=True)
-    new.mkdir(parents=True)
-    try:
-        tokenizer.save(new)
-        write_json(new / "config.json", config)
-        library.torch.save_file(names(model), new / "model.safetensors", metadata={"format": "pt"})
-        for file in new.iterdir():
-            with open(file, "rb+") as written:
-                os.fsync(written.fileno())
-        if folder.exists():
-            replaced = {x.name for x in folder.iterdir()} if folder.is_dir() else {folder.name}
-            if lost := replaced - {x.name for x in new.iterdir()}:
-                raise UserError(f"{folder} holds {min(lost)}, which would be lost; give the model a new folder")
-            folder.rename(old)
-        new.rename(folder)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def config_of(model: Transformer, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Build config.json, the inverse of `shape_of`.
-
-    It has the rotary settings under the names of all versions of transformers. A version that does not find its own
-    name silently uses 10,000. Raise UserError for a shape that no family has.
-    """
-    shape = model.shape
-    family = next((x for x, (_, *has) in FAMILIES.items() if has == [shape.qkv_bias, shape.qk_norm]), None)
-    if family is None:
-        raise UserError("no family of models has both qkv_bias and qk_norm; switch one of them off to save this model")
-    others, scaling = sorted(tokenizer.ends - {tokenizer.end}), None
-    if shape.rope_scaling is not None:
-        scaling = {"rope_type": "llama3", **dict(zip(LLAMA3, shape.rope_scaling, strict=True))}
-    return {"architectures": [family], "model_type": FAMILIES[family][0], "hidden_act": "silu",
-            **{theirs: getattr(shape, ours) for ours, theirs in FIELDS.items()},
-            "rope_theta": shape.rope_theta, "rope_scaling": scaling,
-            "rope_parameters": {"rope_theta": shape.rope_theta, **(scaling or {"rope_type": "default"})},
-            "dtype": str(model.dtype).removeprefix("torch."),
-            "bos_token_id": None, "eos_token_id": [tokenizer.end, *others] if others else tokenizer.end,
-            "pad_token_id": None}
 
 
 def safetensors(folder: str | Path) -> ModuleType:

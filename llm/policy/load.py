@@ -1,5 +1,7 @@
 """Initial models: a new small one, or the model of a run or of a Hugging Face checkpoint."""
 import copy
+import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +39,14 @@ class Start:
     def reference(self) -> Transformer:
         """Return the reference policy: a frozen copy of the current policy."""
         return copy.deepcopy(self.model).requires_grad_(False)
+
+    def checksum(self) -> int:
+        """CRC-32 of the weights, the tokens and the chat template."""
+        found = 0
+        for weight in self.model.state_dict().values():
+            found = zlib.crc32(weight.cpu().flatten().contiguous().view(torch.uint8).numpy(), found)
+        template = getattr(getattr(self.tokenizer, "tokenizer", None), "chat_template", None)
+        return zlib.crc32(json.dumps([vocabulary(self.tokenizer), template], sort_keys=True).encode(), found)
 
 
 def fresh(cfg: LanguageConfig, task: Any) -> Start:

@@ -1,5 +1,6 @@
 """Tokenizers, from text to token ids and back: one token per character for small models, or Hugging Face's."""
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
@@ -125,7 +126,13 @@ class HFTokenizer:
             reason = str(error).strip().partition("\n")[0]
             raise UserError(f"the tokenizer in {folder} cannot be opened ({reason}); fetch it again") from None
         self.vocab_size, self.chats = len(self.tokenizer), bool(self.tokenizer.chat_template)
-        found = self._ends(Path(folder))
+        try:                                                  # a chat template is a program: it may raise anything
+            found = self._ends(Path(folder))
+        except UserError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(f"the chat template in {folder} cannot be used ({reason}); fetch it again") from None
         self.end, self.ends = found[0], frozenset(found)
         self.set_chat(system, arguments or {})
 
@@ -225,7 +232,13 @@ class HFTokenizer:
         return prompt, ids[len(prompt):size], own[len(prompt):size]
 
     def save(self, folder: Path) -> None:
-        self.tokenizer.save_pretrained(folder)
+        """Write the tokenizer into a folder. Raise OSError if the disk is full."""
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except Exception as error:                            # the library raises a bare Exception
+            if number := re.search(r"os error (\d+)", str(error)):
+                raise OSError(int(number[1]), os.strerror(int(number[1])).lower(), str(folder)) from None
+            raise
 
 
 def check_chats(tokenizer: Tokenizer, system: str | None, arguments: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from llm.faults import SHORT
+from llm.faults import SHORT, described
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.check import check_task, problems_of
@@ -146,7 +146,7 @@ def make_named(text: str) -> Any:
     """Create a task from a name with options. Raise UserError for an unknown task or option, or a missing option."""
     cls, typed = find_class(text)
     if getattr(cls, "reads_text", False):                                 # its first option has no name
-        return cls(typed)
+        return built(text, cls, typed)
     pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
         raise UserError(f"--task {text}: write options as name=value, separated by commas")
@@ -157,7 +157,19 @@ def make_named(text: str) -> Any:
         signature(cls).bind(**values)
     except TypeError as error:
         raise UserError(f"--task {text}: {error}; write its options as {text.removesuffix(':')}:name=value") from None
-    return cls(**values)
+    return built(text, cls, **values)
+
+
+def built(text: str, cls: type, /, *args: Any, **options: Any) -> Any:
+    """Create a task. Raise UserError if the constructor of a user's class fails."""
+    try:
+        return cls(*args, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        if not is_own(text):
+            raise
+        raise UserError(f"the task {text} cannot be created: {described(error)}") from error
 
 
 def option_hints(cls: type) -> dict[str, Any]:

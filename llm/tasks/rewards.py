@@ -124,7 +124,10 @@ def _validator(schema: str) -> Any:
         except Unresolvable as error:
             raise UserError(f'the field "schema" refers to {error.ref}, which it does not contain; write the whole '
                             "schema into the row") from None
-    valid({})                                                             # follows the references of the schema
+    try:
+        valid({})                                                         # follows the references of the schema
+    except RecursionError:
+        raise UserError('the field "schema" refers to itself without end; correct its "$ref"') from None
     return valid
 
 

@@ -133,6 +133,9 @@ def read_checkpoint(path: Path) -> Any:
         with room_for(path), warnings.catch_warnings(action="ignore"):    # a UserError below replaces torch's warnings
             return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
+        if (path.parent / "result.json").exists():
+            raise UserError(f"{path.parent} is finished, but its {path.name} is missing; restore the file, or train "
+                            "again under another --exp-name") from None
         raise UserError(f"{path.parent} holds no {path.name} yet; `spinup resume {path.parent}` starts it from its "
                         "config.json") from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:

@@ -589,5 +589,6 @@ def test_an_exported_policy_answers_as_before(run, cli, tree):
     assert after.respond_all(prompts, 1, None, 3) == before.respond_all(prompts, 1, None, 3)
     assert cli("llm", "rloo", *WORDS, "--model", "out", "--exp-name", "y").code == 0
     saved = tree()
-    check_refused(cli("llm", "export", run, "runs"), "runs holds x, which would be lost; give the model a new folder")
+    check_refused(cli("llm", "export", run, "runs"), "runs is not an empty folder, and it would be lost; give the "
+                                                     "model a new folder")
     assert tree() == saved

@@ -1,10 +1,12 @@
 """Training what transformers made: a tiny checkpoint with a tokenizer whose tokens are more than characters."""
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
+import safetensors.torch
 import tokenizers
 import torch
 import transformers
@@ -234,6 +236,45 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - 1)
     fit(cfg, model, 7, 24, judge=model)
     assert cfg.micro_batch == 8
+
+
+# Turned red by: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message
+# that asks for a flag which resume does not have.
+def test_a_resumed_run_needs_the_model_that_it_began_with(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "m")
+    prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
+    (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+
+    def go_on(total, **given):
+        return llm.grpo("sums.jsonl", model="m", reward=length, **TINY | {"total_steps": total}, **OWN["grpo"],
+                        exp_name="x", **given)
+
+    directory = go_on(1).directory
+    weights = tmp_path / "m/model.safetensors"
+    as_it_was, template = weights.read_bytes(), tmp_path / "m/chat_template.jinja"
+    tensors = safetensors.torch.load_file(weights)
+    safetensors.torch.save_file({name: x + 0.01 for name, x in tensors.items()}, weights, {"format": "pt"})
+    with pytest.raises(UserError, match="m has changed since this run began, and the run needs it as its reference"):
+        go_on(2, resume=directory)
+    weights.write_bytes(as_it_was)
+    template.write_text("{{ messages[0]['content'] }}<|endoftext|>")
+    with pytest.raises(UserError, match="m has changed since this run began"):
+        go_on(2, resume=directory)
+    template.unlink()
+    (tmp_path / "m").rename(tmp_path / "away")
+    with pytest.raises(UserError, match=r"this run started from the model m, which cannot be loaded \(.*; restore it"):
+        go_on(2, resume=directory)
+    (tmp_path / "away").rename(tmp_path / "m")
+    assert go_on(2, resume=directory).progress["steps"][-1] == 2
+
+
+# Turned red by: a program in a template that raises through `spinup llm chat`.
+@pytest.mark.parametrize("template", ["{% for", "{{ raise_exception('no') }}", "{{ messages[5].content.x.y }}"])
+def test_a_damaged_chat_template(template, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m/chat_template.jinja").write_text(template)
+    with pytest.raises(UserError, match=r"the chat template in m cannot be used \(.*\); fetch it again"):
+        load_model("m")
 
 
 # Turned red by: a teacher that is asked only after the folder of the run was made.

@@ -9,7 +9,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from llm.bench import real
 from llm.bench.real import Written, measured, peer_tokenizer, prepare, real_generate, real_grpo
-from llm.policy.checkpoint import save_pretrained
+from llm.policy.export import save_pretrained
 from llm.policy.load import load_model
 from llm.policy.tokenizer import HFTokenizer
 from llm.policy.transformer import Shape, Transformer

@@ -10,7 +10,8 @@ import safetensors.torch
 import torch
 import transformers
 
-from llm.policy.checkpoint import load_pretrained, names, save_pretrained
+from llm.policy.checkpoint import load_pretrained, names
+from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
@@ -368,7 +369,8 @@ def test_without_safetensors(made, monkeypatch, tmp_path):
         save_pretrained(tmp_path / "x", model, LETTERS)
 
 
-# Turned red by: no clearing up; a folder replaced whatever else it holds; its old content not put back.
+# Turned red by: no clearing up; a folder replaced whatever else it holds, or whoever wrote it; its old content
+# not put back.
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     first, second = Transformer(Shape(50, layers=1)), Transformer(Shape(50, layers=2))
     save_pretrained(tmp_path / "x", first, LETTERS)
@@ -389,10 +391,15 @@ def test_a_folder_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="x holds notes.txt, which would be lost; give the model a new folder"):
         save_pretrained(tmp_path / "x", first, LETTERS)
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match="file holds file, which would be lost"):
+    with pytest.raises(UserError, match="file is a file, and it would be lost; give the model a new folder"):
         save_pretrained(tmp_path / "file", first, LETTERS)
     assert load_pretrained(tmp_path / "x")[0].shape == second.shape and (tmp_path / "x/notes.txt").exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "x"]
+    config = json.loads((tmp_path / "x/config.json").read_text())
+    (tmp_path / "x/notes.txt").unlink()
+    (tmp_path / "x/config.json").write_text(json.dumps(config | {"written_by": "another program"}))
+    with pytest.raises(UserError, match="x is not an empty folder, and it would be lost"):
+        save_pretrained(tmp_path / "x", first, LETTERS)
 
 
 # Turned red by: what was put aside thrown away, when a save was killed between its two renames.

@@ -57,6 +57,8 @@ def test_json():
         assert (worth("json", response), worth("json", response, schema=schema)) == (plain, valid)
     with pytest.raises(UserError, match="refers to http://localhost:1/x.json, which it does not contain"):
         worth("json", "1", schema={"$ref": "http://localhost:1/x.json"})
+    with pytest.raises(UserError, match='the field "schema" refers to itself without end'):
+        worth("json", "1", schema={"$ref": "#"})
     with pytest.raises(UserError, match='"schema" is not a JSON schema .*is not a .regex'):
         worth("json", '"a"', schema={"pattern": "("})
 
