@@ -13,6 +13,7 @@ from llm.policy.generate import Prompts, Responses, Sampler
 from llm.rollout import Batch
 from llm.run import Run
 from llm.tasks.check import problems_of
+from spinup.errors import UserError
 from spinup.runs.config import Range
 
 Stored = Annotated[int, Range(0, 1_000_000)]                  # number of responses in memory
@@ -65,9 +66,17 @@ class StoredResponses:
                               x["finished"], of)
         return Batch([], prompts, responses.trimmed(), [], x["rewards"])
 
-    def draw(self, rng: np.random.Generator, n: int) -> Batch:
-        """Sample `n` stored responses, uniformly and with replacement."""
-        return self.batch(torch.from_numpy(rng.integers(len(self), size=n)))
+    def draw(self, rng: np.random.Generator, n: int, keep: float | None = None) -> Batch:
+        """Sample `n` stored responses, uniformly and with replacement.
+
+        keep: sample only responses with at least this reward.
+        """
+        rows = torch.arange(len(self)) if keep is None else self.at_least(keep)
+        return self.batch(rows[torch.from_numpy(rng.integers(len(rows), size=n))])
+
+    def at_least(self, reward: float) -> Tensor:
+        """Slots of the responses with at least this reward, `[n]`."""
+        return (self.tensors["rewards"][:len(self)] >= reward).nonzero()[:, 0]
 
     def state_dict(self) -> dict[str, Any]:
         """State for the checkpoint."""
@@ -83,11 +92,12 @@ class StoredResponses:
         self.count, self.tensors = int(state["count"]), {name: x.clone() for name, x in found.items()}
 
 
-def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int) -> StoredResponses:
+def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int, keep: float | None = None) -> StoredResponses:
     """Sample `size` responses of the initial policy, `samples` to each prompt: offline data.
 
     The prompts and responses depend only on the task, the initial policy, the seed and the arguments. So two methods
     with equal settings learn from the same data. A run that is resumed from a checkpoint finds the data there.
+    Raise UserError if no response has a reward of at least `keep`.
     """
     data = StoredResponses(size, run.max_tokens, run.device)
     if run.state is not None:
@@ -100,6 +110,8 @@ def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int) -> Stor
     while data.count < size:
         batch = run.sample(problems_of(run.task, at_once, rng), samples, generator=generator)
         data.add(batch.pick(torch.arange(min(len(batch.texts), size - data.count), device=run.device)))
+    if keep is not None and not len(data.at_least(keep)):
+        raise UserError(f"no response of the data has a reward of at least --keep {keep:g}; choose a lower --keep")
     return data
 
 
