@@ -9,9 +9,9 @@ exercise = Exercise(
     minutes=(15, 25), difficulty=3,
     hints=["Follow one response from its last token to its first. What does the last token of the policy get? What do "
            "the others get?",
-           "Each token of the policy bootstraps from the state before the NEXT token of the policy, which may be several "
-           "columns later. Walk over the columns from the right, and carry along the number that the token to the left "
-           "will need.",
+           "Each token of the policy bootstraps from the state before the NEXT token of the policy, which may be "
+           "several columns later. Walk over the columns from the right, and carry along the number that the token to "
+           "the left will need.",
            "The carried number starts as the reward. At a column with mask True: the target is the carried number, and "
            "the new carried number is gamma times the value of this column, detached. At a column with mask False: the "
            "target is 0, and the carried number stays. In the other function, the weight is tau where the error is at "
@@ -88,8 +88,8 @@ def shifted(value):
     return torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
 
 
-@values.mistake("The mask is not used for the next state: you take the value of the next column, which may be a token of a "
-                "tool or padding. Take the value of the next column with mask True.")
+@values.mistake("The mask is not used for the next state: you take the value of the next column, which may be a token "
+                "of a tool or padding. Take the value of the next column with mask True.")
 def _(reward, value, mask, gamma):
     y = torch.where(last_of(mask), reward[:, None], gamma * shifted(value))
     return torch.where(mask, y, 0.0)
@@ -131,8 +131,8 @@ def _(reward, value, mask, gamma):
     return backwards(gamma * reward, value, mask, gamma)
 
 
-@values.mistake("This is the return, a discounted sum of rewards. A TD target bootstraps: it takes V of the next state in "
-                "place of what follows.")
+@values.mistake("This is the return, a discounted sum of rewards. A TD target bootstraps: it takes V of the next state "
+                "in place of what follows.")
 def _(reward, value, mask, gamma):
     after = mask.flip(1).cumsum(1).flip(1) - 1                            # own tokens after this one
     return torch.where(mask, reward[:, None] * gamma ** after.clamp(min=0), 0.0)
@@ -147,8 +147,8 @@ def _(reward, value, mask, gamma):
     return torch.stack(columns[::-1], 1)
 
 
-@gradients.mistake("The numbers are correct, but a gradient flows through the target into V. Then the loss of Q would also "
-                   "move V towards Q; detach the values.")
+@gradients.mistake("The numbers are correct, but a gradient flows through the target into V. Then the loss of Q would "
+                   "also move V towards Q; detach the values.")
 def _(reward, value, mask, gamma):
     return backwards(reward, value, mask, gamma, stops=False)
 

@@ -1,19 +1,19 @@
 # %% [markdown]
 # # 6.3 Values of tokens
 #
-# Write the two parts of Q-learning from fixed data, for environments and for language models: the TD target and the loss
-# of expectile regression. For a language model, a state is the prompt with the tokens so far, and an action is the next
-# token. Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169; for tokens Snell et al. 2022, arXiv:2206.11871)
-# learns $Q$ of state and action, and $V$ of the state. The target of $Q$ for token $t$ is
+# Write the two parts of Q-learning from fixed data, for environments and for language models: the TD target and the
+# loss of expectile regression. For a language model, a state is the prompt with the tokens so far, and an action is the
+# next token. Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169; for tokens Snell et al. 2022,
+# arXiv:2206.11871) learns $Q$ of state and action, and $V$ of the state. The target of $Q$ for token $t$ is
 #
 # $$y_t = r_t + \gamma\, (1 - \text{terminated}_t)\, V(s_{t+1}),$$
 #
-# where $r_t$ is the reward, $\gamma$ is the discount and $s_{t+1}$ is the next state in which the policy acts. A response
-# has one reward $R$, at its last token, which terminates the episode. Tokens that a tool wrote lie between those of the
-# policy. They are not actions: the mask is False for them, and for the padding after the end. The target is a constant:
-# no gradient flows through it into $V$.
+# where $r_t$ is the reward, $\gamma$ is the discount and $s_{t+1}$ is the next state in which the policy acts. A
+# response has one reward $R$, at its last token, which terminates the episode. Tokens that a tool wrote lie between
+# those of the policy. They are not actions: the mask is False for them, and for the padding after the end. The target
+# is a constant: no gradient flows through it into $V$.
 #
-# $V$ has the loss (Kostrikov et al. 2021, eq. 4)
+# $V$ has the loss (Kostrikov et al. 2021)
 #
 # $$L^\tau(u) = |\tau - 1(u < 0)|\, u^2, \qquad u = Q(s_t, y_t) - V(s_t).$$
 #

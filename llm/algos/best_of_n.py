@@ -51,7 +51,7 @@ Reward = Annotated[float, Range(-1e6, 1e6)]
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"  # random: control experiment, random responses
     keep: Reward = 1.0               # lowest reward of a winner; a lower one may be wrong too
-    data: Stored = 0                 # responses sampled once, to learn from; 0 = new ones each round
+    data: Stored = 0                 # responses sampled once, to imitate; 0 = new ones each round
     epochs: Count = 1                # passes over the winners of a round
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6

@@ -63,7 +63,7 @@ class Config(LearningConfig):
     target: Literal["expectile", "greedy"] = "expectile"  # next value: V, or max Q' (DQN)
     online: bool = False             # add new responses of the policy in every update
     data: Stored = 20_000            # stored responses: sampled once, or the size of the buffer
-    samples: Size = 1                # responses per prompt; data with more prompts generalises better
+    samples: Size = 1                # responses per prompt; more prompts generalise better
     batch: Size = 256                # stored responses per gradient step
     gradient_steps: Count = 1        # gradient steps per update
     gamma: Unit = 1.0                # discount; below 1, early rewards count more: short responses
@@ -113,8 +113,8 @@ def value_losses(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, rewards: T
                  cfg: Config) -> Loss:
     """Loss of each token, `[B, T]`, and diagnostics.
 
-    q, target_q: `[B, T, vocab]`, Q and Q' in the state before each token. v: `[B, T]`. ids: `[B, T]`
-    the tokens. rewards: `[B]`. mask: `[B, T]`.
+    q, target_q: `[B, T, vocab]`, Q and Q' in the state before each token. v: `[B, T]`.
+    ids: `[B, T]` the tokens. rewards: `[B]`. mask: `[B, T]`.
     """
     chosen, target_chosen = (x.gather(-1, ids[..., None]).squeeze(-1) for x in (q, target_q))
     if cfg.target == "greedy":
