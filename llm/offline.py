@@ -86,9 +86,10 @@ class StoredResponses:
         """Restore the state from a checkpoint. Raise ValueError if it holds other tensors."""
         found = {name: state[name] for name in self.tensors}
         for name, x in found.items():
-            if x.dtype != self.tensors[name].dtype or len(x) != self.size:
-                raise ValueError(f"{name} of the stored responses is not {self.size} numbers of type "
-                                 f"{self.tensors[name].dtype}")
+            own = self.tensors[name]
+            if x.dtype != own.dtype or len(x) != self.size or (name != "prompts" and x.shape != own.shape):
+                raise ValueError(f"{name} of the stored responses has the shape {[*x.shape]} and the type {x.dtype}, "
+                                 f"not {[*own.shape]} and {own.dtype}")
         self.count, self.tensors = int(state["count"]), {name: x.clone() for name, x in found.items()}
 
 

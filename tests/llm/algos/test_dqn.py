@@ -263,7 +263,7 @@ def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start)
 # Turned red by: data of another policy than the initial one; rows that are left out; a response that is stored without
 # its reward, or with that of another.
 def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start):
-    result = llm.dqn(Tree(), model=tree_start, total_steps=400, data=20_000, expectile=0.8, **LEARN)
+    result = llm.dqn(Tree(), model=tree_start, total_steps=700, data=20_000, expectile=0.8, **LEARN)
     start = load_model(tree_start)
     log_ref = tree_numbers(start.model, start.tokenizer)
     log_ref = {s: x.log_softmax(-1) for s, x in log_ref.items()}
