@@ -12,6 +12,10 @@ moves this improvement into the weights:
 
 x is a prompt, y_i its i-th response, and R the reward.
 
+`--data` makes it offline: the initial policy samples so many responses once, before the training.
+All of them with a reward of at least `keep` are imitated, over and over. A run of `llm dqn` with
+the same settings learns from the same responses.
+
 `--select random` is the control experiment: it imitates the same number of random responses. The
 difference between the two runs is the effect of the selection.
 
@@ -29,6 +33,7 @@ from torch import Tensor
 
 from llm.config import LearningConfig
 from llm.learn import Loss
+from llm.offline import Stored, sampled_once
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -46,6 +51,7 @@ Reward = Annotated[float, Range(-1e6, 1e6)]
 class Config(LearningConfig):
     select: Literal["best", "random"] = "best"  # random: control experiment, random responses
     keep: Reward = 1.0               # lowest reward of a winner; a lower one may be wrong too
+    data: Stored = 0                 # responses sampled once, to imitate; 0 = new ones each round
     epochs: Count = 1                # passes over the winners of a round
     minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
@@ -75,6 +81,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    offline = cfg.data > 0
+    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep) if offline else None
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
 
@@ -83,13 +91,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return aggregate(each, part.mask, denominator=denominator), stats
 
     with run:
-        run.keep(model=run.model, optimizer=optimizer)
+        run.keep(model=run.model, optimizer=optimizer, **({"data": data} if offline else {}))
         for update in run.updates(cfg.total_steps):
             # Collect responses and select the winners.
-            batch = run.sample(run.problems(cfg.prompts), cfg.samples)
-            run.record(batch)
-            rows = winners(batch.rewards, cfg.samples, cfg.keep)
-            if cfg.select == "random":            # same prompts, any reward
+            if offline:
+                keep = cfg.keep if cfg.select == "best" else None
+                batch = data.draw(run.rng, cfg.prompts, keep)
+                run.add(tokens=batch.responses.lengths.sum())
+                rows = batch.responses.of
+            else:
+                batch = run.sample(run.problems(cfg.prompts), cfg.samples)
+                run.record(batch)
+                rows = winners(batch.rewards, cfg.samples, cfg.keep)
+            if cfg.select == "random" and not offline:    # same prompts, any reward
                 any_of_group = torch.randint(cfg.samples, rows.shape).to(rows.device)
                 rows = rows // cfg.samples * cfg.samples + any_of_group
 

@@ -18,8 +18,11 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
     """Write a folder that `load_pretrained` and transformers can read. It is written whole or not at all.
 
     An existing folder is replaced if this function wrote it and the new one has all of its files. Otherwise raise
-    UserError.
+    UserError. Also raise it for a policy that is not one transformer.
     """
+    if not isinstance(model, Transformer):
+        raise UserError("this policy consists of two models, and other libraries read only one; train a copy of it in "
+                        "one model with: spinup llm reinforce --teacher DIR")
     library, folder = safetensors(folder), Path(folder).resolve()
     if not folder.name or not writable(folder.parent):
         raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")

@@ -12,6 +12,7 @@ from torch import nn
 
 from llm.config import LanguageConfig
 from llm.models import path_of
+from llm.policy.action_values import ActionValues, ValuePolicy
 from llm.policy.checkpoint import FETCH, load_pretrained, read
 from llm.policy.gguf import is_gguf, load_gguf
 from llm.policy.scalar import RewardModel, ScalarModel
@@ -73,9 +74,14 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
 def initial(cfg: LanguageConfig, task: Any) -> Start:
     """Return the policy of `--model`, or a new small one, with the chat settings `--system` and `--template`.
 
-    A setting that is not given stays as in the run of the model. Raise UserError if the model has no chat template.
+    A setting that is not given stays as in the run of the model. Raise UserError if the model has no chat template, or
+    if it is a policy of two models.
     """
     start = load_model(cfg.model) if cfg.model else fresh(cfg, task)
+    if isinstance(start.model, ValuePolicy):
+        raise UserError(f"{cfg.model} holds a policy of two models, one of which has values of tokens; it cannot be "
+                        "trained further. Train a copy of it in one model with: spinup llm reinforce --model START "
+                        f"--teacher {cfg.model}")
     before = start.tokenizer
     before.set_chat(before.system if cfg.system is None else cfg.system,
                     before.arguments | template_arguments(cfg.template))
@@ -101,6 +107,8 @@ def load_model(folder: str | Path) -> Start:
         raise UserError(f"{describe(path)} holds a reward model, which does not generate text; use it with --reward "
                         "instead")
     model, tokenizer = blank(path, data)
+    if data.get("action_values"):
+        model = ValuePolicy(model, ActionValues(model))
     return Start(fill(model, path), tokenizer, path)
 
 

@@ -51,7 +51,8 @@ def early(prompt: str, response: str) -> float:
 
 def train(method: str, model: str, **settings) -> Result:
     own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
-           "reward_model": {"batch": 4, "pairs": 8, "calibration": 16}}.get(METHODS[method].rpartition(".")[2],
+           "reward_model": {"batch": 4, "pairs": 8, "calibration": 16},
+           "dqn": {"prompts": 4, "samples": 4, "data": 64, "batch": 16}}.get(METHODS[method].rpartition(".")[2],
                                                                             {"prompts": 4, "samples": 4})
     own |= {"value_warmup": 2} if method == "vapo" else {}
     return getattr(llm, method)(**{**TINY, "model": model, **own, **settings})
@@ -92,12 +93,15 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
 
 # What the methods of a file have besides, measured at every update, and at every row.
 OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
+       "dqn": (["q", "value", "error", "cql_loss"], []),
        "dpo": (["logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
 # What they lack: a policy gradient has no ratio, a clipped surrogate no logp; who draws nothing, nothing of the drawn.
 UNDRAWN = {"reward", "reward_std", "zero_variance", "cut_off"}
 LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
            "best_of_n": {"kl", "clip_fraction"}, "grpo": {"logp"}, "ppo": {"logp"},
-           "dpo": UNDRAWN | {"logp", "kl", "clip_fraction"}}
+           "dpo": UNDRAWN | {"logp", "kl", "clip_fraction"},
+           "dqn": {"reward_std", "zero_variance", "cut_off", "entropy", "logp", "kl", "clip_fraction", "ratio_min",
+                   "ratio_max"}}
 
 
 # Turned red by: a row of whatever was added; ratios to a teacher of whom nobody knows what he thought likely; the
@@ -113,7 +117,7 @@ def test_every_method_has_the_same_columns_and_some_its_own(method, beginner):
     assert columns == ["epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", *METRICS,
                        "kl_to_initial", "kl_of_response", *own, *(f"{phase}_seconds" for phase in PHASES),
                        "tokens_per_second", *logged, "wall_seconds", "steps_per_second"]
-    lacking = LACKING[file] - (UNDRAWN if method == "online_dpo" else set())
+    lacking = LACKING[file] - (UNDRAWN if method in ("online_dpo", "dqn_online") else set())
     assert {name for name in columns if math.isnan(result.progress[name][-1])} == lacking
     assert result.progress["steps"] == [1, 2, 3, 4] and result.status == "finished"
     assert result.measure == "held_out_accuracy" and result.quality == result.progress["held_out_accuracy"][-1]

@@ -1,0 +1,188 @@
+"""Q-learning for language models: implicit language Q-learning (ILQL), and DQN on tokens.
+
+Snell et al. 2022, arXiv:2206.11871; Kostrikov et al. 2021, arXiv:2110.06169; Mnih et al. 2015.
+
+A state s_t is the prompt with the tokens so far, an action is the next token y_t. A copy of the
+policy has two heads: Q, with a value for each token of the vocabulary, and V. Both learn from
+stored responses, which any policy may have sampled. Here the initial policy pi_ref samples them
+once, before the training; the training samples no response (offline RL).
+
+    y_t  = r_t + gamma (1 - terminated_t) V(s_t+1)                               target of Q
+    loss = (Q(s_t, y_t) - y_t)^2  +  |tau - 1(u < 0)| u^2  +  alpha CE,   u = Q'(s_t, y_t) - V(s_t)
+
+r_t is 0 except at the last token, which gets the reward of the response. A response that ends, and
+one that is cut off at the limit, is terminated. The second term makes V the tau-expectile of Q over
+tokens of the data: for a large tau nearly the maximum, but only over tokens that occur. So no
+target contains the value of a token that the data does not have. Q' is the target network, a copy
+of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it lowers Q
+of all other tokens (Kumar et al. 2020, arXiv:2006.04779).
+
+The policy multiplies the probabilities of the initial policy:
+
+    pi(y | s) = pi_ref(y | s) exp(beta (Q(s, y) - V(s))) / Z(s)
+
+`dqn_online` is DQN: the target is y_t = r_t + gamma (1 - terminated_t) max_a Q'(s_t+1, a), with the
+Huber loss, and the policy pi adds new responses to a replay buffer in every update.
+
+Differs from spinup/algos/dqn.py by: one episode per row, with a mask for its end; V as the value of
+the next state; a policy that samples from exp(beta Q) times pi_ref in place of the best action. The
+published ILQL has two Q heads, each an MLP, and takes the smaller value; its target network is a
+moving average, and its pi_ref is trained to imitate the data.
+"""
+from collections import defaultdict
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import huber_loss
+
+from llm.algos.ppo import following
+from llm.algos.reinforce import token_rewards
+from llm.config import LearningConfig
+from llm.learn import Loss
+from llm.offline import AT_ONCE, Stored, StoredResponses, ValueRun, sampled_once
+from llm.policy.action_values import ActionValues
+from llm.policy.score import read
+from llm.run import Result
+from llm.tasks.make import make_task
+from llm.warmup import find_start
+from spinup.algos.dqn import greedy_value, td_target
+from spinup.core.expectile import expectile_loss
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.masked import aggregate, masked_mean, select
+from spinup.core.optim import polyak, step_size
+from spinup.errors import UserError
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
+
+
+@dataclass(kw_only=True)
+class Config(LearningConfig):
+    target: Literal["expectile", "greedy"] = "expectile"  # next value: V, or max Q' (DQN)
+    online: bool = False             # add new responses of the policy in every update
+    data: Stored = 20_000            # stored responses: sampled once, or the size of the buffer
+    samples: Size = 1                # responses per prompt; more prompts generalise better
+    batch: Size = 256                # stored responses per gradient step
+    gradient_steps: Count = 1        # gradient steps per update
+    gamma: Unit = 1.0                # discount; below 1, early rewards count more: short responses
+    expectile: Unit = 0.7            # tau: .5 = mean of the data's tokens, near 1 = their maximum
+    cql_coef: NonNegative = 0.01     # alpha of the conservative term; large: Q imitates the data
+    double: bool = True              # greedy target: choose the token with Q, evaluate it with Q'
+    beta: Positive = 8.0             # greediness of the policy; the rewards' scale divides it
+    target_every: Count = 50         # gradient steps between updates of Q'; too few: Q diverges
+    total_steps: Count = 2000        # updates; many passes over few responses overfit
+    lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-5
+    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
+
+    # The values learn; the reference policy and the target network do not.
+    MODELS: ClassVar[tuple[int, int]] = (1, 2)
+
+    def __post_init__(self):
+        super().__post_init__()
+        least = self.prompts * self.samples if self.online else 1
+        if self.data < least:
+            new = f"the {least} new responses of an update" if self.online else "one response"
+            raise UserError(f"--data {self.data} is less than {new}; choose at least {least}")
+
+    @property
+    def responses(self) -> int:
+        """Number of responses that an update learns from."""
+        return self.batch * self.gradient_steps
+
+    @property
+    def sampled(self) -> int:
+        """Largest number of responses that the method samples at once."""
+        return self.prompts * self.samples if self.online else AT_ONCE
+
+
+def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> Tensor:
+    """TD target of each token, `[B, T]`; undefined where the mask is 0.
+
+    rewards: `[B]` of whole responses. next_value: `[B, T]`, the value of each token's own state;
+    the state after it is the one of the next token in the mask.
+    """
+    each, last = token_rewards(rewards, torch.zeros_like(mask), 0.0, mask)
+    return td_target(each, gamma, last.to(each.dtype), following(next_value, mask))
+
+
+def value_losses(q: Tensor, v: Tensor, target_q: Tensor, ids: Tensor, rewards: Tensor, mask: Tensor,
+                 cfg: Config) -> Loss:
+    """Loss of each token, `[B, T]`, and diagnostics.
+
+    q, target_q: `[B, T, vocab]`, Q and Q' in the state before each token. v: `[B, T]`.
+    ids: `[B, T]` the tokens. rewards: `[B]`. mask: `[B, T]`.
+    """
+    chosen, target_chosen = (x.gather(-1, ids[..., None]).squeeze(-1) for x in (q, target_q))
+    if cfg.target == "greedy":
+        value = greedy_value(target_q, q if cfg.double else None).detach()
+        loss_v = torch.zeros_like(v)
+    else:
+        value = v.detach()
+        loss_v = expectile_loss(target_chosen.detach() - v, cfg.expectile)
+    y = targets(rewards, mask, value, cfg.gamma)
+    error = select(chosen - y, mask)
+    loss_q = huber_loss(chosen, y, reduction="none") if cfg.target == "greedy" else error.square()
+    ce = -q.log_softmax(-1).gather(-1, ids[..., None]).squeeze(-1)
+    stats = {"q": chosen, "value": value, "error": error.abs(), "cql_loss": ce}
+    return (loss_q + loss_v + cfg.cql_coef * ce,
+            {name: masked_mean(x.detach(), mask) for name, x in stats.items()})
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train values of tokens, and a policy that follows them. `resume`: folder of a run with the
+    same settings."""
+    # Set up: the responses, Q and V, the target network.
+    task = make_task(cfg.task, cfg.reward or None)
+    run = ValueRun(cfg, task, find_start(cfg, task, resume), resume)
+    data = (StoredResponses(cfg.data, run.max_tokens, run.device) if cfg.online
+            else sampled_once(run, cfg, cfg.data, cfg.samples))
+    values = ActionValues(run.model)
+    target = deepcopy(values).requires_grad_(False)
+    run.follow(values, cfg.beta)
+    optimizer = FlatAdam(values.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
+    target_weights, weights = list(target.parameters()), list(values.parameters())
+
+    with run:
+        run.keep(model=run.model, target=target, optimizer=optimizer, data=data)
+        run.columns("q", "value", "error", "cql_loss")
+        for update in run.updates(cfg.total_steps):
+            # Collect.
+            if cfg.online:
+                new = run.sample(run.problems(cfg.prompts), cfg.samples)
+                run.record(new)
+                data.add(new)
+
+            # Update: gradient steps on random stored responses.
+            lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
+            for _ in range(cfg.gradient_steps):
+                batch = data.draw(run.rng, cfg.batch)
+                tokens, found = batch.responses.mask.sum(), defaultdict(float)
+                optimizer.zero_grad()
+                for rows in batch.responses.of.split(cfg.micro_batch or cfg.batch):
+                    part = batch.responses[rows].trimmed()
+                    tokens_of = (batch.prompts, part.of, part.ids)
+                    q, v = values.numbers(read(values.body, *tokens_of, cfg.gradient_checkpointing))
+                    with torch.no_grad():
+                        target_q, _ = target.numbers(read(target.body, *tokens_of))
+                    each, stats = value_losses(q, v, target_q, part.ids, batch.rewards[rows],
+                                               part.mask, cfg)
+                    loss = aggregate(each, part.mask, denominator=tokens)
+                    loss.backward()
+                    run.check_finite(rewards=batch.rewards[rows], loss=loss.detach())
+                    found["loss"] += loss.detach()
+                    for name, x in stats.items():
+                        found[name] += x * part.mask.sum() / tokens
+                run.add(grad_norm=optimizer.step(lr), **found)
+                if optimizer.steps % cfg.target_every == 0:
+                    polyak(target_weights, weights, 1)
+            if not cfg.online:
+                lengths = batch.responses.lengths
+                run.add(reward=batch.rewards.mean(), length=lengths.float().mean(),
+                        tokens=lengths.sum())
+            run.add(learning_rate=lr)
+        return run.result()

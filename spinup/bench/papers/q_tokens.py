@@ -1,0 +1,76 @@
+"""Q-learning on tokens (Snell et al. 2022, arXiv:2206.11871): a language model learns from fixed responses with
+rewards. ILQL is compared with rejection sampling and with the target of DQN, all on the same 20,000 responses of the
+initial policy. Beside it is the curve of DQN on CartPole, whose target network and TD target ILQL shares."""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+ENV, TASK = "CartPole-v1", "reverse"
+PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
+REACH, BALANCED, MINUTES = 0.70, 475.0, 10
+DATA = ("--data", "20000", "--samples", "1", "--threads", "1")
+KINDS = {                               # name: method, its settings, colour, words
+    "ilql": ("llm dqn", (), "#0072B2", "ILQL"),
+    "rejection": ("llm best_of_n", ("--prompts", "256"), "#009E73", "rejection sampling"),
+    "greedy": ("llm dqn", ("--target", "greedy", "--cql-coef", "0"), "#D55E00", "target of DQN")}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train DQN on CartPole, and ILQL, rejection sampling and the target of DQN on the same fixed responses."""
+    classic = in_turn(lambda seed: run("dqn", ENV, seed, log_dir, "--threads", "1"), seeds, workers)
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = in_turn(lambda job: run(KINDS[job[0]][0], TASK, job[1], log_dir, *DATA, *KINDS[job[0]][1], label=job[0]),
+                      jobs, workers)
+    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    starts = [Path(read_json(folder / "config.json")["start"]) for folder in of["ilql"]]
+    begun = [accuracy(folder) for folder in starts]
+    reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
+    returns = [e100(folder) for folder in classic]
+    slowest = max(read_json(folder / "result.json")["seconds"] for folder in of["ilql"]) / 60
+    lines = [
+        Line(f"{ENV}: E100 of DQN", "", mean(returns), f">= {BALANCED:g}", mean(returns) >= BALANCED),
+        Line(f"{TASK}: accuracy of the initial policy", "", mean(begun)),
+        Line(f"{TASK}: accuracy of ILQL, lowest of {len(seeds)} seeds", "", min(reached["ilql"]), f">= {REACH:g}",
+             min(reached["ilql"]) >= REACH),
+        Line(f"{TASK}: accuracy of rejection sampling from the same responses", "", mean(reached["rejection"])),
+        Line(f"{TASK}: accuracy with the target of DQN on the same responses", "", mean(reached["greedy"])),
+        Line(f"{TASK}: minutes of ILQL, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES)]
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for folder in classic:
+            progress = read_progress(folder)
+            left.plot(np.array(progress["steps"]) / 1000, progress["return_mean_100"], color="#0072B2")
+        left.set(title=f"DQN on {ENV}", xlabel="thousand steps", ylabel="mean return of the last 100 episodes")
+        for kind, (_, _, colour, words) in KINDS.items():
+            for k, folder in enumerate(of[kind]):
+                progress = read_progress(folder)
+                right.plot(progress["steps"], progress["held_out_accuracy"], color=colour, label=None if k else words)
+        right.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
+        right.set(title=f"fixed responses to {TASK}", xlabel="updates", ylabel="held-out accuracy, sampled",
+                  ylim=(-0.03, 1.03))
+        right.legend()
+
+    raw = {"returns": returns, "initial": begun, "accuracy": reached, "seeds": list(seeds),
+           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+    return Paper("Q-learning on tokens (Snell et al. 2022)", lines, draw, raw), folders + classic
+
+
+def accuracy(folder: Path) -> float:
+    """Share of correct sampled responses of a policy, on held-out problems that its log did not use."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def curve(folder: Path) -> dict[str, list[float]]:
+    """Steps and held-out accuracies of a run, from its log."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in ("steps", "held_out_accuracy", "held_out_greedy", "reward")}

@@ -1,0 +1,13 @@
+"""Expectile regression: a mean that leans towards the larger values."""
+import torch
+from torch import Tensor
+
+
+def expectile_loss(error: Tensor, tau: float) -> Tensor:
+    """Asymmetric squared error |tau - 1(error < 0)| error^2, elementwise, `[...]` (Kostrikov et al.
+    2021, arXiv:2110.06169).
+
+    error: value minus estimate. The estimate that minimises the mean loss is the tau-expectile of
+    the values: their mean for tau = 0.5. It approaches their maximum as tau approaches 1.
+    """
+    return torch.where(error < 0, 1 - tau, tau) * error.square()

@@ -1,0 +1,55 @@
+"""The experiment of Q-learning on tokens: which runs it starts, and what its table promises."""
+import csv
+import json
+
+import pytest
+
+from spinup.bench.papers import q_tokens
+from spinup.bench.papers.paper import show
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Runs that end with these accuracies, by label, in place of real ones; and the commands that were asked for."""
+    ends, asked = {"ilql": 0.8, "rejection": 0.9, "greedy": 0.3, "start": 0.35}, []
+
+    def run(algorithm, subject, seed, log_dir, *flags, label=""):
+        asked.append((algorithm, subject, seed, label, flags))
+        folder = log_dir / f"{label or 'classic'}_{seed}"
+        folder.mkdir(parents=True)
+        columns = {"steps": [1, 2], "return_mean_100": [20.0, 400.0], "held_out_accuracy": [0.35, ends.get(label, 0)],
+                   "held_out_greedy": [0.5, 0.9], "reward": [0.3, 0.3]}
+        with open(folder / "progress.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {},
+                                                        "start": str(tmp_path / f"start_{seed}")}))
+        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 120.0}))
+        return folder
+
+    monkeypatch.setattr(q_tokens, "run", run)
+    monkeypatch.setattr(q_tokens, "e100", lambda folder: 500.0)
+    monkeypatch.setattr(q_tokens, "accuracy", lambda folder: ends[folder.name.rpartition("_")[0]])
+    return ends, asked
+
+
+# Turned red by: the mean of the seeds in place of the lowest; a goal for rejection sampling; a missed line with exit
+# code 0.
+@pytest.mark.parametrize("reached, met", [(0.71, True), (0.69, False)])
+def test_the_goal_is_that_of_ilql_alone(reached, met, trained, tmp_path):
+    trained[0]["ilql"] = reached
+    paper, folders = q_tokens.measure((1, 2), 1, tmp_path / "runs")
+    assert show("q-tokens", paper, folders, tmp_path / "q.png", tmp_path / "q.json") == (0 if met else 1)
+    saved = json.loads((tmp_path / "q.json").read_text())
+    assert saved["accuracy"]["ilql"] == [reached] * 2 and saved["initial"] == [0.35] * 2
+    assert (tmp_path / "q.png").read_bytes().startswith(b"\x89PNG") and len(folders) == 8
+
+
+# Turned red by: another number of responses or of samples per prompt for one of the methods; other seeds.
+def test_all_methods_learn_from_the_same_responses(trained, tmp_path):
+    q_tokens.measure((3,), 1, tmp_path / "runs")
+    tokens = [job for job in trained[1] if job[1] == "reverse"]
+    assert {job[0] for job in tokens} == {"llm dqn", "llm best_of_n"} and len(tokens) == 3
+    for _, _, seed, _, flags in tokens:
+        assert seed == 3 and flags[:4] == ("--data", "20000", "--samples", "1")
