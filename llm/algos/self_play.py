@@ -237,17 +237,19 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             for _ in range(cfg.epochs):
                 for rows in torch.randperm(N).to(run.device).tensor_split(cfg.minibatches):
                     optimizer.zero_grad()
+                    moves, whole = mask[rows].sum().clamp(min=1), 0.0
                     for piece in rows.split(cfg.micro_batch or len(rows)):
                         value, stats = loss(*(x[piece] for x in batch), cfg.entropy_coef * share,
-                                            mask[rows].sum().clamp(min=1))
+                                            moves)
                         value.backward()
-                        run.add(loss=value.detach(), **stats)
-                    run.add(grad_norm=optimizer.step(cfg.lr * share))
-            run.check_finite(rewards=result, values=values, advantages=adv, loss=value.detach())
-            own = mask > 0
-            explained = 1 - (target - values)[own].var() / target[own].var().clamp(min=1e-6)
+                        whole += value.detach()
+                        run.add(**stats)
+                    run.add(loss=whole, grad_norm=optimizer.step(cfg.lr * share))
+            run.check_finite(rewards=result, values=values, advantages=adv, loss=whole)
+            residual, spread = ((target - x)[mask > 0].var(correction=0) for x in (values, 0.0))
             run.add(reward=result.mean(), reward_std=result.std(correction=0), tokens=mask.sum(),
                     length=games.lengths.float().mean(), learning_rate=cfg.lr * share,
                     illegal_moves=games.illegal.sum() / mask.sum().clamp(min=1),
-                    explained_variance=explained, rating=pool.own, versions=len(pool.steps))
+                    explained_variance=1 - residual / spread.clamp(min=1e-6),
+                    rating=pool.own, versions=len(pool.steps))
         return run.result()
