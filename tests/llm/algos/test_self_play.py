@@ -1,6 +1,7 @@
 """Self-play in text: who wrote each token, whom the learner meets, and that its gradient is that of the classic file."""
 import copy
 import importlib
+import json
 import signal
 from dataclasses import dataclass, field
 
@@ -287,6 +288,40 @@ def test_a_model_must_know_the_characters_of_the_game(beginner, tmp_path):
     with pytest.raises(UserError, match="'>EaC|not in the alphabet 'abcdefghij>'"):
         llm.self_play(**TINY, model=beginner, log_dir=str(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
+
+
+# Turned red by: a column without numbers, or of another method.
+def test_the_columns_of_a_run(watch):
+    seen = watch(total_steps=2)
+    progress = seen.result.progress
+    for name in ("rating", "versions", "illegal_moves", "value_loss", "explained_variance", "entropy", "kl", "reward",
+                 "clip_fraction", "ratio_min", "ratio_max", "grad_norm", "learning_rate", "length"):
+        assert np.isfinite(progress[name]).all(), name
+    games = seen.games[0]
+    assert progress["illegal_moves"][0] == pytest.approx(float(games.illegal.sum() / games.mask.sum()))
+    assert progress["length"][0] == pytest.approx(float(games.lengths.float().mean()))
+    assert progress["reward"][0] == pytest.approx(float(games.result.mean()))
+    assert progress["ratio_min"][0] <= 1 <= progress["ratio_max"][0]
+
+
+# Turned red by: a value function of another type than the policy; a pool that is rounded.
+def test_it_trains_in_bf16(watch):
+    seen = watch(total_steps=2, dtype="bfloat16", lr=0.01)
+    assert {p.dtype for p in seen.result.policy.model.parameters()} == {torch.bfloat16}
+    assert np.isfinite(seen.result.progress["loss"]).all() and seen.gradients[-1].norm() > 0
+
+
+# Turned red by: a command that does not know a game in text, or shows no board.
+def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
+    folder = watch(total_steps=3, versions=2).result.directory
+    shown = cli("watch", folder)
+    assert shown.code == 0 and "[X]" in shown.out and "reward -1.00" in shown.out
+    said = cli("eval", folder, "--episodes", 4, "--json")
+    assert said.code == 0 and 0 <= json.loads(said.out)["held_out_accuracy"] <= 1
+    done = cli("arena", folder, "--games", 4, "--batch", 2, "--versions", 1, "--out", tmp_path / "arena")
+    assert done.code == 0 and "minimax" in done.out and "x_s1 @0" in done.out
+    wrong = cli("arena", folder, "--game", "connect_four", "--out", tmp_path / "arena")
+    assert wrong.code == 2 and "was trained in TicTacToe-v0, not in ConnectFour-v0" in wrong.err
 
 
 # The arena.
