@@ -63,7 +63,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
             small = {name: value for name, value in SMALL.items() if name in settings_of(module.Config)}
             if method != "sft":                                           # some of each reward, or nothing is learned
                 small |= {"model": model, "reward": lambda prompt, response: len(response) or 1.0}
-            if module.Config.task != LanguageConfig.task:                 # it needs a task of its own kind, such as a game
+            if module.Config.task != LanguageConfig.task:                 # it has a task of its own, such as a game
                 small |= {"task": module.Config.task, "model": "", "reward": ""}
             given = {**TINY, **METHODS[method].settings, **small, "log_dir": str(folder)}
             module.train(module.Config(**given, algorithm=f"llm {method}"))

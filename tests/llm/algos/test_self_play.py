@@ -1,4 +1,4 @@
-"""Self-play in text: who wrote each token, whom the learner meets, and that its gradient is that of the classic file."""
+"""Self-play in text: who wrote each token, whom the learner meets, and a gradient that is that of the classic file."""
 import copy
 import importlib
 import json
@@ -14,7 +14,7 @@ import llm
 from llm.algos import self_play
 from llm.duels import NO_MOVE, mover, play
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Shape, Slots, Transformer
 from llm.tasks.board_games import TicTacToe
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.arena.command import gather
@@ -151,8 +151,7 @@ def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
     seen = watch(**cfg)
     for update in (0, 3):                                     # at first all values are 0
         games, begin = seen.games[update], TOKENIZER.encode(">")[0]
-        model, head = transformer(0), torch.nn.Linear(16, 1)
-        model = Transformer(seen.result.policy.model.shape)
+        model, head = Transformer(seen.result.policy.model.shape), torch.nn.Linear(16, 1)
         parameters = [*model.parameters(), *head.parameters()]
         torch.nn.utils.vector_to_parameters(seen.weights[update], parameters)
         logps, values, entropies, advs, targets = [], [], [], [], []
@@ -161,11 +160,9 @@ def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
             found = []
             for t in own:
                 read = torch.tensor([[begin, *games.ids[i, :t].tolist()]])
-                hidden = []
-                hook = model.norm.register_forward_hook(lambda *args: hidden.append(args[2]))
-                log_pi = model(read)[0, -1].log_softmax(-1)
-                hook.remove()
-                found.append((log_pi[games.ids[i, t]], head(hidden[0][0, -1])[0], -(log_pi.exp() * log_pi).sum()))
+                state = model.hidden(read, Slots())[0, -1]
+                log_pi = model.logits(state).log_softmax(-1)
+                found.append((log_pi[games.ids[i, t]], head(state)[0], -(log_pi.exp() * log_pi).sum()))
             if not found:
                 continue
             logp, value, entropy = map(torch.stack, zip(*found, strict=True))
