@@ -24,7 +24,7 @@ lose and are not masked; a few opponents per update.
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,9 +71,6 @@ class Config(LanguageConfig):
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     rating_step: Positive = 2.0      # Elo's K: largest change per game; smaller: less noise
     layers: Size = 2                 # layers of a new small model
-
-    # Policy and opponents in memory: one model learns, `rivals` and the reference do not.
-    MODELS: ClassVar[tuple[int, int]] = (1, 5)
 
     def __post_init__(self):
         super().__post_init__()
