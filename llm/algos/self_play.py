@@ -33,7 +33,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from llm.algos.ppo import following
 from llm.algos.reinforce import token_rewards
-from llm.config import LanguageConfig
+from llm.config import Depth, LanguageConfig
 from llm.duels import Played, play
 from llm.policy.load import initial, on_device
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
@@ -66,11 +66,11 @@ class Config(LanguageConfig):
     clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 2e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
-    entropy_coef: NonNegative = 0.02  # weight of the entropy bonus, for varied games
+    entropy_coef: NonNegative = 0.03  # weight of the entropy bonus, for varied games
     value_coef: NonNegative = 0.5    # weight of the value loss
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
     rating_step: Positive = 2.0      # Elo's K: largest change per game; smaller: less noise
-    layers: Size = 2                 # layers of a new small model
+    layers: Depth = 2                # layers of a new small model; 2 of width 64: 0.1 M parameters
 
     def __post_init__(self):
         super().__post_init__()
