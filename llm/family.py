@@ -1,16 +1,23 @@
 """Commands for runs of language models; `spinup/family.py` has the same functions for agents in environments."""
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.nn.utils import vector_to_parameters
 
 from llm import restore
 from llm import watch as reading
 from llm.config import LanguageConfig
-from llm.policy.load import pretrained
+from llm.duels import mover
+from llm.policy.load import load_model, pretrained
+from llm.tasks.board_games import BoardGame
 from llm.warmup import check as check_start
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import Algorithm
+from spinup.runs.folders import describe
 
 load = restore.load
 LESS_MEMORY = "choose a smaller --model, or smaller --layers and --width, or a device with more memory"
@@ -46,6 +53,26 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
     """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON."""
     check_drawn(stochastic)
     return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json)
+
+
+def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.ndarray]]:
+    """Return a function that makes a player of a run's game: `llm.duels.mover`.
+
+    Its argument are the weights of a past version, `[parameters]`, or None for the policy of the last checkpoint. Raise
+    UserError if the task of the run is no game.
+    """
+    folder, data, task = reading.open_run(directory)
+    if not isinstance(task, BoardGame):
+        raise UserError(f"{describe(folder)} was trained on {task.name}, which is not a two-player game; give a "
+                        "self_play run")
+
+    def make(weights: Tensor | None) -> Callable[..., np.ndarray]:
+        start = load_model(folder)
+        if weights is not None:
+            vector_to_parameters(weights, start.model.parameters())
+        return mover(task, start.tokenizer, start.model, data["config"]["temperature"])
+
+    return make
 
 
 def check_drawn(stochastic: bool) -> None:

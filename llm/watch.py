@@ -153,6 +153,8 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
             truth = f"  true reward {gold(problem, text):5.2f}" if gold else ""
             numbers = f"  reward {reward:5.2f}{truth}  advantage {adv:+5.2f}  "
             console.print(Text(numbers) + Text(repr(text)[1:-1], style))
+            if task.show is not None:
+                console.print(Text(task.show(problem, text), "dim"))
 
 
 def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:

@@ -15,7 +15,7 @@ Use it for turn-based zero-sum games of two players. The agent knows only player
 may lose to players with other strategies.
 Differs from ppo.py by: the pool of opponents; the legal-action mask.
 """
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +126,21 @@ def opponents(rng: np.random.Generator, n: int, versions: int, delta: float) -> 
     return rng.integers(int(np.ceil(delta * (versions - 1))), versions, n)
 
 
+def additions(updates: int, versions: int) -> set[int]:
+    """Return the updates before which a version is added; version 0 is added before the first."""
+    return {k * updates // versions for k in range(versions)} - {0}
+
+
+def rated(own: float, ratings: Sequence[float], opponent: np.ndarray, result: np.ndarray,
+          step: float) -> tuple[float, list[float]]:
+    """Return the Elo ratings of the learner and of all versions after games against these versions
+    `[n]`, one after the other. A result `[n]` above 0 is a win of the learner."""
+    ratings = list(ratings)
+    for version, score in zip(opponent.tolist(), (np.sign(result) + 1) / 2, strict=True):
+        own, ratings[version] = elo(own, ratings[version], float(score), step)
+    return own, ratings
+
+
 class Pool:
     """Past versions of the learner: their networks, their ratings and the steps at which they were
     added.
@@ -160,9 +175,7 @@ class Pool:
     def rate(self, opponent: np.ndarray, result: np.ndarray) -> None:
         """Update the Elo ratings with games against these versions `[n]`. A result `[n]` above 0 is
         a win of the learner."""
-        for version, score in zip(opponent.tolist(), (np.sign(result) + 1) / 2, strict=True):
-            ratings = self.own, self.ratings[version]
-            self.own, self.ratings[version] = elo(*ratings, float(score), self.rating_step)
+        self.own, self.ratings = rated(self.own, self.ratings, opponent, result, self.rating_step)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the weights, steps and ratings of all versions."""
@@ -220,7 +233,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return aggregate(surrogate + cfg.value_coef * error - entropy_coef * entropy), stats
 
     minimize, updates = optimizer.minimizer(loss), cfg.total_steps // (N * T)
-    taken = {k * updates // cfg.versions for k in range(cfg.versions)} - {0}  # updates that add one
+    taken = additions(updates, cfg.versions)
     with run:
         pool.add(0)
         env.reset()

@@ -30,6 +30,8 @@ def game_of(directory: Path) -> str:
     """Return the name of the game of a run. UserError if the run has no game, or a user's own, which only Python can
     make."""
     data = read_run(directory)
+    if (task := str(data["config"].get("task", "")).partition(":")[0]) in LEARNED_IN:       # a game in text
+        return task
     env = data["config"].get("env", "")
     if not isinstance(env, str):
         raise UserError(f"the game of this run is a Python object, {env['callable']}, which a command cannot create; "

@@ -29,6 +29,7 @@ def against(player: Player, game: str, *, begin: bool, seed: int) -> int:
 
 def one_game(player: Player, board: Board, person: int, console: Console, rng: np.random.Generator) -> int | None:
     """Play one game and return the person's result, 1, 0 or -1; None if the person left."""
+    so_far: list[int] = []
     while True:
         mover = int(board.mover[0])
         if mover == person:
@@ -37,7 +38,12 @@ def one_game(player: Player, board: Board, person: int, console: Console, rng: n
             if move is None:
                 return None
         else:
-            move = int(player.moves(board.observe(), board.legal(), rng)[0])
+            legal = board.legal()
+            move = int(player.choose(board.observe(), legal, [so_far], rng)[0])
+            if move < 0 or not legal[0, move]:                            # of a player that reads no mask
+                console.print(f"{player.name} chose an illegal move.")
+                return 1
+        so_far.append(move)
         worth, over = board.play(np.array([move]))
         if over[0]:
             show(board, console)

@@ -17,8 +17,9 @@ from spinup.core.fast.acting import NumpyMLP
 from spinup.envs.games import flat
 from spinup.envs.worlds.boards import ConnectFour, TicTacToe
 from spinup.errors import UserError
+from spinup.registry import family, find
 from spinup.runs.checkpoint import load_checkpoint
-from spinup.runs.folders import find_run
+from spinup.runs.folders import find_run, read_run
 
 FORFEIT = -1            # the move of a player that returns no move: it loses the game
 ILLEGAL = "chose an illegal move"
@@ -31,6 +32,11 @@ class Moves(Protocol):
     def __call__(self, observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray: ...
 
 
+# Player of n games in parallel that reads no board: a function from the moves of each game so far, in order, and a
+# random generator to moves `[n]`; FORFEIT where it has no move. It may choose illegal moves.
+Reader = Callable[[list[list[int]], np.random.Generator], np.ndarray]
+
+
 @dataclass
 class Player:
     """A player in a tournament.
@@ -38,6 +44,8 @@ class Player:
     Attributes:
         name: its unique name in tables.
         moves: the function that chooses its moves.
+        reader: the function that chooses its moves if it reads the moves so far and not the board; then `moves` is not
+            used.
         version: changes if the player changes, so that old results do not count for it.
         steps: training steps, if it was trained; its x coordinate in the figure.
         family: the name shared by all versions of one run.
@@ -54,6 +62,16 @@ class Player:
     faults: Counter[str] = field(default_factory=Counter)
     close: Callable[[], None] = lambda: None
     note: Callable[[], str] = lambda: ""
+    reader: Reader | None = None
+
+    def choose(self, observation: np.ndarray, legal: np.ndarray, so_far: list[list[int]],
+               rng: np.random.Generator) -> np.ndarray:
+        """Choose its moves `[n]` in n games with these observations, legal-action masks and moves so far."""
+        if self.reader is None:
+            return self.moves(observation, legal, rng)
+        chosen = self.reader(so_far, rng)
+        self.faults[ILLEGAL] += int((chosen == FORFEIT).sum())
+        return chosen
 
     @property
     def out(self) -> bool:
@@ -123,19 +141,28 @@ def trained(directory: Path, env: str, versions: int, load: Callable[[Path], Any
     game = game_of(directory)
     if (learned_in := find_game(game)[1]) != env:
         raise UserError(f"{directory} was trained in {learned_in}, not in {env}; choose its game with --game {game}")
-    policy, checkpoint = load(directory), load_checkpoint(directory / "checkpoint.pt")
+    algorithm = find(read_run(directory)["algorithm"], run=directory)
+    checkpoint = load_checkpoint(directory / "checkpoint.pt")
     name = directory.name.replace(f"_{env.replace('/', '-')}", "")        # the game is known
     digest = hashlib.sha256((directory / "checkpoint.pt").read_bytes()).hexdigest()[:16]
+
+    make = family(algorithm).competitor(directory) if algorithm.family else None
+    policy = None if make else load(directory)
 
     def moves(observation: np.ndarray, legal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         policy.rng = rng
         return policy.act_batch(flat(observation, legal), deterministic=False)
 
-    players = [Player(name, moves, digest, int(checkpoint["steps"]), name)]
+    def player(label: str, version: str, steps: int, net: Any = None) -> Player:
+        if make:                                                          # a language model reads the moves so far
+            return Player(label, random_moves, version, steps, name, reader=make(net))
+        return Player(label, moves if net is None else past_self(policy.module.pi, net), version, steps, name)
+
+    players = [player(name, digest, int(checkpoint["steps"]))]
     if pool := checkpoint["parts"].get("pool"):
         taken = sorted(set(np.linspace(0, len(pool["steps"]) - 1, versions).round().astype(int).tolist()))
-        players[:0] = [Player(f"{name} @{short(pool['steps'][k])}", past_self(policy.module.pi, pool["nets"][k]),
-                              f"{digest} @{pool['steps'][k]}", int(pool["steps"][k]), name) for k in taken if versions]
+        players[:0] = [player(f"{name} @{short(pool['steps'][k])}", f"{digest} @{pool['steps'][k]}",
+                              int(pool["steps"][k]), pool["nets"][k]) for k in taken if versions]
     return players
 
 

@@ -24,19 +24,22 @@ def play(game: Game, first: Player, second: Player, rng: np.random.Generator) ->
     """
     game.reset()
     scores, running = np.zeros(game.num_games), np.ones(game.num_games, bool)
+    so_far: list[list[int]] = [[] for _ in range(game.num_games)]         # moves of each game
     while running.any():
         for seat, player in enumerate((first, second)):
             turn = np.flatnonzero(running & (game.mover == seat))
             if not len(turn):
                 continue
             legal = game.legal(turn)
-            move = np.asarray(player.moves(game.observe(turn), legal, rng))
+            move = np.asarray(player.choose(game.observe(turn), legal, [so_far[i] for i in turn], rng))
             given = move != FORFEIT
             open_ = given & legal[np.arange(len(turn)), np.where(given, move, 0)]
             if closed := int((given & ~open_).sum()):
                 player.faults[ILLEGAL] += closed
             worth, over = np.full(len(turn), -1.0), np.ones(len(turn), bool)
             worth[open_], over[open_] = game.play(move[open_], turn[open_])
+            for i, chosen in zip(turn[open_].tolist(), move[open_].tolist(), strict=True):
+                so_far[i].append(chosen)
             for i, result in zip(turn[over], worth[over], strict=True):
                 scores[i] = (1 + (1 if seat == 0 else -1) * np.sign(result)) / 2
             running[turn[over]] = False

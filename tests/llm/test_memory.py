@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import llm
+from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
 from llm.policy.transformer import Shape, Transformer
@@ -56,7 +57,8 @@ def rows_read(monkeypatch):
 
 # Turned red by: a pass over a whole batch: the values of PPO, z of KTO, the pairs that a row ranks, those that a reward
 # model is tested and calibrated on, the KL to the initial policy, a reward model that judges.
-@pytest.mark.parametrize("method", algorithms("llm"))
+@pytest.mark.parametrize("method", [name for name, a in algorithms("llm").items()
+                                    if a.load().Config.task == LanguageConfig.task])          # not those for games
 def test_no_pass_reads_more_rows_than_a_micro_batch(method, beginner, rows_read, tmp_path, monkeypatch):
     monkeypatch.setattr("llm.preferences.HELD_OUT_PAIRS", 8)
     found = {}

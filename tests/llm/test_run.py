@@ -11,6 +11,7 @@ import torch
 
 import llm
 import spinup
+from llm.config import LanguageConfig
 from llm.diagnose import diagnose
 from llm.rollout import sample
 from llm.run import METRICS, PHASES, Result
@@ -24,7 +25,8 @@ from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
-METHODS = {name: algorithm.module for name, algorithm in algorithms("llm").items()}
+METHODS = {name: algorithm.module for name, algorithm in algorithms("llm").items()
+           if algorithm.load().Config.task == LanguageConfig.task}                             # not those for games
 
 REVERSE = "reverse:length=2,symbols=10"
 TINY = {"task": REVERSE, "held_out": 8, "total_steps": 4, "quiet": True, "tensorboard": False, "threads": 1,

@@ -11,6 +11,7 @@ from torch.nn.utils import parameters_to_vector as flat
 from llm.algos.grpo import group_advantage
 from llm.algos.ppo import following
 from llm.algos.reinforce import leave_one_out, reward_to_go, token_rewards
+from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks import testbed as bed
@@ -27,7 +28,7 @@ OWN_LOSS = {"kto", "ipo"}
 # Settings with which each method learns something at once, of those that it has.
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "total_steps": 2, "held_out": 8,
         "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}
-SMALL = {"prompts": 4, "pairs": 8, "batch": 4, "value_warmup": 0, "keep": 0.0}
+SMALL = {"prompts": 4, "pairs": 8, "batch": 4, "value_warmup": 0, "keep": 0.0, "games": 8, "rivals": 2}
 METHODS = algorithms("llm")
 
 
@@ -62,6 +63,8 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
             small = {name: value for name, value in SMALL.items() if name in settings_of(module.Config)}
             if method != "sft":                                           # some of each reward, or nothing is learned
                 small |= {"model": model, "reward": lambda prompt, response: len(response) or 1.0}
+            if module.Config.task != LanguageConfig.task:                 # it has a task of its own, such as a game
+                small |= {"task": module.Config.task, "model": "", "reward": ""}
             given = {**TINY, **METHODS[method].settings, **small, "log_dir": str(folder)}
             module.train(module.Config(**given, algorithm=f"llm {method}"))
     finally:
@@ -88,7 +91,7 @@ def test_a_reward_model_has_one_loss_and_it_is_that_of_dpo(beginner, tmp_path, m
 
 # Turned red by: a copy of either in llm/algos/ppo.py; one that is not called.
 @pytest.mark.parametrize("function", ["spinup.algos.ppo.value_loss", "spinup.core.returns.gae"])
-@pytest.mark.parametrize("method", ["ppo", "vapo"])
+@pytest.mark.parametrize("method", ["ppo", "vapo", "self_play"])
 def test_values_are_learned_as_in_environments(method, function, beginner, tmp_path, monkeypatch):
     with pytest.raises(Broken):
         trained_with([function], method, beginner, tmp_path, monkeypatch)

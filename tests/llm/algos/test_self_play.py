@@ -1,0 +1,371 @@
+"""Self-play in text: who wrote each token, whom the learner meets, and a gradient that is that of the classic file."""
+import copy
+import importlib
+import json
+import signal
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parameters_to_vector as flat
+
+import llm
+from llm.algos import self_play
+from llm.duels import NO_MOVE, mover, play
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Shape, Slots, Transformer
+from llm.tasks.board_games import TicTacToe
+from spinup.algos.ppo import clipped_surrogate, value_loss
+from spinup.arena.command import gather
+from spinup.arena.players import ILLEGAL, trained
+from spinup.arena.tournament import play as compete
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.returns import gae
+from spinup.envs.ratings import MEAN, elo
+from spinup.envs.worlds.boards import BOARDS
+from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.public import load
+
+TASK = TicTacToe()
+TOKENIZER = CharTokenizer(TASK.alphabet)
+LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+TINY = {"layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
+        "device": "cpu", "games": 16, "rivals": 2, "minibatches": 2}
+
+
+def transformer(seed, width=16):
+    torch.manual_seed(seed)
+    return Transformer(Shape(TOKENIZER.vocab_size, 16, 1, width, 2, 2, width // 2, 2 * width))
+
+
+def judged(text):
+    """Moves of a text up to the end of its game, and the result for the first player: by the plainest way."""
+    stones = {}
+    for ply, letter in enumerate(text):
+        square = ("ABCDEFGHI", "abcdefghi")[ply % 2].find(letter)
+        if square < 0 or square in stones:
+            return ply + 1, (-1, 1)[ply % 2], ply % 2
+        stones[square] = ply % 2
+        if any(all(stones.get(s) == ply % 2 for s in line) for line in LINES):
+            return ply + 1, (1, -1)[ply % 2], None
+    assert len(stones) == 9
+    return 9, 0, None
+
+
+# Turned red by: logits of another player or of one token earlier; a mask on the opening, on the opponent's moves, or
+# after the end; a result of the wrong seat; an illegal move that is played on.
+def test_games_follow_the_rules_and_each_player_writes_its_own_moves():
+    models = [transformer(seed) for seed in range(3)]
+    N, rng = 96, np.random.default_rng(0)
+    opponent, seat = np.arange(N) // 2 % 2 + 1, np.arange(N) % 2
+    openings = [p.prompt for p in TASK.problems(N, rng)]
+    games = play(TASK, TOKENIZER, models, opponent, seat, openings, torch.Generator().manual_seed(0), 0.8)
+    illegal = 0
+    for i in range(N):
+        length, begun = int(games.lengths[i]), len(openings[i]) - 1
+        ids = games.ids[i, :length].tolist()
+        text = "".join(TASK.alphabet[t - 1] if t else "$" for t in ids)
+        assert text.startswith(openings[i][1:])
+        end, result, culprit = judged(text)
+        assert end == length and games.result[i] == (result if seat[i] == 0 else -result)
+        assert bool(games.illegal[i]) == (culprit == seat[i])
+        illegal += culprit is not None
+        mine = [begun <= t < length and t % 2 == seat[i] for t in range(games.ids.shape[1])]
+        assert games.mask[i].tolist() == mine
+        read = torch.tensor([[TOKENIZER.encode(">")[0], *ids[:-1]]])
+        for t in range(begun, length):
+            writer = models[0] if t % 2 == seat[i] else models[opponent[i]]
+            expected = (writer(read)[0, t] / 0.8).log_softmax(-1)[ids[t]]
+            torch.testing.assert_close(games.logp[i, t], expected, atol=1e-5, rtol=1e-4)
+    assert 0 < illegal <= N and {-1.0, 1.0} <= set(games.result.tolist())
+
+
+# Turned red by: the opponent's move as the next state; the result on each move; a mask that the recursion stops at.
+def test_advantages_are_those_of_a_game_of_own_moves_only():
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.tensor([[1.0, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0]])
+    values, result = torch.randn(mask.shape, generator=generator), torch.tensor([1.0, -1, 1, -1])
+    adv, target = self_play.advantages(result, torch.where(mask > 0, values, torch.nan), mask, 0.7)
+    for i in range(3):
+        own = mask[i] > 0
+        v, n = values[i, own], int(own.sum())
+        rewards, over = torch.zeros(n), torch.zeros(n)
+        rewards[-1], over[-1] = result[i], 1
+        expected = gae(rewards[None], v[None], torch.cat([v[1:], torch.ones(1)])[None], over[None],
+                       torch.zeros(1, n), gamma=1.0, lam=0.7)
+        torch.testing.assert_close(adv[i, own], expected[0][0])
+        torch.testing.assert_close(target[i, own], expected[1][0])
+        assert not adv[i, ~own].any()
+    assert not adv[3].any()
+
+
+@dataclass
+class Seen:
+    """What was seen of a training: games, models of the players, gradients and weights before each optimiser step."""
+
+    result: object = None
+    games: list = field(default_factory=list)
+    models: list = field(default_factory=list)
+    seats: list = field(default_factory=list)
+    gradients: list = field(default_factory=list)
+    weights: list = field(default_factory=list)
+
+
+@pytest.fixture
+def watch(tmp_path, monkeypatch):
+    """Train on tic-tac-toe: `watch(total_steps=2)`."""
+    step = FlatAdam.step
+
+    def watch(resume=None, interrupt=None, log_dir="runs", **given):
+        seen = Seen()
+
+        def spy(task, tokenizer, models, opponent, seat, openings, *args):
+            seen.models.append([flat(m.parameters()).detach().clone() for m in models])
+            seen.games.append(play(task, tokenizer, models, opponent, seat, openings, *args))
+            seen.seats.append((opponent, seat))
+            if len(seen.games) == interrupt:
+                signal.raise_signal(signal.SIGINT)
+            return seen.games[-1]
+
+        def listen(optimizer, lr=None):
+            seen.weights.append(optimizer.flat.clone())
+            seen.gradients.append(optimizer.flat.grad.clone())
+            return step(optimizer, lr)
+
+        monkeypatch.setattr(self_play, "play", spy)
+        monkeypatch.setattr(FlatAdam, "step", listen)
+        cfg = self_play.Config(**{**TINY, **given}, log_dir=str(tmp_path / log_dir), exp_name="x",
+                               algorithm="llm self_play")
+        seen.result = self_play.train(cfg, resume)
+        return seen
+    return watch
+
+
+# One own move at a time, as an environment gives them, against rectangles of whole games. Turned red by: a gradient of
+# the opponent's moves; an advantage of another move; a sum in place of the mean over own moves; no entropy bonus.
+def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
+    cfg = {"epochs": 1, "minibatches": 1, "entropy_coef": 0.3, "value_coef": 0.4, "lam": 0.9, "lr": 0.02,
+           "total_steps": 4, "games": 24}
+    seen = watch(**cfg)
+    for update in (0, 3):                                     # at first all values are 0
+        games, begin = seen.games[update], TOKENIZER.encode(">")[0]
+        model, head = Transformer(seen.result.policy.model.shape), torch.nn.Linear(16, 1)
+        parameters = [*model.parameters(), *head.parameters()]
+        torch.nn.utils.vector_to_parameters(seen.weights[update], parameters)
+        logps, values, entropies, advs, targets = [], [], [], [], []
+        for i in range(24):
+            own = np.flatnonzero(games.mask[i].numpy())
+            found = []
+            for t in own:
+                read = torch.tensor([[begin, *games.ids[i, :t].tolist()]])
+                state = model.hidden(read, Slots())[0, -1]
+                log_pi = model.logits(state).log_softmax(-1)
+                found.append((log_pi[games.ids[i, t]], head(state)[0], -(log_pi.exp() * log_pi).sum()))
+            if not found:
+                continue
+            logp, value, entropy = map(torch.stack, zip(*found, strict=True))
+            rewards, over = torch.zeros(len(own)), torch.zeros(len(own))
+            rewards[-1], over[-1] = games.result[i], 1
+            v = value.detach()
+            adv, target = gae(rewards[None], v[None], torch.cat([v[1:], v[:1]])[None], over[None], 0 * over[None],
+                              gamma=1.0, lam=0.9)
+            for values_of, x in zip((logps, values, entropies, advs, targets),
+                                    (logp, value, entropy, adv[0], target[0]), strict=True):
+                values_of.append(x)
+        logp, value, entropy, adv, target = map(torch.cat, (logps, values, entropies, advs, targets))
+        adv = (adv - adv.mean()) / adv.std(correction=0)
+        each = clipped_surrogate(logp, logp.detach(), adv, (0.2, 0.2))[0] + 0.4 * value_loss(value, target)
+        total = (each - 0.3 * (1 - update / 4) * entropy).mean()
+        expected = flat(torch.autograd.grad(total, parameters))
+        assert expected.norm() > 0.05
+        torch.testing.assert_close(seen.gradients[update], expected, atol=2e-5, rtol=1e-3)
+
+
+# Turned red by: an opponent that learns too; the newest version in place of the sampled one; seats of one kind.
+def test_the_opponents_are_the_sampled_versions(watch, monkeypatch):
+    drawn, opponents = [], self_play.opponents
+
+    def spy(*args):
+        drawn.append((opponents(*args), args[2]))
+        return drawn[-1][0]
+
+    monkeypatch.setattr(self_play, "opponents", spy)
+    seen = watch(total_steps=6, versions=3, delta=0.0, lr=0.01)
+    pool = load_checkpoint(seen.result.directory / "checkpoint.pt")["parts"]["pool"]
+    assert pool["steps"] == [0, 2, 4] and [versions for _, versions in drawn] == [1, 1, 2, 2, 3, 3]
+    for (versions, _), models, (opponent, seat) in zip(drawn, seen.models, seen.seats, strict=True):
+        for version, weights in zip(versions, models[1:], strict=True):
+            assert torch.equal(weights, pool["nets"][version])
+        assert sorted(zip(opponent.tolist(), seat.tolist(), strict=True)) == sorted(
+            [(k, s) for k in (1, 2) for s in (0, 1)] * 4)
+    assert torch.equal(seen.models[0][0], pool["nets"][0]) and torch.equal(seen.models[4][0], pool["nets"][2])
+    assert not torch.equal(pool["nets"][0], pool["nets"][1])
+    own, ratings = MEAN, [MEAN]                               # the ratings, game by game
+    for update, ((versions, _), games) in enumerate(zip(drawn, seen.games, strict=True)):
+        ratings += [own] * (update in (2, 4))
+        for i in range(16):
+            version = versions[i // 2 % 2]
+            own, ratings[version] = elo(own, ratings[version], (float(games.result[i]) + 1) / 2, 2.0)
+    assert pool["own"] == pytest.approx(own) and pool["ratings"] == pytest.approx(ratings)
+    assert seen.result.progress["rating"][-1] == pytest.approx(own)
+
+
+# Turned red by: a pool that grows with a run that is extended.
+def test_a_pool_is_bounded():
+    pool = self_play.Pool(transformer(0), 3)
+    for step in range(5):
+        pool.add(step)
+    assert pool.steps == [2, 3, 4] and len(pool.nets) == len(pool.ratings) == 3
+
+
+# Turned red by: a pool, its ratings or the value function left out of the checkpoint; opponents that are not loaded.
+def test_a_run_that_was_interrupted_is_the_same(watch):
+    settings = {"total_steps": 6, "versions": 3, "delta": 0.0, "lr": 0.01}
+    whole, again = watch(**settings), watch(**settings, log_dir="again")
+    first = watch(**settings, interrupt=3, log_dir="other")
+    assert first.result.status == "interrupted" and len(first.games) == 3
+    second = watch(**settings, resume=first.result.directory, log_dir="other")
+    assert second.result.status == "finished" and len(second.games) == 3
+    parts = [load_checkpoint(seen.result.directory / "checkpoint.pt")["parts"] for seen in (whole, again, second)]
+    for other in parts[1:]:
+        for name in parts[0]["model"]:
+            assert torch.equal(parts[0]["model"][name], other["model"][name])
+        assert torch.equal(parts[0]["value"]["weight"], other["value"]["weight"])
+        assert all(map(torch.equal, parts[0]["pool"]["nets"], other["pool"]["nets"]))
+        assert [parts[0]["pool"][k] for k in ("ratings", "own", "steps")] == [
+            other["pool"][k] for k in ("ratings", "own", "steps")]
+    for name in ("rating", "illegal_moves", "reward", "held_out_accuracy", "entropy"):
+        assert whole.result.progress[name] == second.result.progress[name]
+
+
+# Turned red by: pieces whose mean is of the piece, not of the minibatch.
+def test_micro_batches_add_up(watch):
+    whole, pieces = watch(total_steps=2, lr=0.01), watch(total_steps=2, lr=0.01, micro_batch=3, log_dir="other")
+    torch.testing.assert_close(pieces.gradients[-1], whole.gradients[-1], atol=2e-6, rtol=1e-3)
+    assert pieces.result.progress["loss"][-1] == pytest.approx(whole.result.progress["loss"][-1], abs=1e-5)
+
+
+# Turned red by: a copy of any of these in llm/algos/self_play.py; one that is not called.
+@pytest.mark.parametrize("function", ["spinup.algos.ppo.clipped_surrogate", "spinup.algos.self_play.opponents",
+                                      "spinup.algos.self_play.rated", "spinup.algos.self_play.additions"])
+def test_the_equations_are_the_classic_ones(function, tmp_path, monkeypatch):
+    class Broken(Exception):
+        pass
+
+    def breaks(*args, **kwargs):
+        raise Broken
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(function, breaks)
+            importlib.reload(self_play)
+            with pytest.raises(Broken):
+                self_play.train(self_play.Config(**TINY, total_steps=2, log_dir=str(tmp_path)))
+    finally:
+        importlib.reload(self_play)
+
+
+# Turned red by: a folder that is made before the settings are checked.
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"task": "reverse"}, "self_play needs a two-player game, which the task reverse is not; choose --task tictactoe"),
+    ({"reward": "length"}, "the reward of self_play is the result of the game; leave out --reward"),
+    ({"games": 4, "rivals": 3}, "--games 4 gives 3 opponents less than one game in each seat; choose --games of at le"),
+    ({"minibatches": 17}, "--minibatches 17 is more than --games 16; choose at most 16"),
+    ({"max_tokens": 4}, "a game of tictactoe has up to 10 tokens; leave out --max-tokens 4"),
+    ({"task": "tictactoe:opening=9"}, "in the task tictactoe, opening must be from 0 to 8, not 9")])
+def test_what_does_not_fit_is_refused_in_a_sentence(settings, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        llm.self_play(**TINY | settings, log_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_model_must_know_the_characters_of_the_game(beginner, tmp_path):
+    with pytest.raises(UserError, match="'>EaC|not in the alphabet 'abcdefghij>'"):
+        llm.self_play(**TINY, model=beginner, log_dir=str(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
+
+
+# Turned red by: a column without numbers, or of another method.
+def test_the_columns_of_a_run(watch):
+    seen = watch(total_steps=2)
+    progress = seen.result.progress
+    for name in ("rating", "versions", "illegal_moves", "value_loss", "explained_variance", "entropy", "kl", "reward",
+                 "clip_fraction", "ratio_min", "ratio_max", "grad_norm", "learning_rate", "length"):
+        assert np.isfinite(progress[name]).all(), name
+    games = seen.games[0]
+    assert progress["illegal_moves"][0] == pytest.approx(float(games.illegal.sum() / games.mask.sum()))
+    assert progress["length"][0] == pytest.approx(float(games.lengths.float().mean()))
+    assert progress["reward"][0] == pytest.approx(float(games.result.mean()))
+    assert progress["ratio_min"][0] <= 1 <= progress["ratio_max"][0]
+
+
+# Turned red by: a value function of another type than the policy; a pool that is rounded.
+def test_it_trains_in_bf16(watch):
+    seen = watch(total_steps=2, dtype="bfloat16", lr=0.01)
+    assert {p.dtype for p in seen.result.policy.model.parameters()} == {torch.bfloat16}
+    assert np.isfinite(seen.result.progress["loss"]).all() and seen.gradients[-1].norm() > 0
+
+
+# Turned red by: a command that does not know a game in text, or shows no board.
+def test_watch_eval_and_arena_take_such_a_run(watch, cli, tmp_path):
+    folder = watch(total_steps=3, versions=2).result.directory
+    shown = cli("watch", folder)
+    assert shown.code == 0 and "[X]" in shown.out and "reward -1.00" in shown.out
+    said = cli("eval", folder, "--episodes", 4, "--json")
+    assert said.code == 0 and 0 <= json.loads(said.out)["held_out_accuracy"] <= 1
+    done = cli("arena", folder, "--games", 4, "--batch", 2, "--versions", 1, "--out", tmp_path / "arena")
+    assert done.code == 0 and "minimax" in done.out and "x_s1 @0" in done.out
+    wrong = cli("arena", folder, "--game", "connect_four", "--out", tmp_path / "arena")
+    assert wrong.code == 2 and "was trained in TicTacToe-v0, not in ConnectFour-v0" in wrong.err
+
+
+# The arena.
+
+# Turned red by: a player that reads the board or the mask; moves of another game; weights of another version.
+def test_a_run_plays_in_the_arena_with_its_past_versions(watch):
+    seen = watch(total_steps=6, versions=3, lr=0.02)
+    players = trained(seen.result.directory, "TicTacToe-v0", 2, load)
+    assert [p.steps for p in players] == [0, 4, 6] and len({p.version for p in players}) == 3
+    pool = load_checkpoint(seen.result.directory / "checkpoint.pt")["parts"]["pool"]
+    model = copy.deepcopy(seen.result.policy.model)
+    for player, weights in zip(players, [pool["nets"][0], pool["nets"][2], flat(model.parameters()).detach()],
+                               strict=True):
+        torch.nn.utils.vector_to_parameters(weights, model.parameters())
+        games = [[4, 0, 2], [], [0]]
+        found = np.array([player.choose(None, None, games, np.random.default_rng(i)) for i in range(400)])
+        for game, moves in zip(games, found.T, strict=True):
+            ids = torch.tensor([TOKENIZER.encode(">" + "".join(TASK.letters[p % 2][m] for p, m in enumerate(game)))])
+            pi = model(ids)[0, -1].softmax(-1).detach().numpy()
+            own = TOKENIZER.encode(TASK.letters[len(game) % 2])
+            share = np.array([np.mean(moves == m) for m in range(9)])
+            np.testing.assert_allclose(share, pi[own], atol=0.1)
+            assert np.mean(moves == NO_MOVE) == pytest.approx(1 - pi[own].sum(), abs=0.1)
+    scores = compete(BOARDS["tictactoe"](40), players[0], gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64, load)[0],
+                     np.random.default_rng(0))
+    assert players[0].faults[ILLEGAL] >= scores.count(0.0) // 2 > 0
+
+
+# Turned red by: a greedy player that samples; the letters of the player who has just moved.
+def test_a_mover_without_a_generator_takes_the_most_likely_token():
+    model = transformer(0)
+    with torch.no_grad():
+        model.embed.weight.zero_()
+        model.embed.weight[TOKENIZER.encode("c")[0]] = 3.0    # tied: any state that is not 0 prefers it, or all others
+    move = mover(TASK, TOKENIZER, model)
+    for _ in range(3):
+        assert move([[0], [0, 1]], None).tolist() in ([2, NO_MOVE], [NO_MOVE, NO_MOVE], [0, 0], [NO_MOVE, 0])
+
+
+# Turned red by: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
+def test_it_learns_to_make_legal_moves(tmp_path):
+    result = llm.self_play(layers=1, width=32, heads=2, games=96, rivals=2, minibatches=2, epochs=3, total_steps=60,
+                           lr=5e-3, held_out=64, quiet=True, tensorboard=False, threads=1, preset="none", versions=8,
+                           log_dir=str(tmp_path))
+    illegal = result.progress["illegal_moves"]
+    assert illegal[0] > 0.5 and illegal[-1] < 0.3             # .22 with this seed
+    me = trained(result.directory, "TicTacToe-v0", 0, load)[-1]
+    random = gather([], "tictactoe", "TicTacToe-v0", 0, 1, 64, load)[0]
+    compete(BOARDS["tictactoe"](200), me, random, np.random.default_rng(0))
+    assert me.faults[ILLEGAL] < 160                           # an untrained one loses nearly all games like this

@@ -1,0 +1,119 @@
+"""Board games as text: openings, what a response is worth, and what the policy wrote of it."""
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from llm.policy.policy import Turns
+from llm.policy.tokenizer import CharTokenizer
+from llm.tasks.board_games import ConnectFour, TicTacToe, transcript
+from llm.tasks.check import problems_of
+from llm.tasks.episodes import Dialogue, pieces, replay
+from llm.tasks.make import make_task
+from llm.tasks.task import Problem
+from spinup.errors import UserError
+
+TASK = TicTacToe()
+LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+
+
+def judged(text):
+    """Stones by square, and the result of a game of tic-tac-toe for its first player, None while it lasts: by the
+    plainest way."""
+    stones = {}
+    for ply, letter in enumerate(text[1:]):
+        square = "ABCDEFGHI".find(letter) if ply % 2 == 0 else "abcdefghi".find(letter)
+        if square < 0 or square in stones:
+            return stones, -1 if ply % 2 == 0 else 1
+        stones[square] = ply % 2
+        for line in LINES:
+            if all(stones.get(s) == ply % 2 for s in line):
+                return stones, 1 if ply % 2 == 0 else -1
+    return stones, 0 if len(stones) == 9 else None
+
+
+# Turned red by: an opening that repeats a square, ends the game, or has the letters of one player; held-out openings
+# among the others.
+@pytest.mark.parametrize("task", [TASK, ConnectFour()], ids=["tictactoe", "connect_four"])
+def test_openings_are_legal_games_in_progress_and_disjoint(task):
+    rng = np.random.default_rng(0)
+    train, held_out = ({p.prompt for p in problems_of(task, 600, rng, held)} for held in (False, True))
+    assert not train & held_out and ">" in train and len(held_out) > 200
+    assert {len(text) - 1 for text in train} == set(range(task.opening + 1))
+    if task is TASK:
+        assert all(judged(text)[1] is None for text in train | held_out)
+    again = {p.prompt for p in problems_of(task, 600, np.random.default_rng(0), False)}
+    assert again == train
+
+
+# Turned red by: a reward of the opponent's; a draw that is a loss; a letter of the other player that is a move.
+@pytest.mark.parametrize("seed", range(4))
+def test_a_response_is_worth_the_result_of_its_game(seed):
+    rng, results = np.random.default_rng(seed), set()
+    for problem in problems_of(TASK, 60, rng):
+        text = TASK.demonstration(problem, rng)
+        earned = TASK.reward(problem, text)
+        seat = (len(problem.prompt) - 1) % 2
+        _, result = judged(problem.prompt + text)
+        if result is None:                                                # the opponent's last move is not in the text
+            assert earned in (-1.0, 0.0)
+        else:
+            assert earned == (result if seat == 0 else -result)
+        results.add(earned)
+        taken = text[0].swapcase()
+        for wrong in (taken, ">", problem.prompt[-1], ""):
+            assert TASK.reward(problem, wrong) == (-1.0 if wrong else 0.0)
+    assert results >= {1.0, -1.0}
+
+
+# Turned red by: an opponent that plays on an occupied square, or always the first free one; replies that differ when a
+# game is replayed.
+def test_the_opponent_makes_legal_moves_of_all_kinds():
+    replies = set()
+    for problem in problems_of(TASK, 200, np.random.default_rng(0)):
+        rng = np.random.default_rng(1)
+        text = TASK.demonstration(problem, rng)
+        assert text == TASK.demonstration(problem, np.random.default_rng(1))
+        own = replay(TASK, text, problem)
+        assert own == [i % 2 == 0 for i in range(len(text))]
+        assert all(a.isupper() != b.isupper() for a, b in pairwise(text))
+        replies.update(text[1::2].lower())
+    assert replies == set("abcdefghi")
+    with pytest.raises(UserError, match="episode of the task tictactoe writes"):
+        wrong = next(c for c in "abcdefghi" if not TASK.demonstration(Problem(">"), rng).startswith(f"E{c}"))
+        found = pieces(TASK, "Ea", Problem(">"))[0][1][1]                 # at most one letter is the opponent's
+        pieces(TASK, "E" + ("b" if found == "a" else wrong), Problem(">"))
+
+
+# Turned red by: turns of two characters; a game that goes on after its end.
+def test_each_token_of_the_policy_is_a_turn():
+    tokenizer = CharTokenizer(TASK.alphabet)
+    turns = Turns(Dialogue(TASK, Problem(">")), tokenizer)
+    added = turns(tokenizer.encode("E"))
+    assert len(added) == 1 and tokenizer.decode(added) in "abcdfghi"
+    assert turns([*tokenizer.encode("E"), *added, *tokenizer.encode("E")]) == [tokenizer.end]
+    assert turns.dialogue.done and turns.dialogue.reward == -1
+
+
+# Turned red by: boards of another order, or without the opening.
+def test_a_game_is_drawn_as_boards():
+    problem = Problem(">Ea")
+    text = TASK.demonstration(problem, np.random.default_rng(3))
+    shown = TASK.show(problem, text).splitlines()
+    assert len(shown) == 3 and shown[0].startswith("[O]") and shown[1][4] == "X"
+    assert sum(line.count("[") for line in shown) == len(text) + 1        # one mark in each board
+    last = [re.findall(r"[XO·]", line)[-3:] for line in shown]
+    stones, _ = judged(problem.prompt + text)
+    assert last == [["·XO"[1 + stones.get(3 * row + column, -1)] for column in range(3)] for row in range(3)]
+    assert TASK.show(problem, "e") == TASK.show(problem, "")              # an illegal move changes no board
+
+
+def test_connect_four_fills_columns():
+    task = make_task("connect_four:opening=2")
+    assert (task.moves, task.squares, task.max_tokens) == (7, 42, 43) and task.alphabet == ">ABCDEFGabcdefg"
+    full = ">" + "Aa" * 3
+    assert task.reward(Problem(full), "A") == -1.0 and task.reward(Problem(full), "E") in (0.0, -1.0)
+    assert transcript(task, [0, 0, 6]) == ">AaG"
+    with pytest.raises(UserError, match="opening"):
+        make_task("tictactoe:opening=9")
