@@ -51,11 +51,13 @@ class Task:
         gold: gold(problem, response) returns the true reward if `reward` is learned; None if it is unknown.
         open: open(problem) starts an `Episode`, for a task with several turns. Rewards then come from the episodes,
             and you need not write `reward`. None if a response is one turn.
-        end_of_turn: the characters that end a turn of the policy, if the task has `open`.
+        end_of_turn: the characters that end a turn of the policy, if the task has `open`; empty if each token is a turn.
         sums_turns: True if the reward of a response is the sum over its turns; False if another reward replaces it.
         pairs: pairs(held_out) returns (place, problem, chosen response, rejected response) for each preference pair;
             None if the task has no pairs.
         judge: the `RewardModel` that computes the rewards; None if there is none.
+        uniform: True if the initial policy is a new model whose tokens all have nearly the same probability. There is
+            no SFT run before the method. It makes exploration hard.
         train, held_out: all problems, if the task has a list of them.
         left_out: one sentence for each reason why lines of a file are not used.
     """
@@ -71,6 +73,7 @@ class Task:
     sums_turns: bool = True
     pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
     judge: Any = None
+    uniform: bool = False
     train: Sequence[Problem] = ()
     held_out: Sequence[Problem] = ()
     left_out: Sequence[str] = ()

@@ -78,7 +78,7 @@ def test_one_token_is_enough():
     ({"alphabet": ["a"]}, "has the alphabet .*; give it a text of all its characters"),
     ({"open": 5}, r"has the open 5; give it a method open\(problem\)"),
     *(({"end_of_turn": end}, "has the end_of_turn .*; give it characters of its alphabet, so that a turn can end")
-      for end in (None, "", "!", "?!")),
+      for end in (None, "!", "?!")),
     ({"end_of_turn": "", "alphabet": None}, "has the end_of_turn ''; give it a text, such as a new line")])
 def test_the_attributes_of_a_task_are_checked(changed, words):
     with pytest.raises(UserError, match=words):
@@ -91,6 +91,7 @@ def test_what_is_right_is_a_task():
     assert make_task(task) is task
     make_task(mine(open=None, end_of_turn="\n", reward=lambda problem, response: 1.0))
     make_task(mine(alphabet=None, end_of_turn="\n\n"))
+    make_task(mine(end_of_turn=""))                                       # each token is a turn
 
 
 # Turned red by: a class that is taken for a task.
