@@ -67,6 +67,7 @@ class Config(LearningConfig):
     adapt: Annotated[float, Range(1.0, 10.0)] = 1.1  # factor of each change of sigma
     old: Literal["sampler", "learner"] = "sampler"  # policy in the denominator of the ratio
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
+    average: Literal["sequence", "constant", "token"] = "sequence"  # weight of a token, as in GRPO
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     epochs: Count = 1                # passes over a batch
@@ -139,7 +140,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: float) -> Loss:
         clip = (cfg.clip_low, cfg.clip_high)
         surrogate, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)   # [B, T]
-        return aggregate(surrogate, part.mask, mode="sequence", denominator=denominator), stats
+        return aggregate(surrogate, part.mask, mode=cfg.average, denominator=denominator,
+                         length=run.max_tokens), stats
 
     with run:
         run.keep(model=run.model, optimizer=optimizer, noise=noise)
@@ -171,13 +173,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Update. A group with zero variance has no gradient, but still counts.
             rows = (adv[:, 0] != 0).nonzero()[:, 0]
             pieces = min(cfg.minibatches, max(1, len(rows)))
+            counted = batch.responses.mask.sum() if cfg.average == "token" else len(adv)
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             for _ in range(cfg.epochs if len(rows) else 0):
                 order = rows[torch.randperm(len(rows)).to(run.device)]
                 for chosen in order.tensor_split(pieces):
                     optimizer.zero_grad()
-                    stats = run.backward(batch, chosen, loss, adv,
-                                         denominator=len(adv) / pieces)
+                    stats = run.backward(batch, chosen, loss, adv, denominator=counted / pieces)
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)
         return run.result()

@@ -51,7 +51,8 @@ class Task:
         gold: gold(problem, response) returns the true reward if `reward` is learned; None if it is unknown.
         open: open(problem) starts an `Episode`, for a task with several turns. Rewards then come from the episodes,
             and you need not write `reward`. None if a response is one turn.
-        end_of_turn: the characters that end a turn of the policy, if the task has `open`; empty if each token is a turn.
+        end_of_turn: the characters that end a turn of the policy, if the task has `open`. If it is empty, each token is
+            a turn; this needs an alphabet.
         sums_turns: True if the reward of a response is the sum over its turns; False if another reward replaces it.
         pairs: pairs(held_out) returns (place, problem, chosen response, rejected response) for each preference pair;
             None if the task has no pairs.

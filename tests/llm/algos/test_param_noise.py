@@ -80,10 +80,10 @@ def perturbed_of(seen, update, b):
     return seen.weights[update * K + b % G // (G // K)][1]
 
 
-# The update against the classic loss, fed step by step. Turned red by: the ratio to the learner in place of the sampler,
-# or to another perturbation; groups that are not mixed; a mean over tokens; a denominator of the rows that are used.
+# The update against the classic loss, fed step by step. Turned red by: the ratio to the learner in place of the
+# sampler, or to another perturbation; groups that are not mixed; a mean over tokens; a denominator of the used rows.
 def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
-    seen = train()
+    seen = train(advantage="group", average="sequence")
     step = seen.updates[1]
     run, batch, r = step.run, step.batch, step.batch.responses
     learner, losses, old = model_with(run, step.before), [], 0
