@@ -54,7 +54,7 @@ from spinup.core.optim import Latest, step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, Positive, Range, Size
 
-MEASURED = 8            # responses of each perturbed policy at whose states the distance is measured
+MEASURED = 8            # responses of each perturbed policy used to measure the distance
 
 
 @dataclass(kw_only=True)
