@@ -84,12 +84,13 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--episodes", type=whole("episodes"), default=100, help="number of prompts. [100]")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens. "
                                                                                      "[the task's limit]")
+    parser.add_argument("--samples", type=whole("samples"), default=8, help="responses to each prompt. [8]")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
     args = parser.parse(argv)
     from llm.watch import evaluate_on
-    print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, seed=args.seed,
-                      max_tokens=args.max_tokens, as_json=args.json))
+    print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, samples=args.samples,
+                      seed=args.seed, max_tokens=args.max_tokens, as_json=args.json))
     return 0
 
 

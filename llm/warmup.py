@@ -29,14 +29,15 @@ NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing",
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
-    """Return the initial policy: `--model`, or a small model after SFT up to `sft_accuracy`.
+    """Return the initial policy: `--model`, or a small model after SFT up to `sft_accuracy`, or without SFT if the task
+    is `uniform`.
 
     The small model comes from an ordinary run of `sft` in the same log folder. Its name contains a digest of its
     settings, so the next run that needs this policy finds it and trains nothing. Raise KeyboardInterrupt if you stop
     the SFT run.
     """
     start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
-    if cfg.model:
+    if cfg.model or task.uniform:
         try:
             start = start or initial(cfg, task)
         except UserError as error:

@@ -173,12 +173,13 @@ def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bo
     return f"{describe(folder)}: {words}"
 
 
-def evaluate_on(directory: Path, given: str, *, reward: str | None = None, problems: int = 100, seed: int = 0,
-                max_tokens: int | None = None, as_json: bool = False) -> str:
+def evaluate_on(directory: Path, given: str, *, reward: str | None = None, problems: int = 100, samples: int = PASS,
+                seed: int = 0, max_tokens: int | None = None, as_json: bool = False) -> str:
     """Evaluate a policy on the task `given`, which may differ from its training task.
 
-    directory: a run, a checkpoint, a GGUF file or the name of a fetched model. max_tokens: longest response; None means
-    the task's limit. Raise UserError for a reward model, and for a task that does not fit the model.
+    directory: a run, a checkpoint, a GGUF file or the name of a fetched model. samples: responses to each problem.
+    max_tokens: longest response; None means the task's limit. Raise UserError for a reward model, and for a task that
+    does not fit the model.
     """
     task, trained = make_task(given, reward), load(directory)
     if isinstance(trained, RewardModel):
@@ -186,27 +187,27 @@ def evaluate_on(directory: Path, given: str, *, reward: str | None = None, probl
     policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature,
                             **speech(task))
     asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
-    found, words = of_policy(policy, task, asked, seed, task.measure)
+    found, words = of_policy(policy, task, asked, seed, task.measure, samples)
     if as_json:
         return json.dumps({"directory": str(directory), "task": task.name, **found})
     return f"{describe(directory)} on {task.name}: {words}"
 
 
-def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], seed: int,
-              measure: str) -> tuple[dict[str, Any], str]:
+def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], seed: int, measure: str,
+              samples: int = PASS) -> tuple[dict[str, Any], str]:
     """Results of a policy on the problems `asked`, as numbers and in words."""
     generator, texts, sampled, greedy = torch.Generator().manual_seed(seed), [], [], []
     for i in range(0, len(asked), CHUNK):
         some = asked[i:i + CHUNK]
-        written, earned = answers(policy, task, some, PASS, False, generator)
+        written, earned = answers(policy, task, some, samples, False, generator)
         texts += written
         sampled.append(earned)
         greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
-    rewards = torch.cat(sampled), torch.cat(greedy)                       # [P, PASS], [P]
+    rewards = torch.cat(sampled), torch.cat(greedy)                       # [P, samples], [P]
     if measure != "held_out_reward":
-        return of_accuracy(*rewards)
-    true = task.gold is not None and [task.gold(asked[i // PASS], text) for i, text in enumerate(texts)]
-    return of_rewards(*rewards, torch.tensor(true).view(-1, PASS) if true else None)
+        return of_accuracy(*rewards, texts if samples != PASS else None)
+    true = task.gold is not None and [task.gold(asked[i // samples], text) for i, text in enumerate(texts)]
+    return of_rewards(*rewards, torch.tensor(true).view(-1, samples) if true else None)
 
 
 def mean_of(each: np.ndarray, within: tuple[float, float] = ANYWHERE) -> tuple[float, tuple[float, float] | None, str]:
@@ -221,16 +222,24 @@ def of_pairs(right: np.ndarray) -> tuple[dict[str, Any], str]:
             f"{mean:.3f} of {len(right)} held-out pairs ranked correctly ({words})")
 
 
-def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor) -> tuple[dict[str, Any], str]:
-    """Accuracy from rewards of samples `[P, PASS]` and of greedy responses `[P]`; 1 means solved."""
-    right = (sampled >= 1).double()
+def of_accuracy(sampled: torch.Tensor, greedy: torch.Tensor,
+                texts: Sequence[str] | None = None) -> tuple[dict[str, Any], str]:
+    """Accuracy from rewards of samples `[P, samples]` and of greedy responses `[P]`; 1 means solved.
+
+    texts: the samples; then the result also has the number of different right ones, a mean over problems.
+    """
+    right, n = (sampled >= 1).double(), sampled.shape[1]
     mean, between, words = mean_of(right.mean(1).numpy(), SHARE)
     found = {"problems": len(right), "held_out_accuracy": mean, "interval": between,
-             "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{PASS}": float(right.amax(1).mean()),
+             "held_out_greedy": float((greedy >= 1).double().mean()), f"pass@{n}": float(right.amax(1).mean()),
              "reward": float(sampled.mean())}
-    return found, (f"{mean:.3f} of held-out problems solved ({words}), with {PASS} responses to each of {len(right)}; "
-                   f"greedy {found['held_out_greedy']:.3f}; solved at least once in {PASS}: "
-                   f"{found[f'pass@{PASS}']:.3f}")
+    told = (f"{mean:.3f} of held-out problems solved ({words}), with {n} responses to each of {len(right)}; greedy "
+            f"{found['held_out_greedy']:.3f}; solved at least once in {n}: {found[f'pass@{n}']:.3f}")
+    if texts is not None:
+        different = {(i // n, text) for i, text in enumerate(texts) if sampled[i // n, i % n] >= 1}
+        found["distinct_right"] = len(different) / len(right)
+        told += f"; {found['distinct_right']:.2f} different right responses to a problem"
+    return found, told
 
 
 def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor | None) -> tuple[dict[str, Any], str]:
@@ -245,8 +254,8 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
             mean, between, words = mean_of(values.mean(1))
             found |= {name: mean, f"{name}_interval": between, f"{name}_std": float(values.std())}
             said.append(f"{mean:.3f} ({words}; standard deviation of a response {values.std():.3f})")
-    words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, with {PASS} responses to each of "
-             f"{len(sampled)} held-out problems; greedy {found['reward_greedy']:.3f}")
+    words = (f"{'reward' if gold is None else 'learned reward'} {said[0]}, with {sampled.shape[1]} responses to each "
+             f"of {len(sampled)} held-out problems; greedy {found['reward_greedy']:.3f}")
     return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 

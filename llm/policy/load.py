@@ -25,6 +25,7 @@ from spinup.runs.folders import describe, find_run, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
 
 Model = TypeVar("Model", bound=nn.Module)
+FLAT = 0.02             # weights of the last norm of a uniform model: its logits differ by about 0.01
 CONTEXT = 512           # context of new small models: longest prompt plus response, in tokens
 
 
@@ -53,8 +54,9 @@ class Start:
 def fresh(cfg: LanguageConfig, task: Any) -> Start:
     """Create a small model with random weights, for the characters of a task.
 
-    task: any object with a `name` and an `alphabet`. Raise UserError if the task has no alphabet, or if `width / heads`
-    is not an even number. A task has no alphabet, for example, if a problem of its list has no demonstration.
+    task: any object with a `name` and an `alphabet`. If it has `uniform`, all tokens have nearly the same probability.
+    Raise UserError if the task has no alphabet, or if `width / heads` is not an even number. A task has no alphabet,
+    for example, if a problem of its list has no demonstration.
     """
     if task.alphabet is None:
         for problem in getattr(task, "train", ()):
@@ -68,7 +70,10 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
     shape = Shape(tokenizer.vocab_size, CONTEXT, cfg.layers, cfg.width, cfg.heads, cfg.heads, cfg.width // cfg.heads,
                   3 * cfg.width)
     torch.manual_seed(cfg.seed)
-    return Start(Transformer(shape), tokenizer)
+    model = Transformer(shape)
+    if getattr(task, "uniform", False):
+        nn.init.constant_(model.norm.weight, FLAT)
+    return Start(model, tokenizer)
 
 
 def initial(cfg: LanguageConfig, task: Any) -> Start:

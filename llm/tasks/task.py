@@ -58,6 +58,8 @@ class Task:
             None if the task has no pairs.
         show: show(problem, response) returns a drawing of a response for `spinup watch`; None if there is none.
         judge: the `RewardModel` that computes the rewards; None if there is none.
+        uniform: True if the initial policy is a new model whose tokens all have nearly the same probability. There is
+            no SFT run before the method. It makes exploration hard.
         train, held_out: all problems, if the task has a list of them.
         left_out: one sentence for each reason why lines of a file are not used.
     """
@@ -74,6 +76,7 @@ class Task:
     pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
     show: Callable[[Problem, str], str] | None = None
     judge: Any = None
+    uniform: bool = False
     train: Sequence[Problem] = ()
     held_out: Sequence[Problem] = ()
     left_out: Sequence[str] = ()

@@ -64,6 +64,11 @@ class Config(ReplayConfig):
     hidden: Widths = (64, 64)          # hidden layers, each with layer normalisation
 
 
+def noisy_weights(theta: Tensor, sigma: float, eps: Tensor) -> Tensor:
+    """Perturbed weights theta~ = theta + sigma eps, `[P]`, for tensors or arrays."""
+    return theta + sigma * eps
+
+
 def adapted(sigma: float, distance: float, target: float, factor: float) -> float:
     """Next sigma: larger if the noise changed the actions too little, else smaller (eq. 8)."""
     return sigma * factor if distance < target else sigma / factor
@@ -197,7 +202,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         """Sample a theta~ for network i."""
         theta = parameters_to_vector(learner.optimizer.params).detach().cpu().numpy()     # [P]
         eps = run.rng.standard_normal(len(theta), np.float32)
-        nets.put(i, theta + float(noise["sigma"]) * eps)
+        nets.put(i, noisy_weights(theta, float(noise["sigma"]), eps))
 
     @torch.no_grad()
     def measure(obs: Tensor) -> Tensor:

@@ -357,6 +357,12 @@ def test_the_interval_of_an_accuracy_ends_where_shares_do():
     assert 0 < found["interval"][0] < found["interval"][1] == 1 and "to 1.000)" in words
 
 
+# Turned red by: wrong responses that count; equal texts of two problems that count once; a sum over problems.
+def test_different_right_responses_are_counted_per_problem():
+    found, words = of_accuracy(torch.tensor([[1.0, 0, 1], [1, 1, 1]]), torch.ones(2), ["a", "b", "a", "a", "c", "d"])
+    assert found["distinct_right"] == 2.0 and words.endswith("; 2.00 different right responses to a problem")
+
+
 # Turned red by: `input` printing its prompt into a pipe; an empty line that is answered; no `--max-tokens`.
 def test_chat_answers_a_pipe(run, cli, monkeypatch):
     policy, prompts = llm.load(run), ["ab>", "cd>", "j>"]

@@ -1,0 +1,225 @@
+"""Curiosity for language models: GRPO with an intrinsic reward for responses that are new.
+
+Two intrinsic rewards:
+
+    rnd      || f^(h) - f(h) ||^2    f random and fixed; f^ learns to predict it; h is the hidden
+             state of the frozen initial policy after the last token of the response  (Burda et al.
+             2019, «Exploration by random network distillation», arXiv:1810.12894)
+    entropy  -log pi(y | x)          its expectation is the entropy of the responses to x
+
+The error of f^ is large where f^ has not been trained: at responses unlike those before. Hong et
+al. 2024, «Curiosity-driven red-teaming for large language models», arXiv:2402.19464, also add
+novelty rewards to a language model's reward, from text similarity.
+
+A policy that has moved on no longer samples its earlier responses. A predictor that trains on new
+responses only forgets them, and they seem new again. So half of each training batch of f^ are
+states of earlier responses (`--memory`).
+
+The reward R and the intrinsic reward I of a response («bonus» in flags and columns) are two
+streams. Each has its own baseline, the mean of the group of G responses to the prompt:
+
+    A = c_r A^r + c_i A^i,   A^r = (R - mean R) / std R,   A^i = (I - mean I) / std I
+                                                                                    (RND, sec. 2.3)
+    loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ] + beta k2(pi, pi_init)
+
+`--kl-coef` is beta. If the initial policy is uniform, the KL penalty is an entropy bonus: it keeps
+the policy from giving up tokens whose novelty has only faded.
+
+Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
+means replace both value functions, and the group's standard deviation replaces the running one;
+intrinsic returns end with the response, because the next prompt does not follow from it; the
+predictor also trains on earlier states. With c_i = 0 it is GRPO. `prediction_error` and
+`combined_advantage` are the same functions.
+"""
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from llm.algos.grpo import group_advantage
+from llm.config import LearningConfig
+from llm.learn import SCORED, Loss, logp_under, rescored
+from llm.memory import enough_memory
+from llm.policy.generate import Responses
+from llm.policy.score import read
+from llm.policy.transformer import Transformer
+from llm.rollout import Batch
+from llm.run import Result, Run
+from llm.tasks.make import make_task
+from llm.warmup import find_start
+from spinup.algos.curiosity import combined_advantage, prediction_error
+from spinup.algos.ppo import clipped_surrogate
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.fast.linear import relu_mlp
+from spinup.core.kl import k2
+from spinup.core.masked import aggregate, select
+from spinup.core.normaliser import Normaliser
+from spinup.core.optim import step_size
+from spinup.errors import UserError
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit, Widths
+
+
+@dataclass(kw_only=True)
+class Config(LearningConfig):
+    bonus: Literal["rnd", "entropy"] = "rnd"    # kind of intrinsic reward
+    reward_coef: NonNegative = 2.0   # c_r, weight of the task's reward; 0 = only novelty
+    bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 = GRPO
+    advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
+    feature_size: Size = 64          # number of random features that the predictor must predict
+    feature_hidden: Widths = (128,)  # hidden layers of the random and of the prediction network
+    bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
+    bonus_share: Unit = 1.0          # share of responses for the predictor; less: novelty lasts
+    bonus_steps: Count = 1           # predictor steps per policy step; more: novelty fades faster
+    memory: Natural = 4096           # states of earlier responses for the predictor; 0 = as in RND
+    kl_coef: NonNegative = 0.0       # weight of the KL penalty; keeps tokens whose novelty faded
+    clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
+    clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    epochs: Count = 1                # passes over a batch, for the policy and for the predictor
+    minibatches: Count = 1           # minibatches per epoch, one gradient step each
+    lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-2, large 1e-6
+    warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
+    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.samples == 1:
+            raise UserError("a group needs at least two responses to compare, and "
+                            "--samples 1 gives only one; choose 2 or more")
+        if self.minibatches > (most := self.prompts * self.samples):
+            raise UserError(f"--minibatches {self.minibatches} is more than the responses per "
+                            f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
+                            f" choose at most {most}")
+
+
+def surprisal(logp: Tensor, mask: Tensor) -> Tensor:
+    """Intrinsic reward of kind entropy, `[B]`: -log pi of each response, from tokens `[B, T]`."""
+    return -select(logp, mask).sum(1)
+
+
+@torch.no_grad()
+def last_states(model: Transformer, micro_batch: int, batch: Batch) -> Tensor:
+    """Hidden state of a model after the last token that the policy chose, `[B, width]` in fp32."""
+    r, found = batch.responses, []
+    steps = torch.arange(1, r.mask.shape[1] + 1, device=r.mask.device)
+    last = (r.mask * steps).amax(1).long()                    # [B], number of this token, from 1
+    for rows in torch.arange(len(last), device=last.device).split(micro_batch or SCORED):
+        hidden = read(model, batch.prompts, r.of[rows], pad(r.ids[rows], (0, 1)))
+        found.append(hidden[torch.arange(len(rows)), last[rows]].float())
+    return torch.cat(found)
+
+
+class Distillation(nn.Module):
+    """Random network `target` and its prediction network `predict`, for states `[..., width]`.
+
+    The first batch of states sets the scale of the inputs. Later batches do not change it, because
+    this would change the novelty of every state.
+
+    memory: number of earlier states to keep, a uniform random sample of all states so far.
+    """
+
+    def __init__(self, width: int, feature_size: int, hidden: tuple[int, ...], memory: int):
+        super().__init__()
+        self.register_buffer("memory", torch.zeros(memory, width))
+        self.register_buffer("stored", torch.zeros((), dtype=torch.long))   # ever, also replaced
+        self.view = Normaliser((width,), clip=5.0)
+        self.target = relu_mlp(width, *hidden, feature_size).requires_grad_(False)
+        self.predict = relu_mlp(width, *hidden, *hidden[-1:], feature_size)       # deeper
+
+    def error(self, states: Tensor) -> Tensor:
+        """Intrinsic reward of states `[B, width]`, and the loss of the predictor, `[B]`."""
+        if not self.view.count:
+            self.view.update(states)
+        seen = self.view(states)
+        return prediction_error(self.predict(seen), self.target(seen))
+
+    def remember(self, states: Tensor) -> None:
+        """Add states `[B, width]` to the memory, by reservoir sampling.
+
+        The n-th state gets a random place below n. Places beyond the memory are dropped.
+        """
+        for state in states:
+            n, size = int(self.stored), len(self.memory)
+            at = n if n < size else int(torch.randint(n + 1, ()))
+            if at < size:
+                self.memory[at] = state
+            self.stored += 1
+
+    def recall(self, n: int) -> Tensor:
+        """Return `n` random states of the memory, `[n, width]`; none if it is empty."""
+        size = min(int(self.stored), len(self.memory))
+        return self.memory[torch.randint(max(1, size), (n if size else 0,)).to(self.memory.device)]
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a curious policy. `resume`: the folder of a run with the same settings."""
+    # Set up.
+    task = make_task(cfg.task, cfg.reward or None)
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
+                         eps=cfg.adam_eps)
+    novelty = Distillation(run.model.shape.width, cfg.feature_size, cfg.feature_hidden, cfg.memory)
+    novelty.to(run.device)
+    learner = FlatAdam(novelty.predict.parameters(), lr=cfg.bonus_lr)
+
+    def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
+             denominator: float) -> Loss:
+        clip = (cfg.clip_low, cfg.clip_high)
+        each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)    # [B, T]
+        if cfg.kl_coef:
+            each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
+        return aggregate(each, part.mask, mode="sequence", denominator=denominator), stats
+
+    def bonus_loss(states: Tensor) -> Loss:
+        return novelty.error(states).mean(), {}
+
+    learn = learner.minimizer(bonus_loss)
+    with run:
+        run.keep(model=run.model, optimizer=optimizer, novelty=novelty, learner=learner)
+        run.columns("bonus", "bonus_std", *["bonus_loss"] * (cfg.bonus == "rnd"))
+        for update in run.updates(cfg.total_steps):
+            # Collect.
+            batch = run.sample(run.problems(cfg.prompts), cfg.samples)
+            run.record(batch)
+            batch = rescored(run.model, cfg, batch)
+            r = batch.responses
+
+            # Evaluate the batch: two rewards, two baselines, one advantage.
+            if cfg.bonus == "rnd":
+                with enough_memory(cfg):
+                    states = last_states(run.reference, cfg.micro_batch, batch)   # [B, width]
+                bonus = novelty.error(states).detach()                            # [B]
+            else:
+                bonus = surprisal(r.logp, r.mask)
+            run.add(bonus=bonus.mean(), bonus_std=bonus.std(correction=0))
+            adv, bonus_adv = (group_advantage(x, cfg.samples, cfg.advantage)
+                              for x in (batch.rewards, bonus))
+            both = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)[:, None]
+            logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
+
+            # Update the policy. Only rows with an advantage or a KL penalty have a gradient.
+            rows = ((both[:, 0] != 0) | (cfg.kl_coef > 0)).nonzero()[:, 0]
+            pieces = min(cfg.minibatches, max(1, len(rows)))
+            lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
+            for _ in range(cfg.epochs if len(rows) else 0):
+                order = rows[torch.randperm(len(rows)).to(run.device)]
+                for chosen in order.tensor_split(pieces):
+                    optimizer.zero_grad()
+                    stats = run.backward(batch, chosen, loss, both, logp_ref,
+                                         denominator=len(both) / pieces)
+                    run.add(grad_norm=optimizer.step(lr), **stats)
+            run.add(learning_rate=lr)
+
+            # Train the predictor on a share of the responses, and on as many earlier ones.
+            steps = cfg.epochs * cfg.minibatches * cfg.bonus_steps
+            for _ in range(steps if cfg.bonus == "rnd" else 0):
+                size = max(1, round(len(states) // cfg.minibatches * cfg.bonus_share))
+                chosen = torch.randperm(len(states))[:size].to(run.device)
+                old = novelty.recall(size)
+                run.add(bonus_loss=learn(torch.cat([states[chosen], old]))["loss"])
+            if cfg.bonus == "rnd":
+                novelty.remember(states)
+        return run.result()

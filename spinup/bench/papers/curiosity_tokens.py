@@ -1,0 +1,106 @@
+"""Curiosity on tokens (Burda et al. 2018, with a transformer): a combination lock that chance opens once in millions of
+responses, and the number of different right answers to problems that have several (as in Hong et al. 2024)."""
+import json
+from math import ceil
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+BATCH, LIMIT, SHARE = 128, 20_000, 0.8  # responses of an update and of a run; share of seeds that must open the lock
+SAMPLES, PROBLEMS, TIMES = 64, 200, 2.0  # held-out evaluation on countdown; goal, as a multiple of GRPO's answers
+CLASSIC = "MiniGrid-MultiRoom-N4-S5-v1"
+KINDS = {"curiosity": [], "no memory": ["--memory", "0"],
+         "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
+         "grpo": ["--bonus-coef", "0", "--kl-coef", "0"]}
+WORDS = {"curiosity": "GRPO + RND", "no memory": "GRPO + RND without memory", "entropy": "GRPO + entropy bonus",
+         "grpo": "GRPO"}
+COUNTDOWN = {"grpo": ["--bonus-coef", "0"],
+             "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1"],
+             "curiosity": ["--bonus-coef", "0.5"]}
+COLOURS = {"curiosity": "#0072B2", "no memory": "#56B4E9", "entropy": "#009E73", "grpo": "#D55E00"}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Open locks, each seed another one, with curiosity and without. Train on countdown, and count different right
+    answers. Train on the rooms of the classic benchmark, for the figure."""
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    locks = dict(zip(jobs, in_turn(lambda job: lock(*job, log_dir), jobs, workers), strict=True))
+    asked = [(kind, seed) for kind in COUNTDOWN for seed in seeds]
+    policies = dict(zip(asked, in_turn(lambda job: countdown(*job, log_dir), asked, workers), strict=True))
+    found = {job: answers(folder) for job, folder in policies.items()}
+    rooms = {kind: run("curiosity", CLASSIC, seeds[0], log_dir, "--threads", "1", *flags, label=kind)
+             for kind, flags in (("curiosity", []), ("grpo", ["--bonus-coef", "0"]))}
+    first = {job: opened(folder) for job, folder in locks.items()}
+
+    def count(kind: str) -> int:
+        return sum(first[kind, seed] <= LIMIT for seed in seeds)
+
+    def average(kind: str, name: str) -> float:
+        return mean(found[kind, seed][name] for seed in seeds)
+
+    least, of, lines = ceil(SHARE * len(seeds)), f"of {len(seeds)}", []
+    for kind, words in WORDS.items():
+        goal = {"curiosity": f">= {least}", "no memory": ""}.get(kind, "0")
+        met = {"curiosity": count(kind) >= least, "no memory": True}.get(kind, count(kind) == 0)
+        lines.append(Line(f"lock opened within {LIMIT:,} responses, {of}: {words}", "", count(kind), goal, met))
+    lines.append(Line("lock: share of right responses at the end, GRPO + RND, mean", "",
+                      mean(read_progress(locks["curiosity", seed])["held_out_accuracy"][-1] for seed in seeds)))
+    for kind in COUNTDOWN:
+        lines.append(Line(f"countdown: accuracy, {WORDS[kind]}", "", average(kind, "held_out_accuracy")))
+    for kind in COUNTDOWN:
+        least = TIMES * average("grpo", "distinct_right")
+        value = average(kind, "distinct_right")
+        goal = (f">= {least:.3g}", value >= least) if kind == "curiosity" else ("", True)
+        lines.append(Line(f"countdown: different right answers in {SAMPLES} samples, {WORDS[kind]}", "", value, *goal))
+    change = average("curiosity", "held_out_accuracy") - average("grpo", "held_out_accuracy")
+    lines.append(Line("countdown: change of accuracy by RND", "", change, ">= 0", change >= 0))
+    raw = {"lock": {kind: [{"seed": seed, "responses": None if first[kind, seed] == float("inf")
+                            else first[kind, seed]} for seed in seeds] for kind in KINDS},
+           "countdown": {kind: [found[kind, seed] for seed in seeds] for kind in COUNTDOWN}}
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for kind, words in (("curiosity", "PPO + RND"), ("grpo", "PPO")):
+            progress = read_progress(rooms[kind])
+            left.plot(progress["steps"], progress["return_mean_100"], color=COLOURS[kind], label=words)
+        left.set(title="Rooms (classic)", xlabel="steps", ylabel="mean return of 100 episodes")
+        for kind, words in WORDS.items():
+            of = [read_progress(locks[kind, seed]) for seed in seeds]
+            right.plot(np.array(of[0]["steps"]) * BATCH, np.mean([p["length"] for p in of], 0), color=COLOURS[kind],
+                       label=words)
+        right.set(title="Combination lock (tokens)", xlabel="responses", ylabel="symbols up to the first wrong one")
+        for axes in (left, right):
+            axes.legend(fontsize="small")
+
+    return Paper("Curiosity on tokens (Burda et al. 2018)", lines, draw, raw), [
+        *locks.values(), *policies.values(), *rooms.values()]
+
+
+def lock(kind: str, seed: int, log_dir: Path) -> Path:
+    """Train on the lock number `seed`."""
+    return run("llm curiosity", f"lock:code={seed}", seed, log_dir, "--threads", "1", *KINDS[kind], label=kind)
+
+
+def countdown(kind: str, seed: int, log_dir: Path) -> Path:
+    """Train on countdown."""
+    return run("llm curiosity", "countdown", seed, log_dir, *COUNTDOWN[kind], label=kind)
+
+
+def opened(folder: Path) -> float:
+    """Number of responses after which the first one had the whole code, to the end of its row of the log."""
+    progress = read_progress(folder)
+    return next((steps * BATCH for steps, reward in zip(progress["steps"], progress["reward"], strict=True) if reward),
+                float("inf"))
+
+
+def answers(folder: Path) -> dict[str, float]:
+    """Accuracy on held-out problems of countdown, and the number of different right answers to a problem."""
+    return json.loads(spinup("llm", "eval", str(folder), "--task", "countdown", "--episodes", str(PROBLEMS),
+                             "--samples", str(SAMPLES), "--json"))

@@ -1,0 +1,55 @@
+"""The benchmark of curiosity on tokens: when a lock is open, and which lines are missed."""
+import csv
+import json
+
+import pytest
+
+from spinup.bench.papers import curiosity_tokens as bench
+
+
+def a_run(folder, rewards):
+    """A folder as a finished run of 128 responses per update leaves it."""
+    folder.mkdir(parents=True)
+    columns = {"steps": [4 * i for i in range(1, len(rewards) + 1)], "reward": rewards, "length": [1.0] * len(rewards),
+               "held_out_accuracy": rewards, "return_mean_100": rewards}
+    with open(folder / "progress.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+    (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
+    (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
+    return folder
+
+
+# Turned red by: updates for responses; a row that is counted from its beginning; the last row with a reward.
+@pytest.mark.parametrize(("rewards", "first"), [
+    ([0, 0, 0.01, 0], 3 * 4 * 128), ([0.5, 1], 4 * 128), ([0, 0], float("inf"))])
+def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path):
+    assert bench.opened(a_run(tmp_path / "a", rewards)) == first
+
+
+# Turned red by: a goal of all seeds; a lock that GRPO opens, or answers bought with accuracy, and nothing is missed.
+@pytest.mark.parametrize(("shut", "lucky", "accuracy", "different", "met"), [
+    (0, 0, 0.5, 6.0, True), (1, 0, 0.5, 6.0, True), (2, 0, 0.5, 6.0, False), (0, 1, 0.5, 6.0, False),
+    (0, 0, 0.4, 6.0, False), (0, 0, 0.5, 5.9, False)])
+def test_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path, monkeypatch):
+    def lock(kind, seed, log_dir):
+        right = seed > shut if kind == "curiosity" else kind == "grpo" and seed <= lucky
+        return a_run(log_dir / f"{kind}_{seed}", [0, 0, 0.1 if right else 0, 0])
+
+    def answers(folder):
+        mine = "curiosity" in folder.name
+        return {"held_out_accuracy": accuracy if mine else 0.5, "distinct_right": different if mine else 3.0}
+
+    monkeypatch.setattr(bench, "lock", lock)
+    monkeypatch.setattr(bench, "countdown", lambda kind, seed, log_dir: a_run(log_dir / f"c_{kind}_{seed}", [0.0]))
+    monkeypatch.setattr(bench, "answers", answers)
+    monkeypatch.setattr(bench, "run", lambda algorithm, env, seed, log_dir, *flags, label: a_run(
+        log_dir / f"rooms_{label}", [0.0] * 4))
+    paper, folders = bench.measure((1, 2, 3, 4, 5), 1, tmp_path)
+    assert all(line.met for line in paper.lines) is met
+    assert paper.lines[0].ours == 5 - shut and len(folders) == 20 + 15 + 2
+    from matplotlib.figure import Figure
+    figure = Figure()
+    paper.draw(figure)
+    assert len(figure.axes) == 2

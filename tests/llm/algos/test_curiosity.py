@@ -1,0 +1,210 @@
+"""Curiosity in tokens: which state is distilled, how two streams of rewards make one advantage, and what GRPO is."""
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from llm.algos import curiosity, grpo
+from llm.policy.transformer import Slots, Transformer
+from llm.run import Run
+from spinup.algos.ppo import clipped_surrogate
+from spinup.errors import UserError
+
+TINY = {"task": "lock:length=3,symbols=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
+        "tensorboard": False, "threads": 1, "device": "cpu", "prompts": 2, "samples": 8, "warmup": 0, "lr": 0.02,
+        "total_steps": 3, "anneal": False}
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Train with a method, and keep the arguments of `Run.backward` and the gradient after it.
+
+    interrupt: the number of updates after which Ctrl-C is pressed.
+    """
+    backward, keep = Run.backward, Run.keep
+
+    def train(module=curiosity, interrupt=None, resume=None, **given):
+        seen = SimpleNamespace(updates=[], result=None)
+
+        def kept(run, **parts):
+            seen.parts = parts
+            keep(run, **parts)
+
+        def spy(run, batch, rows, loss, *per_row, **whole):
+            before = [p.detach().clone() for p in run.model.parameters()]
+            novelty = seen.parts["novelty"].state_dict() if module is curiosity else {}
+            novelty = {name: x.clone() for name, x in novelty.items()}
+            stats = backward(run, batch, rows, loss, *per_row, **whole)
+            seen.updates.append(SimpleNamespace(run=run, batch=batch, rows=rows, adv=per_row[0], before=before,
+                                                novelty=novelty, grad=seen.parts["optimizer"].flat.grad.clone()))
+            if len(seen.updates) == interrupt:
+                run.interruption.received = 2
+            return stats
+
+        monkeypatch.setattr(Run, "keep", kept)
+        monkeypatch.setattr(Run, "backward", spy)
+        settings = TINY | {"log_dir": str(tmp_path)} | given
+        name = f"llm {module.__name__.rpartition('.')[2]}"
+        seen.result = module.train(module.Config(**settings, algorithm=name), resume)
+        return seen
+    return train
+
+
+def own_tokens(batch, b):
+    """Prompt and tokens of response b up to the last one that the policy chose."""
+    r = batch.responses
+    own = int(r.mask[b].sum())
+    assert r.mask[b, :own].all()                                          # the episode only adds the end
+    return batch.prompts.ids[r.of[b], :batch.prompts.lengths[r.of[b]]].tolist(), r.ids[b, :own].tolist()
+
+
+def mlp(x, weights):
+    """A network of linear layers with ReLU between them, from its parameters in order."""
+    layers = list(zip(weights[::2], weights[1::2], strict=True))
+    for i, (weight, bias) in enumerate(layers):
+        x = x @ weight.T + bias
+        x = x.relu() if i < len(layers) - 1 else x
+    return x
+
+
+def standardised(x):
+    """Subtract the mean of each group of 8, and divide by its standard deviation."""
+    groups = x.view(2, 8)
+    return ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, correction=0, keepdim=True) + 1e-4)).flatten()
+
+
+def novelties(step):
+    """The intrinsic rewards of an update, one response at a time, by the plainest way."""
+    run, found = step.run, []
+    part = {side: [x for name, x in step.novelty.items() if name.startswith(side)] for side in ("target", "predict")}
+    mean, var = step.novelty["view.mean"], step.novelty["view.var"]
+    for b in range(len(step.batch.texts)):
+        prompt, own = own_tokens(step.batch, b)
+        state = run.reference.hidden(torch.tensor([prompt + own]), Slots())[0, -1]
+        x = (((state - mean) / (var + 1e-8).sqrt()).clamp(-5, 5)).float()[None]
+        found.append(0.5 * (mlp(x, part["predict"]) - mlp(x, part["target"])).square().mean())
+    return torch.stack(found).detach()
+
+
+# The update against the classic loss, fed step by step. Turned red by: the state before the last token, or after the
+# end token that the episode adds; the learner's state in place of the initial policy's; weights that are swapped; one
+# baseline for the sum; a predictor that is trained before its error is the reward.
+def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
+    seen = train(reward=lambda prompt, response: response.count("b"), reward_coef=0.7, bonus_coef=1.3, kl_coef=0.4)
+    step = seen.updates[2]
+    run, batch, r = step.run, step.batch, step.batch.responses
+    bonus = novelties(step)
+    assert bonus.std() > 1e-3 and batch.rewards.std() > 0.1
+    adv = 0.7 * standardised(batch.rewards) + 1.3 * standardised(bonus)
+    torch.testing.assert_close(step.adv[:, 0], adv, atol=2e-3, rtol=1e-2)
+    model = Transformer(run.model.shape)
+    for p, before in zip(model.parameters(), step.before, strict=True):
+        p.data.copy_(before)
+    losses = []
+    for b in range(16):
+        (prompt, own), each = own_tokens(batch, b), []
+        for t, token in enumerate(own):
+            ids = torch.tensor([prompt + own[:t]])
+            logp, ref = (m.logits(m.hidden(ids, Slots()))[0, -1].log_softmax(-1)[token] for m in (model, run.reference))
+            each.append(clipped_surrogate(logp, r.logp[b, t], step.adv[b, 0], (0.2, 0.2))[0]
+                        + 0.4 * 0.5 * (logp - ref.detach()) ** 2)
+        losses.append(torch.stack(each).mean())
+    expected = torch.autograd.grad(torch.stack(losses).mean(), list(model.parameters()))
+    expected = torch.cat([g.flatten() for g in expected])
+    assert expected.norm() > 1e-3
+    torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
+
+
+# Turned red by: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
+# scale changes, with which a known state becomes new.
+def test_what_was_seen_is_no_longer_new(train):
+    seen = train(total_steps=40, bonus_lr=3e-3, lr=1e-9, prompts=1, samples=32, task="lock:length=2,symbols=3")
+    assert seen.result.progress["bonus"][-1] < 0.2 * seen.result.progress["bonus"][0]
+    first, last = seen.updates[0].novelty, seen.updates[-1].novelty
+    changed = {name for name in first if not torch.equal(first[name], last[name])}
+    assert changed and all(name.startswith(("predict", "memory", "stored")) for name in changed)
+
+
+# Turned red by: a memory that keeps only the latest states, or only the first ones; an entry that was never stored.
+def test_the_memory_is_a_uniform_sample_of_all_states():
+    torch.manual_seed(0)
+    kept = torch.zeros(60)
+    for _ in range(400):
+        novelty = curiosity.Distillation(2, 1, (1,), 20)
+        assert novelty.recall(3).shape == (0, 2)
+        for first in range(0, 60, 6):
+            novelty.remember(torch.arange(first, first + 6).float()[:, None].expand(-1, 2))
+            assert {*novelty.recall(9)[:, 0].tolist()} <= set(range(first + 6))
+        kept[novelty.memory[:, 1].long()] += 1
+        assert len(novelty.memory.unique(dim=0)) == 20 and int(novelty.stored) == 60
+    assert float((kept / 400 - 1 / 3).abs().max()) < 0.1                  # 20 of 60; the standard error is .024
+    empty = curiosity.Distillation(2, 4, (8,), 0)
+    empty.remember(torch.ones(3, 2))
+    assert empty.recall(4).shape == (0, 2)
+
+
+# Turned red by: earlier states that are not among those that the predictor trains on.
+def test_what_is_no_longer_sampled_stays_known():
+    def forgotten(memory):
+        torch.manual_seed(0)
+        novelty = curiosity.Distillation(4, 8, (32,), memory)
+        optimizer = torch.optim.Adam(novelty.predict.parameters(), lr=3e-3)
+        early, late = torch.randn(64, 4), torch.randn(64, 4) * 3
+        for states in [early] * 200 + [late] * 400:
+            optimizer.zero_grad()
+            novelty.error(torch.cat([states, novelty.recall(64)])).mean().backward()
+            optimizer.step()
+            if len(novelty.memory) and int(novelty.stored) < 64:
+                novelty.remember(early)
+        return float(novelty.error(early).mean())
+    assert forgotten(64) < 0.3 * forgotten(0)
+
+
+# Turned red by: a sum that has the token of the episode; the sign; another policy than the sampler.
+def test_entropy_is_the_surprisal_of_the_response(train):
+    seen = train(bonus="entropy", reward_coef=0.0, bonus_coef=1.0)
+    step = seen.updates[1]
+    model = Transformer(step.run.model.shape)
+    for p, before in zip(model.parameters(), step.before, strict=True):
+        p.data.copy_(before)
+    found = []
+    for b in range(16):
+        prompt, own = own_tokens(step.batch, b)
+        log_pi = model(torch.tensor([prompt + own]))[0, len(prompt) - 1:-1].log_softmax(-1)
+        found.append(-log_pi.gather(1, torch.tensor(own)[:, None]).sum().detach())
+    torch.testing.assert_close(step.adv[:, 0], standardised(torch.stack(found)), atol=2e-3, rtol=1e-2)
+
+
+# Turned red by: a stream that counts although its weight is 0; another average of tokens.
+def test_without_novelty_it_is_grpo(train):
+    given = {"reward": lambda prompt, response: response.count("b")}
+    mine = train(reward_coef=1.0, bonus_coef=0.0, bonus="entropy", **given)
+    peer = train(module=grpo, **given)
+    for found, expected in zip(mine.result.policy.model.parameters(), peer.result.policy.model.parameters(),
+                               strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)          # the order of rows differs
+    assert float((expected - peer.updates[0].before[-1]).abs().max()) > 1e-3
+
+
+# Turned red by: the predictor, its optimiser or the scale of its inputs left out of the checkpoint.
+def test_a_resumed_run_is_the_uninterrupted_one(train):
+    whole = train(total_steps=4)
+    first = train(total_steps=4, interrupt=2)
+    assert first.result.status == "interrupted"
+    second = train(total_steps=4, resume=first.result.directory)
+    for found, expected in zip(second.result.policy.model.parameters(), whole.result.policy.model.parameters(),
+                               strict=True):
+        assert torch.equal(found, expected)
+    for name, found in second.parts["novelty"].state_dict().items():
+        assert torch.equal(found, whole.parts["novelty"].state_dict()[name]), name
+
+
+# Turned red by: a check that is missing, or that comes after the folder.
+@pytest.mark.parametrize(("given", "words"), [
+    ({"samples": 1}, "a group needs at least two responses"), ({"bonus_share": 1.5}, "bonus-share"),
+    ({"minibatches": 17}, "--minibatches 17 is more than the responses per update"),
+    ({"bonus": "pixels"}, "bonus")])
+def test_settings_that_do_not_fit_are_refused(given, words, train, tmp_path):
+    with pytest.raises(UserError, match=words):
+        train(**given)
+    assert not any(tmp_path.iterdir())
