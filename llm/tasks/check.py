@@ -26,7 +26,8 @@ def check_task(task: Any, kind: str) -> None:
           and task.max_tokens >= 1, "a whole number of at least 1")
     if task.open is not None:
         check("open", callable(task.open), "a method open(problem) that starts an episode")
-        check("end_of_turn", isinstance(end, str) and end != "" and set(end) <= set(alphabet or end),
+        check("end_of_turn",
+              isinstance(end, str) and (end == "") == bool(task.each_token) and set(end) <= set(alphabet or end),
               "characters of its alphabet, so that a turn can end" if alphabet else "a text, such as a new line")
 
 

@@ -52,6 +52,7 @@ class Task:
         open: open(problem) starts an `Episode`, for a task with several turns. Rewards then come from the episodes,
             and you need not write `reward`. None if a response is one turn.
         end_of_turn: the characters that end a turn of the policy, if the task has `open`.
+        each_token: True if every token of the policy is a turn, as a move in a game is; `end_of_turn` is then "".
         sums_turns: True if the reward of a response is the sum over its turns; False if another reward replaces it.
         pairs: pairs(held_out) returns (place, problem, chosen response, rejected response) for each preference pair;
             None if the task has no pairs.
@@ -68,6 +69,7 @@ class Task:
     gold: Callable[[Problem, str], float] | None = None
     open: Callable[[Problem], Episode] | None = None
     end_of_turn: str = "\n"
+    each_token: bool = False
     sums_turns: bool = True
     pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
     judge: Any = None
