@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from llm.config import LanguageConfig
-from llm.learn import Loss
+from llm.learn import Loss, rescored
 from llm.policy.generate import Insertions, Prompts, Responses, Sampler
 from llm.policy.load import initial, on_device
 from llm.rollout import Batch
@@ -53,6 +53,7 @@ from spinup.runs.config import Count, Natural, Positive, Size, Unit
 from spinup.runs.files import write_json
 
 TEST = 30_000           # seed of the worlds of the test trials
+FINAL = 4               # times as many test trials after the last update
 
 
 @dataclass(kw_only=True)
@@ -82,6 +83,9 @@ class Config(LanguageConfig):
                             f"{self.responses}; choose at most {self.responses}")
         if self.reward:
             raise UserError("rl2 learns from the rewards of the world; leave out --reward")
+        if self.max_tokens:
+            raise UserError("the task sets the length of a trial, as in --task bandits:pulls=20; "
+                            "leave out --max-tokens")
 
     @property
     def responses(self) -> int:
@@ -187,12 +191,17 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)
         return aggregate(each, part.mask, denominator=denominator), stats
 
-    def test(worlds: int) -> tuple[Tensor, Tensor]:           # rewards `[worlds, steps]`
-        generator = torch.Generator(device).manual_seed(TEST)
-        given = {"worlds": worlds, "seed": TEST, "generator": generator,
-                 "temperature": cfg.temperature}
-        r, rewards = play(sampler, task, prompt, samples=1, **given)
-        return rewards[:, ::1 + task.reply_tokens], cut_off(sampler, task, prompt, **given)
+    def test(times: int) -> tuple[Tensor, Tensor]:            # mean reward of each step, `[steps]`
+        found = []
+        for seed in range(TEST, TEST + times):                # one after another: memory is bounded
+            generator = torch.Generator(device).manual_seed(seed)
+            given = {"worlds": cfg.trials, "seed": seed, "generator": generator,
+                     "temperature": cfg.temperature}
+            _, rewards = play(sampler, task, prompt, samples=1, **given)
+            cut = cut_off(sampler, task, prompt, **given)
+            found.append(torch.stack([rewards[:, ::1 + task.reply_tokens].mean(0).cpu(),
+                                      cut.mean(0)]))
+        return torch.stack(found).mean(0).unbind()
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
@@ -204,8 +213,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 r, rewards = play(sampler, task, prompt, cfg.prompts, cfg.samples, seed,
                                   run.generator, cfg.temperature)
             problems = task.problems(1, np.random.default_rng(seed))
-            batch = Batch(problems, Prompts.of([prompt], device), r, [""] * len(rewards),
-                          rewards.sum(1))
+            batch = rescored(run.model, cfg, Batch(problems, Prompts.of([prompt], device), r,
+                                                   [""] * len(rewards), rewards.sum(1)))
 
             # Update: several epochs of shuffled minibatches of whole trials.
             adv, _ = advantages(rewards, r.mask, cfg.samples, cfg.gamma)
@@ -221,11 +230,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     reward_std=batch.rewards.std(correction=0), length=r.lengths.float().mean(),
                     cut_off=0.0)
             if run.row_due:
-                memory, cut = test(cfg.trials)
-                run.add(trial_return=memory.sum(1).mean(), cut_return=cut.sum(1).mean())
+                memory, cut = test(1)
+                run.add(trial_return=memory.sum(), cut_return=cut.sum())
         if run.status == "finished":
-            memory, cut = test(4 * cfg.trials)
+            memory, cut = test(FINAL)
             write_json(run.directory / "trials.json", {
-                "trials": 4 * cfg.trials, "reward_of_step": memory.mean(0).tolist(),
-                "cut_reward_of_step": cut.mean(0).tolist()})
+                "trials": FINAL * cfg.trials, "reward_of_step": memory.tolist(),
+                "cut_reward_of_step": cut.tolist()})
         return run.result()

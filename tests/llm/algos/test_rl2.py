@@ -169,6 +169,7 @@ def test_its_run_is_evaluated_and_watched(cli, tmp_path):
 def test_what_does_not_fit_is_refused(beginner, tmp_path):
     for settings, words in (({"samples": 1}, "--samples 1 gives only one; choose 2 or more"),
                             ({"minibatches": 13}, "--minibatches 13 is more than the trials per update, .* at most 12"),
+                            ({"max_tokens": 3}, "leave out --max-tokens"),
                             ({"reward": "exact"}, "leave out --reward"),
                             ({"task": "reverse"}, "reverse is none; choose --task bandits or --task mdps"),
                             ({"model": beginner}, "has other tokens than the task bandits; leave out --model")):
