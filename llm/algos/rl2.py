@@ -169,7 +169,10 @@ def advantages(rewards: Tensor, mask: Tensor, samples: int, gamma: float) -> tup
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a policy with RL². `resume`: folder of a run with the same settings, to resume it."""
+    """Train a policy with RL². `resume`: folder of a run with the same settings, to resume it.
+
+    UserError for a task without trials, and for a model with other tokens.
+    """
     # Set up.
     task = make_task(cfg.task)
     if not hasattr(task, "worlds"):

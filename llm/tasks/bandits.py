@@ -54,6 +54,7 @@ class TrialTask(Task):
         return [Problem("?", data=int(number)) for number in numbers]
 
     def open(self, problem: Problem) -> Trial:
+        """Start the trial of a problem."""
         return Trial(self, problem.data)
 
     def worlds(self, batch: int, seed: int) -> Trials:

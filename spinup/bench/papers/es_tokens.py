@@ -78,7 +78,7 @@ def accuracies(folder: Path) -> dict[str, float]:
 
 
 def tokens_of(folder: Path) -> np.ndarray:
-    """Sampled tokens up to each row of the log."""
+    """Sampled tokens up to each row of the log, `[rows]`."""
     progress = read_progress(folder)
     seconds = sum(np.array(progress[f"{phase}_seconds"]) for phase in ("rollout", "reward", "update"))
     return np.cumsum(seconds * np.array(progress["tokens_per_second"]))
