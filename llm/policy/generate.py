@@ -103,7 +103,7 @@ class Sampler:
 
     @torch.inference_mode()
     def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
-                 temperature: float = 1.0, tool: Tool | Sequence[Tool] | None = None) -> Responses:
+                 temperature: float = 1.0, tool: "Tool | Sequence[Tool] | Insertions | None" = None) -> Responses:
         """Sample `samples` responses to each prompt; row p * samples + g is the g-th response to prompt p.
 
         Args:
@@ -111,7 +111,7 @@ class Sampler:
             generator: random number generator on the model's device; the only source of randomness. None always takes
                 the most likely token.
             tool: called after each token of the policy. The tokens that it adds are not the policy's; an end token
-                among them ends the response. One tool for all rows, or one per row.
+                among them ends the response. One tool for all rows, one per row, or `Insertions` of your own.
         An end token is sampled like any other token, kept, and part of the mask.
         Raise ValueError if prompt and response do not fit the model's context.
         """
@@ -124,7 +124,7 @@ class Sampler:
             return self._sample(prompts, samples, max_tokens, generator, temperature, tool)
 
     def _sample(self, prompts: Prompts, samples: int, max_tokens: int, generator: torch.Generator | None,
-                temperature: float, tool: Tool | Sequence[Tool] | None) -> Responses:
+                temperature: float, tool: "Tool | Sequence[Tool] | Insertions | None") -> Responses:
         model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
         of = torch.arange(P, device=device).repeat_interleave(samples)
 
@@ -139,7 +139,7 @@ class Sampler:
         out = now = Responses.empty(of, max_tokens)             # all rows, and the rows still in progress
         rows, begin = torch.arange(B, device=device), prompts.lengths[of]
         alive = torch.ones_like(now.finished)
-        insert = Insertions(tool, B) if tool else None
+        insert = tool if isinstance(tool, Insertions) else Insertions(tool, B) if tool else None
         look = LOOK_EVERY[device.type == "cuda"]
         for t in range(max_tokens):
             log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)

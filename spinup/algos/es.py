@@ -66,6 +66,12 @@ class Config(BaseConfig):
                             f"at most {self.pairs}")
 
 
+def seeds_of(seed: int, update: int, pairs: int) -> np.ndarray:
+    """Seeds `[pairs]` of the perturbations of an update; every process computes the same ones from
+    the `seed` of the run."""
+    return np.random.SeedSequence((seed, update)).generate_state(pairs)
+
+
 def perturbation(seed: int, theta: Tensor) -> Tensor:
     """Standard normal eps, `[n]` like `theta`; equal on all devices of the same kind."""
     generator = torch.Generator(theta.device).manual_seed(seed)
@@ -156,7 +162,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(policy=policy, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
             # Each process plays its share of the perturbations. Then all exchange their results.
-            seeds = np.random.SeedSequence((cfg.seed, update)).generate_state(cfg.pairs)  # [n]
+            seeds = seeds_of(cfg.seed, update, cfg.pairs)                 # [n]
             mine = play(env, policy, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)])
             totals = workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
             returns, steps = totals[..., 0].numpy(), totals[..., 1].numpy()       # [n, 2]

@@ -140,6 +140,17 @@ class RecurrentActorCritic(nn.Module):
         return outputs
 
 
+def trial_advantages(rew: Tensor, values: Tensor, next_values: Tensor, over: Tensor,
+                     truncated: Tensor, *, gamma: float, lam: float,
+                     mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Advantages and returns of trials, `[B, T]` each: GAE in which a trial is one episode.
+
+    over: True at the last step of a trial. An episode that ends within a trial cuts nothing, so an
+    action gets credit for rewards in later episodes.
+    """
+    return gae(rew, values, next_values, over, truncated, gamma=gamma, lam=lam, mask=mask)
+
+
 def to_numpy(params: Tensor | tuple[Tensor, Tensor]) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
     """Convert parameters of the action distribution, `[...]`, to numpy."""
     if isinstance(params, tuple):
@@ -197,8 +208,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 logp_old = dist.log_prob(policy.params(states), act)      # [N, T]
                 values = policy.value(states)                             # [N, T]
                 next_values = rollout.next_values(values, value_of, states)
-                adv, ret = gae(rew, values, next_values, rollout.terminated, rollout.truncated,
-                               gamma=cfg.gamma, lam=cfg.lam)
+                adv, ret = trial_advantages(rew, values, next_values, rollout.terminated,
+                                            rollout.truncated, gamma=cfg.gamma, lam=cfg.lam)
             memory["hidden"] = states[:, -1].clone()
 
             # Update: several epochs of shuffled minibatches of whole sequences.

@@ -55,8 +55,9 @@ class Workers:
             try:
                 ForkingPickler.dumps(cfg)
             except (pickle.PicklingError, AttributeError, TypeError) as error:
+                kind = "an id" if cfg.SUBJECT == "env" else "a name"
                 raise UserError(f"--workers {count} starts processes, and these settings cannot be sent ({error}); "
-                                "give env as an id, or as a function at the top of a module") from None
+                                f"give {cfg.SUBJECT} as {kind}, or as a function at the top of a module") from None
 
     @contextmanager
     def together(self, train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None) -> Iterator[None]:
@@ -134,7 +135,7 @@ class Follower:
     def __init__(self, cfg: RunConfig, resume: str | Path | None = None):
         self.device, self.steps, self.steps_each, self.update = torch.device("cpu"), 0, 1, 0
         torch.manual_seed(cfg.seed)
-        self.init = cfg.init if resume is None else ""
+        self.init = getattr(cfg, "init", "") if resume is None else ""     # language models have no such setting
         path = find_run(Path(resume)) / "checkpoint.pt" if resume is not None else None
         self.state = load_checkpoint(path) if path and path.exists() else None
 
@@ -167,7 +168,7 @@ class Follower:
     def check_finite(self, **tensors: Tensor) -> None:
         """Do nothing; the first process checks."""
 
-    def result(self, module: Any) -> None:
+    def result(self, module: Any = None) -> None:
         """Do nothing; the first process has the result."""
 
 

@@ -1,0 +1,178 @@
+"""RL² on tokens: trials against the classic worlds, advantages against sums by hand, and a context that is cut."""
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import llm
+from llm.algos import rl2
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.score import score
+from llm.policy.transformer import Shape, Transformer
+from llm.run import Run
+from llm.tasks.bandits import Bandits, MDPs
+from spinup.errors import UserError
+from spinup.runs.files import read_json
+
+TINY = {"task": "bandits:arms=3,pulls=4", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
+        "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none", "prompts": 4, "samples": 3,
+        "minibatches": 2, "trials": 64, "total_steps": 3}
+TASKS = [Bandits(arms=3, pulls=4), MDPs(episodes=1)]
+
+
+def model_of(task):
+    torch.manual_seed(0)
+    return Transformer(Shape(len(task.alphabet) + 1, context=64, layers=2, width=16, heads=2, kv_heads=2, head_size=8,
+                             hidden=32))
+
+
+def played(task, worlds=5, samples=3, seed=4):
+    model, prompt = model_of(task), [len(task.alphabet)]
+    found = rl2.play(Sampler(model, -1), task, prompt, worlds, samples, seed, torch.Generator().manual_seed(1))
+    return model, prompt, *found
+
+
+# Turned red by: replies for another row; a reward on the token before or after; a mask with the world's tokens; the
+# trials of a group in different worlds.
+@pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
+def test_trials_at_once_are_those_of_the_worlds_one_by_one(task):
+    _, _, r, rewards = played(task)
+    every = 1 + task.reply_tokens
+    assert r.ids.shape == rewards.shape == (15, task.max_tokens) and (r.lengths == task.max_tokens).all()
+    assert torch.equal(r.mask, (torch.arange(task.max_tokens) % every == 0).float().expand(15, -1))
+    assert not rewards[r.mask == 0].any()
+    for g in range(3):
+        world = task.worlds(5, 4)
+        world.reset()
+        for t in range(0, task.max_tokens, every):
+            reward, reply = task.step(world, r.ids[g::3, t])
+            assert torch.equal(rewards[g::3, t], reward) and torch.equal(r.ids[g::3, t + 1:t + every], reply)
+    assert len({tuple(row) for row in r.ids[:3].tolist()}) == 3           # same world, other actions
+
+
+# Turned red by: actions that are chosen without the last reply; log-probabilities at another token.
+@pytest.mark.parametrize("task", TASKS, ids=["bandits", "mdps"])
+def test_the_policy_reads_the_replies(task):
+    model, prompt, r, _ = played(task)
+    logp = score(model, Prompts.of([prompt]), r.of, r.ids)[0].detach()
+    torch.testing.assert_close(torch.where(r.mask > 0, logp, 0.0), r.logp)
+
+
+# Turned red by: a return that ends with an episode within the trial, or with the reward of one token; a discount for
+# the world's tokens; the mean of another group; an advantage for the world's tokens.
+@pytest.mark.parametrize("gamma", [1.0, 0.8])
+def test_advantages_are_returns_of_the_trial_minus_those_of_the_group(gamma):
+    mask = torch.tensor([1.0, 0, 1, 0, 0, 1]).expand(4, -1)
+    rewards = torch.where(mask > 0, torch.randn(4, 6, generator=torch.Generator().manual_seed(0)), 0.0)
+    adv, returns = rl2.advantages(rewards, mask, 2, gamma)
+    own = [0, 2, 5]
+    for b in range(4):
+        for i, t in enumerate(own):
+            of_pair = [sum(gamma**k * float(rewards[row, at]) for k, at in enumerate(own[i:]))
+                       for row in (b, b + 1 - 2 * (b % 2))]
+            assert float(returns[b, t]) == pytest.approx(of_pair[0], abs=1e-6)
+            assert float(adv[b, t]) == pytest.approx((of_pair[0] - of_pair[1]) / 2, abs=1e-6)
+    assert not adv[mask == 0].any()
+
+
+# An action's mean advantage, over all trials of an enumerable policy, has the exact gradient of the expected return,
+# shortened by (G - 1) / G. Turned red by: rewards before an action that count; a baseline of other steps.
+def test_the_expected_gradient_is_that_of_the_return_of_the_trial():
+    task, g = Bandits(arms=2, pulls=2), torch.Generator().manual_seed(0)
+    # Row 0: before the first pull; the others: after each pair of arm and reward.
+    logits = torch.randn(1 + 4, 2, generator=g, dtype=torch.float64, requires_grad=True)
+    pays = torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)                      # luck: [pull, arm]
+    first, second = torch.cartesian_prod(torch.arange(2), torch.arange(2)).T                # all four trials
+    r0, r1 = pays[0, first], pays[1, second]
+    log_pi = logits.log_softmax(1)
+    logp = torch.stack([log_pi[0, first], log_pi[1 + 2 * first + r0.long(), second]], 1)    # [4, 2]
+    exact = torch.autograd.grad((logp.sum(1).exp() * (r0 + r1)).sum(), logits, retain_graph=True)[0]
+    pairs = torch.cartesian_prod(torch.arange(4), torch.arange(4))                          # groups of two
+    rewards = torch.stack([r0, r1], 1)[pairs.flatten()]
+    adv, _ = rl2.advantages(rewards, torch.ones_like(rewards), 2, 1.0)
+    likely = logp.detach().sum(1).exp()[pairs].prod(1)
+    each = (adv * logp[pairs.flatten()]).sum(1).view(-1, 2).mean(1)
+    found = torch.autograd.grad((likely * each).sum(), logits)[0]
+    torch.testing.assert_close(found, exact / 2)
+    assert exact.norm() > 0.1 and task.max_tokens == 4
+
+
+# Turned red by: a context that is not cut; a cut policy that plays other worlds.
+def test_a_cut_context_leaves_the_first_choice_for_ever():
+    task = Bandits(arms=3, pulls=4)
+    model, prompt = model_of(task), [len(task.alphabet)]
+    found = rl2.cut_off(Sampler(model, -1), task, prompt, 4000, 4, torch.Generator().manual_seed(1))
+    assert found.shape == (4000, 4)
+    pi = model(torch.tensor([prompt]))[0, -1].softmax(0)[1:4]
+    world = task.worlds(4000, 4)
+    world.reset()
+    torch.testing.assert_close(found.mean(0), (world.probs @ pi).mean().expand(4), atol=0.03, rtol=0)
+
+
+def run(folder: Path, **settings):
+    given = TINY | settings
+    return llm.rl2(given.pop("task"), log_dir=folder.as_posix(), **given)
+
+
+# Turned red by: advantages of pieces whitened each by itself; a denominator with the world's tokens; fewer passes.
+def test_every_action_is_learned_from(tmp_path, monkeypatch):
+    seen, backward = [], Run.backward
+
+    def spy(run, batch, rows, loss, adv, denominator):
+        seen.append((rows, adv.clone(), float(denominator), batch.responses.mask))
+        return backward(run, batch, rows, loss, adv, denominator=denominator)
+
+    monkeypatch.setattr(Run, "backward", spy)
+    result = run(tmp_path, total_steps=1, epochs=3)
+    assert len(seen) == 6 and all(denominator == 6 * 4 for *_, denominator, _ in seen)
+    for i in range(0, 6, 2):
+        assert sorted(torch.cat([seen[i][0], seen[i + 1][0]]).tolist()) == list(range(12))
+    adv, mask = seen[0][1], seen[0][3]
+    assert adv[mask > 0].mean().abs() < 1e-6 and float(adv[mask > 0].std(correction=0)) == pytest.approx(1, abs=1e-4)
+    found = read_json(result.directory / "trials.json")
+    assert len(found["reward_of_step"]) == len(found["cut_reward_of_step"]) == 4
+    assert {"trial_return", "cut_return"} <= result.progress.keys()
+
+
+# Arms that always or never pay differ enough to be learned in seconds. Turned red by: a loss of the other sign; a
+# policy that does not read the replies.
+def test_it_learns_to_learn(tmp_path, monkeypatch):
+    def sure(world):
+        world.probs = torch.rand(world.batch, 2, generator=world.generator)
+        world.probs = (world.probs == world.probs.amax(1, keepdim=True)).float()
+
+    monkeypatch.setattr("spinup.envs.worlds.trials.Bandits._draw", sure)
+    result = run(tmp_path, task="bandits:arms=2,pulls=4", prompts=32, samples=4, total_steps=60, lr=0.01, warmup=0,
+                 epochs=2, layers=2)
+    assert result.progress["trial_return"][-1] > 3 > 2.4 > result.progress["cut_return"][-1]
+
+
+# Turned red by: Adam left out of `keep`; worlds from a generator that is not in the checkpoint.
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
+    words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
+             1, "--no-tensorboard", "--prompts", 4, "--samples", 3, "--layers", 1, "--width", 16, "--heads", 2,
+             "--trials", 16, "--total-steps", 60, "--checkpoint-steps", 7]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "rl2")
+    assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
+    assert read_json(tmp_path / "runs/x/x_s1/trials.json") == read_json(tmp_path / "whole/x/x_s1/trials.json")
+
+
+def test_its_run_is_evaluated_and_watched(cli, tmp_path):
+    folder = run(tmp_path / "runs").directory
+    assert cli("eval", folder, "--episodes", 20).code == 0
+    assert cli("watch", folder).code == 0
+
+
+def test_what_does_not_fit_is_refused(beginner, tmp_path):
+    for settings, words in (({"samples": 1}, "--samples 1 gives only one; choose 2 or more"),
+                            ({"minibatches": 13}, "--minibatches 13 is more than the trials per update, .* at most 12"),
+                            ({"max_tokens": 3}, "leave out --max-tokens"),
+                            ({"reward": "exact"}, "leave out --reward"),
+                            ({"task": "reverse"}, "reverse is none; choose --task bandits or --task mdps"),
+                            ({"model": beginner}, "has other tokens than the task bandits; leave out --model")):
+        with pytest.raises(UserError, match=words):
+            run(tmp_path, **settings)
+    assert not list(tmp_path.iterdir()) and np.isfinite(TINY["prompts"])
