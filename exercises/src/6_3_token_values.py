@@ -15,10 +15,11 @@
 #
 # $V$ has the loss (Kostrikov et al. 2021)
 #
-# $$L^\tau(u) = |\tau - 1(u < 0)|\, u^2, \qquad u = Q(s_t, y_t) - V(s_t).$$
+# $$L^\tau(u) = |\tau - 1(u < 0)|\, u^2, \qquad u = Q(s_t, a_t) - V(s_t),$$
 #
-# For $\tau = 0.5$ the best $V$ is the mean of $Q$ over the actions in the data. For a $\tau$ near 1 it is almost their
-# maximum. The maximum over *all* actions, as in DQN, would include values of actions that the data never shows.
+# where $a_t$ is token $t$ and $\tau$ is between 0 and 1. For $\tau = 0.5$ the best $V$ is the mean of $Q$ over the
+# actions in the data. For a $\tau$ near 1 it is almost their maximum. The maximum over *all* actions, as in DQN, would
+# include values of actions that the data never shows.
 #
 # **You are done when** `spinup exercise check 6.3` says PASS.
 #

@@ -7,8 +7,9 @@ policy has two heads: Q, with a value for each token of the vocabulary, and V. B
 stored responses, which any policy may have sampled. Here the initial policy pi_ref samples them
 once, before the training; the training samples no response (offline RL).
 
-    y_t  = r_t + gamma (1 - terminated_t) V(s_t+1)                               target of Q
-    loss = (Q(s_t, y_t) - y_t)^2  +  |tau - 1(u < 0)| u^2  +  alpha CE,   u = Q'(s_t, y_t) - V(s_t)
+    target_t = r_t + gamma (1 - terminated_t) V(s_t+1)
+    loss     = (Q(s_t, y_t) - target_t)^2  +  |tau - 1(u < 0)| u^2  +  alpha CE
+    u        = Q'(s_t, y_t) - V(s_t)
 
 r_t is 0 except at the last token, which gets the reward of the response. A response that ends, and
 one that is cut off at the limit, is terminated. The second term makes V the tau-expectile of Q over
@@ -21,8 +22,8 @@ The policy multiplies the probabilities of the initial policy:
 
     pi(y | s) = pi_ref(y | s) exp(beta (Q(s, y) - V(s))) / Z(s)
 
-`dqn_online` is DQN: the target is y_t = r_t + gamma (1 - terminated_t) max_a Q'(s_t+1, a), with the
-Huber loss, and the policy pi adds new responses to a replay buffer in every update.
+`dqn_online` is DQN: max_y Q'(s_t+1, y) replaces V(s_t+1), the loss of Q is Huber's, and the policy
+pi adds new responses to a replay buffer in every update.
 
 Differs from spinup/algos/dqn.py by: one episode per row, with a mask for its end; V as the value of
 the next state; a policy that samples from exp(beta Q) times pi_ref in place of the best action. The
