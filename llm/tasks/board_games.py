@@ -67,7 +67,7 @@ class BoardGame(Task):
         while not over:
             letter = match.letter(int(rng.choice(np.flatnonzero(match.board.legal()[0]))))
             _, over = match.act(letter)
-            text += letter + match.observe()
+            text += letter + ("" if over else match.observe())            # a last move of the opponent is not read
         return text
 
     def reward(self, problem: Problem, response: str) -> float:
@@ -82,6 +82,9 @@ class BoardGame(Task):
             if match.over or match.move_of(letter) is None:
                 break
             match.play(match.move_of(letter))
+            boards.append(match.drawn())
+        if not match.over and len(boards) % 2 == 0:           # the opponent's last move is not in the text
+            match.reply()
             boards.append(match.drawn())
         return "\n".join("   ".join(rows) for rows in zip(*boards, strict=True))
 
@@ -125,10 +128,14 @@ class Match(Episode):
         won = self.play(move)
         if self.over:
             return won, True
+        return -self.reply(), self.over
+
+    def reply(self) -> float:
+        """Make the move of the opponent; return 1 if it wins, else 0."""
         legal = np.flatnonzero(self.board.legal()[0])
-        reply = int(legal[crc32(self.text.encode()) % len(legal)])
-        self.said = self.letter(reply)
-        return -self.play(reply), self.over
+        move = int(legal[crc32(self.text.encode()) % len(legal)])
+        self.said = self.letter(move)
+        return self.play(move)
 
     def observe(self) -> str:
         return self.said

@@ -7,7 +7,7 @@ import pytest
 
 from llm.policy.policy import Turns
 from llm.policy.tokenizer import CharTokenizer
-from llm.tasks.board_games import ConnectFour, TicTacToe, transcript
+from llm.tasks.board_games import ConnectFour, Match, TicTacToe, transcript
 from llm.tasks.check import problems_of
 from llm.tasks.episodes import Dialogue, pieces, replay
 from llm.tasks.make import make_task
@@ -63,7 +63,7 @@ def test_a_response_is_worth_the_result_of_its_game(seed):
         results.add(earned)
         taken = text[0].swapcase()
         for wrong in (taken, ">", problem.prompt[-1], ""):
-            assert TASK.reward(problem, wrong) == (-1.0 if wrong else 0.0)
+            assert TASK.reward(problem, wrong) == -1.0
     assert results >= {1.0, -1.0}
 
 
@@ -80,10 +80,11 @@ def test_the_opponent_makes_legal_moves_of_all_kinds():
         assert all(a.isupper() != b.isupper() for a, b in pairwise(text))
         replies.update(text[1::2].lower())
     assert replies == set("abcdefghi")
+    match = Match(TASK, ">")
+    match.act("E")
+    wrong = "a" if match.observe() != "a" else "b"
     with pytest.raises(UserError, match="episode of the task tictactoe writes"):
-        wrong = next(c for c in "abcdefghi" if not TASK.demonstration(Problem(">"), rng).startswith(f"E{c}"))
-        found = pieces(TASK, "Ea", Problem(">"))[0][1][1]                 # at most one letter is the opponent's
-        pieces(TASK, "E" + ("b" if found == "a" else wrong), Problem(">"))
+        pieces(TASK, f"E{wrong}", Problem(">"))
 
 
 # Turned red by: turns of two characters; a game that goes on after its end.
@@ -98,14 +99,17 @@ def test_each_token_of_the_policy_is_a_turn():
 
 # Turned red by: boards of another order, or without the opening.
 def test_a_game_is_drawn_as_boards():
-    problem = Problem(">Ea")
-    text = TASK.demonstration(problem, np.random.default_rng(3))
-    shown = TASK.show(problem, text).splitlines()
-    assert len(shown) == 3 and shown[0].startswith("[O]") and shown[1][4] == "X"
-    assert sum(line.count("[") for line in shown) == len(text) + 1        # one mark in each board
-    last = [re.findall(r"[XO·]", line)[-3:] for line in shown]
-    stones, _ = judged(problem.prompt + text)
-    assert last == [["·XO"[1 + stones.get(3 * row + column, -1)] for column in range(3)] for row in range(3)]
+    for seed in range(6):
+        problem = Problem(">Ea")
+        text = TASK.demonstration(problem, np.random.default_rng(seed))
+        shown = TASK.show(problem, text).splitlines()
+        assert len(shown) == 3 and shown[0].startswith("[O]") and shown[1][4] == "X"
+        stones, result = judged(problem.prompt + text)
+        unread = result is None                               # the opponent's last move ended the game
+        assert sum(line.count("[") for line in shown) == len(text) + 1 + unread            # one mark in each board
+        last = "".join(c for line in shown for c in re.findall(r"[XO·]", line)[-3:])
+        known = "".join("·XO"[1 + stones.get(square, -1)] for square in range(9))
+        assert sum(a != b for a, b in zip(last, known, strict=True)) == unread
     assert TASK.show(problem, "e") == TASK.show(problem, "")              # an illegal move changes no board
 
 
