@@ -160,6 +160,8 @@ def test_evaluation_takes_a_small_share_of_the_time(settings, every, folder):
     assert cfg.updates_per_row == every
     rows = 1 + cfg.total_steps // every
     assert rows * 2 * cfg.held_out <= cfg.total_steps * cfg.prompts * cfg.samples / 6
+    assert configure(find("llm best_of_n"), {"task": "reverse", "model": folder,
+                                             **settings})[0].updates_per_row == 2 * every
 
 
 ONE_RUN = """
