@@ -28,7 +28,7 @@ def letters(prompt: str, response: str) -> float:
 def settings(method, **given):
     """Settings with which each method does all that it can do."""
     known = algorithms("llm")[method].load().Config.__dataclass_fields__
-    given = {"reward": letters} | ({"samples": 4} if "prompts" in known else {}) | given
+    given = {"reward": letters} | ({"samples": 4} if {"prompts", "samples"} <= known.keys() else {}) | given
     return TINY | {name: x for name, x in SIZES.items() if name in known} | given
 
 
