@@ -3,17 +3,20 @@
 Bansal et al. 2018, arXiv:1710.03748, section 4.2. A game is a text: each move is one token, and
 both players read all moves so far. The policy has no board and no legal-action mask. It must learn
 from the results of its games where the stones are and which moves are legal; an illegal move loses.
+In a lost position an illegal move would then cost nothing. So it costs `illegal_penalty` more than
+a loss.
 
 The opponents, their ratings and the loss function are those of the classic algorithm:
 
     opponent ~ uniform over versions ceil(delta v), ..., v  of the v + 1 versions so far
-    r_t      = [move t is the last of the learner] * result,   1 for a win, 0, or -1 for a loss
+    r_t      = [move t is the last of the learner] * (result - penalty * [move t is illegal])
     A_t      = GAE of r_t and V(s_t) over the learner's moves,   gamma = 1
     loss     = clipped surrogate of A_t + c1 (V(s_t) - target_t)^2 / 2 - c2 entropy of pi(. | s_t)
 
-s_t is the text of all moves before move t. The moves of the opponent and the random opening are
-part of the text, with mask 0: they are not actions of the learner. The value V(s_t) is a linear
-function of the hidden state that also predicts the move.
+The result is 1 for a win of the learner, 0 for a draw, -1 for a loss. s_t is the text of all moves
+before move t. The moves of the opponent and the random opening are part of the text, with mask 0:
+they are not actions of the learner. The value V(s_t) is a linear function of the hidden state that
+also predicts the move.
 
 All games of an update advance together, one token at a time. An update samples a few opponents, and
 each of them plays an equal share of the games.
@@ -63,6 +66,7 @@ class Config(LanguageConfig):
     epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)
     minibatches: Count = 4           # minibatches per epoch, one gradient step each (2-16)
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-1)
+    illegal_penalty: NonNegative = 0.5  # cost beyond a loss; 0: legality is useless in lost games
     clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
     lr: Positive = 1e-3              # initial learning rate (3e-4 to 2e-3)
     anneal: bool = True              # decay lr and entropy_coef linearly to 0
@@ -154,13 +158,13 @@ def read_games(model: Transformer, head: nn.Linear, begin: int, ids: Tensor,
     return logp, entropy, head(hidden)[..., 0].float()
 
 
-def advantages(result: Tensor, values: Tensor, mask: Tensor, lam: float) -> tuple[Tensor, Tensor]:
+def advantages(earned: Tensor, values: Tensor, mask: Tensor, lam: float) -> tuple[Tensor, Tensor]:
     """Advantage and value target of each move of the learner, `[B, T]`; 0 at other moves.
 
-    The last move of the learner gets the result `[B]` of the game. The next state of a move is the
+    The last move of the learner gets the reward `[B]` of the game. The next state of a move is the
     one before the learner's next move.
     """
-    rewards, last = token_rewards(result, torch.zeros_like(values), 0.0, mask)
+    rewards, last = token_rewards(earned, torch.zeros_like(values), 0.0, mask)
     return gae(rewards, select(values, mask), following(values, mask), last,
                torch.zeros_like(last), gamma=1.0, lam=lam, mask=mask)
 
@@ -225,7 +229,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 pieces = [read_games(model, head, begin, x, cfg.temperature)
                           for x in ids.split(cfg.micro_batch or N)]
                 logp_old, _, values = (torch.cat(x) for x in zip(*pieces, strict=True))
-                adv, target = advantages(result, values, mask, cfg.lam)           # [N, T]
+                earned = result - cfg.illegal_penalty * games.illegal
+                adv, target = advantages(earned, values, mask, cfg.lam)           # [N, T]
                 adv = whiten(adv, mask)
 
             # Update: several epochs of shuffled minibatches.

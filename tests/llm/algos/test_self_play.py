@@ -147,7 +147,7 @@ def watch(tmp_path, monkeypatch):
 # the opponent's moves; an advantage of another move; a sum in place of the mean over own moves; no entropy bonus.
 def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
     cfg = {"epochs": 1, "minibatches": 1, "entropy_coef": 0.3, "value_coef": 0.4, "lam": 0.9, "lr": 0.02,
-           "total_steps": 4, "games": 24}
+           "total_steps": 4, "games": 24, "illegal_penalty": 0.7}
     seen = watch(**cfg)
     for update in (0, 3):                                     # at first all values are 0
         games, begin = seen.games[update], TOKENIZER.encode(">")[0]
@@ -167,7 +167,7 @@ def test_the_gradient_is_that_of_the_classic_functions_move_by_move(watch):
                 continue
             logp, value, entropy = map(torch.stack, zip(*found, strict=True))
             rewards, over = torch.zeros(len(own)), torch.zeros(len(own))
-            rewards[-1], over[-1] = games.result[i], 1
+            rewards[-1], over[-1] = games.result[i] - 0.7 * float(games.illegal[i]), 1
             v = value.detach()
             adv, target = gae(rewards[None], v[None], torch.cat([v[1:], v[:1]])[None], over[None], 0 * over[None],
                               gamma=1.0, lam=0.9)
