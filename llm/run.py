@@ -278,6 +278,7 @@ class Run(Training):
                 "own": list(self.own), "parts": self.parts_of_reward, "initial": self.checksum}
 
     def load_subject(self, state: dict[str, Any]) -> None:
+        """Restore the state from `save_subject`. Raise UserError if the initial policy has changed."""
         if state.get("initial", self.checksum) != self.checksum:
             raise UserError(f"{self.start.directory or 'the initial policy'} has changed since this run began, and the "
                             "run needs it as its reference policy; restore it, or train again under another "

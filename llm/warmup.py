@@ -33,8 +33,8 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     is `uniform`.
 
     The small model comes from an ordinary run of `sft` in the same log folder. Its name contains a digest of its
-    settings, so the next run that needs this policy finds it and trains nothing. Raise KeyboardInterrupt if you stop
-    the SFT run.
+    settings, so the next run that needs this policy finds it and trains nothing. Raise UserError if a run that is
+    resumed began with a model that cannot be loaded, and KeyboardInterrupt if you stop the SFT run.
     """
     start = check(cfg, task) if resume is None else None      # find the run's own errors before SFT takes minutes
     if cfg.model or task.uniform:

@@ -67,7 +67,8 @@ WRONG = {                                                                 # what
     "flag": ("ppo --totl-steps 5", "spinup ppo has no flag --totl-steps. Did you mean '--total-steps'?"),
     "flag with value": ("vpg --lam-bda=3", "spinup vpg has no flag --lam-bda. Did you mean '--lam'?"),
     "flag cut short": ("ppo --total 512", "spinup ppo has no flag --total."),
-    "no value": ("ppo --total-steps", "--total-steps: expected one argument; see `spinup ppo --help`"),
+    "no value": ("ppo --total-steps", "--total-steps: expected one argument (if it begins with -, write "
+                 "--total-steps=VALUE); see `spinup ppo --help`"),
     "flag of others": ("ppo --timesteps 5", "spinup ppo has no flag --timesteps. Did you mean '--total-steps'?"),
     "far from all flags": ("ppo --render", "spinup ppo has no flag --render. `spinup ppo --help` lists them"),
     "stray word": ("ppo CartPole-v1", "'CartPole-v1'; if it is an environment, write --env CartPole-v1"),

@@ -21,7 +21,8 @@ import torch
 
 import llm
 import spinup
-from llm.policy.checkpoint import load_pretrained, save_pretrained
+from llm.policy.checkpoint import load_pretrained
+from llm.policy.export import save_pretrained
 from llm.policy.tokenizer import CharTokenizer
 from llm.policy.transformer import Shape, Transformer
 from llm.tasks.make import make_task

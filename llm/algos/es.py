@@ -163,7 +163,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             run.check_finite(rewards=totals[..., 0])
 
             # Update: every process computes the same step from the same numbers.
-            grad = gradient(theta, seeds, SCORES[cfg.scores](rewards), cfg.sigma)
+            scores = SCORES[cfg.scores](rewards)                          # [n, 2]
+            grad = gradient(theta, seeds, scores, cfg.sigma)
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             if cfg.optimizer == "adam":
                 optimizer.flat.grad.copy_(-grad)

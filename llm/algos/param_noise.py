@@ -120,11 +120,15 @@ def mixed(batches: Sequence[Batch]) -> Batch:
 
 
 @torch.no_grad()
-def next_logits(model: Transformer, batch: Batch) -> Tensor:
-    """Logits `[n, vocab]` of the policy's own tokens in the first responses of a batch."""
-    part = batch.responses[torch.arange(min(MEASURED, len(batch.texts)))]
-    hidden = read(model, batch.prompts, part.of, part.ids)
-    return model.logits(hidden[part.mask > 0]).float()
+def next_logits(model: Transformer, batch: Batch, at_once: int = MEASURED) -> Tensor:
+    """Logits `[n, vocab]` of the policy's own tokens in the first responses of a batch; it reads
+    `at_once` responses at a time."""
+    found = []
+    for rows in torch.arange(min(MEASURED, len(batch.texts))).split(at_once):
+        part = batch.responses[rows]
+        hidden = read(model, batch.prompts, part.of, part.ids)
+        found.append(model.logits(hidden[part.mask > 0]).float())
+    return torch.cat(found)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -135,7 +139,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
     noise = Latest(sigma=cfg.sigma)
-    each = cfg.samples // cfg.perturbations
+    each, at_once = cfg.samples // cfg.perturbations, cfg.micro_batch or MEASURED
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: float) -> Loss:
         clip = (cfg.clip_low, cfg.clip_high)
@@ -154,7 +158,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 with perturbed(optimizer.flat, noise["sigma"], eps):
                     sampled = rescored(run.model, cfg, run.sample(problems, each))
                     batches.append(sampled)
-                    outputs.append(next_logits(run.model, sampled))
+                    outputs.append(next_logits(run.model, sampled, at_once))
             batch = mixed(batches)
             run.record(batch)
             adv = group_advantage(batch.rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
@@ -164,7 +168,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 batch = replace(batch, responses=replace(r, logp=logp))
 
             # Adapt sigma: outputs of the learner first, then those with noise.
-            distances = [float(value_distance(next_logits(run.model, sampled), noisy))
+            distances = [float(value_distance(next_logits(run.model, sampled, at_once), noisy))
                          for sampled, noisy in zip(batches, outputs, strict=True)]
             distance = sum(distances) / len(distances)
             run.add(sigma=noise["sigma"], distance=distance)

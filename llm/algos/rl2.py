@@ -28,6 +28,7 @@ GRU; a group mean in place of a value function; no bonus for entropy.
 """
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ FINAL = 4               # times as many test trials after the last update
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
     task: str | object = "bandits"   # a task of trials: bandits:arms=5,pulls=10 or mdps:episodes=2
-    prompts: Size = 64               # worlds per update
+    prompts: Size = 64               # different worlds in each update
     samples: Size = 8                # trials in each world; their mean return is the baseline
     gamma: Unit = 1.0                # discount factor over the whole trial
     epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)
@@ -83,9 +84,13 @@ class Config(LanguageConfig):
                             f"{self.responses}; choose at most {self.responses}")
         if self.reward:
             raise UserError("rl2 learns from the rewards of the world; leave out --reward")
+
+    def response_tokens(self, task: Any) -> int:
+        """Length of a trial, in tokens. Raise UserError if `max_tokens` is given."""
         if self.max_tokens:
             raise UserError("the task sets the length of a trial, as in --task bandits:pulls=20; "
                             "leave out --max-tokens")
+        return super().response_tokens(task)
 
     @property
     def responses(self) -> int:

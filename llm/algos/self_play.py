@@ -27,7 +27,7 @@ lose and are not masked; a few opponents per update.
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -52,7 +52,9 @@ from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.returns import gae
 from spinup.envs.ratings import MEAN
 from spinup.errors import UserError
-from spinup.runs.config import Count, NonNegative, Positive, Size, Unit
+from spinup.runs.config import Count, NonNegative, Positive, Range, Size, Unit
+
+Rivals = Annotated[int, Range(1, 256)]
 
 
 @dataclass(kw_only=True)
@@ -60,7 +62,7 @@ class Config(LanguageConfig):
     task: str | object = "tictactoe"  # tictactoe or connect_four, or a BoardGame object
     delta: Unit = 0.5                # opponents: 1 = newest version, 0 = all, 0.5 = newer half
     versions: Size = 40              # most versions in the pool; the first one is untrained
-    rivals: Size = 4                 # opponents sampled per update; more: less noise, but slower
+    rivals: Rivals = 4               # opponents sampled per update; more: less noise, but slower
     games: Size = 256                # games per update; the learner moves first in half of them
     total_steps: Count = 1000        # updates of the run
     epochs: Count = 2                # passes over each batch; more rely on the clip alone (1-4)

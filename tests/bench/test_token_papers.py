@@ -55,7 +55,9 @@ def test_es_must_gain_in_time_with_any_number_of_processes(start, end, seconds, 
                        held_out_accuracy=[0.3, 0.4], return_mean_100=[1, 2], tokens_per_second=[10, 20],
                        rollout_seconds=[1, 1], reward_seconds=[0, 1], update_seconds=[1, 0])
         weights = torch.zeros(3) + (moved if label.startswith("2") else 0.0)
-        save_checkpoint(folder / "checkpoint.pt", {"parts": {"model": {"w": weights}}})
+        save_checkpoint(folder / "checkpoint.pt", {
+            "algorithm": algorithm, "update": 1, "steps": 1, "rows": 1, "stopped": False, "seconds": 1.0, "files": {},
+            "parts": {"model": {"w": weights}}, "subject": {}, "rng": {}, "torch_rng": torch.get_rng_state()})
         return folder
 
     def evaluated(*words):

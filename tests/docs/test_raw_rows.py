@@ -54,7 +54,8 @@ def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
     again = [row["return_mean_100"] for row in rows]
     told = [np.nan if x is None else x for x in curve["return_mean_100"][:len(rows)]]
     assert np.isfinite(told[-1])
-    np.testing.assert_allclose(again, told, rtol=1e-3, err_msg=f"{name}.json is of older code: measure it again")
+    # Processors with other vector units round differently: the third row of PPO on Pendulum then differs by 0.2 %.
+    np.testing.assert_allclose(again, told, rtol=5e-3, err_msg=f"{name}.json is of older code: measure it again")
 
 
 # Turned red by: no file to which the test above applies.

@@ -31,7 +31,8 @@ RUN = Path("runs/x/x_s1")
 REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
-NEEDS = {"kl_target": {"kl_coef": 0.1}}                                   # settings that another must go with
+NEEDS = {"kl_target": {"kl_coef": 0.1}, "workers": {"pairs": 256}, "perturbations": {"samples": 30}, "rivals": {
+    "games": 512}}                                   # settings that another must go with
 ALL = algorithms("llm")
 METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
@@ -243,6 +244,7 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
         default = ALL[method].settings.get(field, getattr(module.Config, field))
         pretrained = "".join(f"; {table[field]} for pretrained models" for table in ALL[method].defaults.values()
                              if field in table)
+        default = ",".join(map(str, default)) if isinstance(default, tuple) else default
         words = f"{'none' if default is None else default}{pretrained}"
         shown = re.escape(" ".join(comment.split())) + rf"[^\[\]]*\. \[{re.escape(words)}\]"
         assert default == "" or re.search(shown, said), field

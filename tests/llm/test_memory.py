@@ -18,7 +18,7 @@ from spinup.runs.checkpoint import read_checkpoint, save_checkpoint
 TINY = {"task": "reverse:length=3,symbols=10", "held_out": 8, "quiet": True, "tensorboard": False, "threads": 1,
         "device": "cpu", "preset": "none", "total_steps": 1, "warmup": 0, "seed": 3}
 SIZES = {"prompts": 4, "pairs": 8, "batch": 8, "calibration": 8, "epochs": 2, "value_warmup": 0,
-         "kl_coef": 0.1, "keep": 0.0}
+         "kl_coef": 0.1, "keep": 0.0, "perturbations": 2}
 
 
 def letters(prompt: str, response: str) -> float:
