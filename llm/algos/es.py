@@ -133,7 +133,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Follower(cfg, resume) if workers.rank else Run(cfg, task, start, resume)
     model, tokenizer = start.model, start.tokenizer
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, eps=cfg.adam_eps)
-    sampler = Sampler(model, tokenizer.ends)
+    sampler, fitness = Sampler(model, tokenizer.ends), SCORES[cfg.scores]
 
     with run, workers.together(train, others, resume):
         run.keep(model=model, optimizer=optimizer)
@@ -163,8 +163,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             run.check_finite(rewards=totals[..., 0])
 
             # Update: every process computes the same step from the same numbers.
-            scores = SCORES[cfg.scores](rewards)                          # [n, 2]
-            grad = gradient(theta, seeds, scores, cfg.sigma)
+            grad = gradient(theta, seeds, fitness(rewards), cfg.sigma)
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
             if cfg.optimizer == "adam":
                 optimizer.flat.grad.copy_(-grad)

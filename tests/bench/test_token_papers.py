@@ -7,7 +7,6 @@ import torch
 
 from spinup.bench.papers import es_tokens, rl2_tokens
 from spinup.bench.papers.paper import show
-from spinup.runs.checkpoint import save_checkpoint
 
 
 def a_run(folder, seconds=1.0, **columns):
@@ -51,20 +50,19 @@ def test_a_transformer_must_learn_within_trials_and_in_time(reward, cut, seconds
     (0.7, 0.91, 700.0, 0.0, False), (0.7, 0.91, 500.0, 1e-7, False)])
 def test_es_must_gain_in_time_with_any_number_of_processes(start, end, seconds, moved, met, tmp_path, monkeypatch):
     def made(algorithm, subject, seed, log_dir, *flags, label=""):
-        folder = a_run(log_dir / f"{algorithm}{label}", seconds, steps=[1, 2], held_out_greedy=[start, end],
-                       held_out_accuracy=[0.3, 0.4], return_mean_100=[1, 2], tokens_per_second=[10, 20],
-                       rollout_seconds=[1, 1], reward_seconds=[0, 1], update_seconds=[1, 0])
-        weights = torch.zeros(3) + (moved if label.startswith("2") else 0.0)
-        save_checkpoint(folder / "checkpoint.pt", {
-            "algorithm": algorithm, "update": 1, "steps": 1, "rows": 1, "stopped": False, "seconds": 1.0, "files": {},
-            "parts": {"model": {"w": weights}}, "subject": {}, "rng": {}, "torch_rng": torch.get_rng_state()})
-        return folder
+        return a_run(log_dir / f"{algorithm}{label}", seconds, steps=[1, 2], held_out_greedy=[start, end],
+                     held_out_accuracy=[0.3, 0.4], return_mean_100=[1, 2], tokens_per_second=[10, 20],
+                     rollout_seconds=[1, 1], reward_seconds=[0, 1], update_seconds=[1, 0])
+
+    def weights(path):
+        return {"parts": {"model": {"w": torch.full((3,), moved * ("es2" in path.parent.name))}}}
 
     def evaluated(*words):
         greedy = start if words[1] == "start" else end
         return json.dumps({"held_out_accuracy": 0.3, "held_out_greedy": greedy})
 
     monkeypatch.setattr(es_tokens, "run", made)
+    monkeypatch.setattr(es_tokens, "load_checkpoint", weights)
     monkeypatch.setattr(es_tokens, "spinup", evaluated)
     monkeypatch.setattr(es_tokens, "e100", lambda folder: 500.0)
     paper, folders = es_tokens.measure((1,), 1, tmp_path)
