@@ -69,10 +69,10 @@ class Config(LearningConfig):
     gradient_steps: Count = 1        # gradient steps per update
     gamma: Unit = 1.0                # discount; below 1, early rewards count more: short responses
     expectile: Unit = 0.7            # tau: .5 = mean of the data's tokens, near 1 = their maximum
-    cql_coef: NonNegative = 0.01     # alpha of the conservative term; large: Q imitates the data
+    cql_coef: NonNegative = 1.0      # alpha of the conservative term (authors: 1e-4, 1); 0 = none
     double: bool = True              # greedy target: choose the token with Q, evaluate it with Q'
     beta: Positive = 8.0             # greediness of the policy; the rewards' scale divides it
-    target_every: Count = 50         # gradient steps between updates of Q'; too few: Q diverges
+    target_every: Count = 20         # gradient steps between updates of Q'; too few: Q diverges
     total_steps: Count = 2000        # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-5
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr

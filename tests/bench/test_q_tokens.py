@@ -30,7 +30,7 @@ def trained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(q_tokens, "run", run)
     monkeypatch.setattr(q_tokens, "e100", lambda folder: 500.0)
-    monkeypatch.setattr(q_tokens, "accuracy", lambda folder: ends[folder.name.rpartition("_")[0]])
+    monkeypatch.setattr(q_tokens, "accuracy", lambda folder, which="": ends[folder.name.rpartition("_")[0]])
     return ends, asked
 
 

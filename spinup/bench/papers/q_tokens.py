@@ -33,12 +33,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
     starts = [Path(read_json(folder / "config.json")["start"]) for folder in of["ilql"]]
     begun = [accuracy(folder) for folder in starts]
+    certain = [accuracy(folder, "held_out_greedy") for folder in starts]
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     returns = [e100(folder) for folder in classic]
     slowest = max(read_json(folder / "result.json")["seconds"] for folder in of["ilql"]) / 60
     lines = [
         Line(f"{ENV}: E100 of DQN", "", mean(returns), f">= {BALANCED:g}", mean(returns) >= BALANCED),
         Line(f"{TASK}: accuracy of the initial policy", "", mean(begun)),
+        Line(f"{TASK}: accuracy of its most likely responses (temperature 0)", "", mean(certain)),
         Line(f"{TASK}: accuracy of ILQL, lowest of {len(seeds)} seeds", "", min(reached["ilql"]), f">= {REACH:g}",
              min(reached["ilql"]) >= REACH),
         Line(f"{TASK}: accuracy of rejection sampling from the same responses", "", mean(reached["rejection"])),
@@ -60,14 +62,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                   ylim=(-0.03, 1.03))
         right.legend()
 
-    raw = {"returns": returns, "initial": begun, "accuracy": reached, "seeds": list(seeds),
+    raw = {"returns": returns, "initial": begun, "initial_greedy": certain, "accuracy": reached, "seeds": list(seeds),
            "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
     return Paper("Q-learning on tokens (Snell et al. 2022)", lines, draw, raw), folders + classic
 
 
-def accuracy(folder: Path) -> float:
-    """Share of correct sampled responses of a policy, on held-out problems that its log did not use."""
-    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+def accuracy(folder: Path, which: str = "held_out_accuracy") -> float:
+    """Share of correct responses of a policy, sampled or greedy, on held-out problems that its log did not use."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))[which]
 
 
 def curve(folder: Path) -> dict[str, list[float]]:
