@@ -21,8 +21,9 @@ COLOURS = {"es": "#0072B2", "grpo": "#D55E00"}
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train with ES and with GRPO from the same initial policy. Compare one process with two. Train ES on CartPole."""
-    found: dict[str, list[Path]] = {
-        method: [run(f"llm {method}", TASK, seed, log_dir) for seed in seeds] for method in COLOURS}
+    found: dict[str, list[Path]] = {                          # in turn: ES uses two cores
+        "es": [run("llm es", TASK, seed, log_dir, "--workers", "2") for seed in seeds],
+        "grpo": [run("llm grpo", TASK, seed, log_dir) for seed in seeds]}
     pair = [run("llm es", TASK, seeds[0], log_dir, "--workers", str(n), *BRIEF, label=f"{n}_processes")
             for n in (1, 2)]
     cartpole = run("es", CARTPOLE, seeds[0], log_dir)
@@ -40,7 +41,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     lines += [
         Line("sampled accuracy, mean of the seeds, before", "", mean(before, "sampled")),
         Line("sampled accuracy, after ES", "", mean(after["es"], "sampled")),
-        Line("minutes of ES, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES),
+        Line("minutes of ES on two processes, slowest seed", "", slowest, f"<= {MINUTES}", slowest <= MINUTES),
         Line("GRPO: greedy accuracy, mean of the seeds", "", mean(after["grpo"], "greedy")),
         Line("GRPO: sampled accuracy, mean of the seeds", "", mean(after["grpo"], "sampled")),
         Line("sampled tokens of ES, millions, mean", "", mean(cost["es"], "tokens") / 1e6),
