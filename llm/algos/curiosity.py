@@ -18,18 +18,18 @@ states of earlier responses (`--memory`).
 The reward R and the intrinsic reward I of a response («bonus» in flags and columns) are two
 streams. Each has its own baseline, the mean of the group of G responses to the prompt:
 
-    A = c_r A^r + c_i A^i,   A^r = (R - mean R) / std R,   A^i = (I - mean I) / std I
-                                                                                    (RND, sec. 2.3)
+    A = c_r A^r + c_i A^i,                                                          (RND, sec. 2.3)
+    A^r = (R - mean R) / std R,   A^i = max(0, I - mean I) / running std of I
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ] + beta k2(pi, pi_init)
 
-`--kl-coef` is beta. If the initial policy is uniform, the KL penalty is an entropy bonus: it keeps
-the policy from giving up tokens whose novelty has only faded.
+A known response has A^i = 0: it is not made less likely, because the way to new responses leads
+through its first tokens. `--kl-coef` is beta. If the initial policy is uniform, the KL penalty is
+an entropy bonus: it keeps the policy from giving up tokens that lead to nothing new yet.
 
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
-means replace both value functions, and the group's standard deviation replaces the running one;
-intrinsic returns end with the response, because the next prompt does not follow from it; the
-predictor also trains on earlier states. With c_i = 0 it is GRPO. `prediction_error` and
-`combined_advantage` are the same functions.
+means replace both value functions; only novelty above the mean counts; intrinsic returns end with
+the response, because the next prompt does not follow from it; the predictor also trains on earlier
+states. With c_i = 0 it is GRPO. `prediction_error` and `combined_advantage` are the same functions.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from llm.algos.grpo import group_advantage
+from llm.algos.grpo import centred, group_advantage
 from llm.config import LearningConfig
 from llm.learn import SCORED, Loss, logp_under, rescored
 from llm.memory import enough_memory
@@ -56,7 +56,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate, select
-from spinup.core.normaliser import Normaliser
+from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit, Widths
@@ -98,6 +98,11 @@ class Config(LearningConfig):
 def surprisal(logp: Tensor, mask: Tensor) -> Tensor:
     """Intrinsic reward of kind entropy, `[B]`: -log pi of each response, from tokens `[B, T]`."""
     return -select(logp, mask).sum(1)
+
+
+def novelty_advantage(bonus: Tensor, samples: int) -> Tensor:
+    """Intrinsic reward above the group mean, `[P * G]`; 0 for responses below it."""
+    return centred(bonus.view(-1, samples)).clamp(min=0).flatten()
 
 
 @torch.no_grad()
@@ -173,12 +178,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
         return aggregate(each, part.mask, mode="sequence", denominator=denominator), stats
 
+    scaler = ReturnScaler(cfg.prompts * cfg.samples, 0.0).to(run.device)  # bonuses on one scale
+    over = torch.ones(cfg.prompts * cfg.samples, 1, dtype=torch.bool, device=run.device)
+
     def bonus_loss(states: Tensor) -> Loss:
         return novelty.error(states).mean(), {}
 
     learn = learner.minimizer(bonus_loss)
     with run:
-        run.keep(model=run.model, optimizer=optimizer, novelty=novelty, learner=learner)
+        run.keep(model=run.model, optimizer=optimizer, novelty=novelty, learner=learner,
+                 scaler=scaler)
         run.columns("bonus", "bonus_std", *["bonus_loss"] * (cfg.bonus == "rnd"))
         for update in run.updates(cfg.total_steps):
             # Collect.
@@ -192,11 +201,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 with enough_memory(cfg):
                     states = last_states(run.reference, cfg.micro_batch, batch)   # [B, width]
                 bonus = novelty.error(states).detach()                            # [B]
+                scaled = scaler.update_and_scale(bonus[:, None], over, over)[:, 0]
+                bonus_adv = novelty_advantage(scaled, cfg.samples)
             else:
                 bonus = surprisal(r.logp, r.mask)
+                bonus_adv = group_advantage(bonus, cfg.samples, "mean")
             run.add(bonus=bonus.mean(), bonus_std=bonus.std(correction=0))
-            adv, bonus_adv = (group_advantage(x, cfg.samples, cfg.advantage)
-                              for x in (batch.rewards, bonus))
+            adv = group_advantage(batch.rewards, cfg.samples, cfg.advantage)
             both = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)[:, None]
             logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
 

@@ -16,7 +16,8 @@ def a_run(folder, rewards):
         writer = csv.writer(file)
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
-    (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": {}}))
+    settings = {"versions": {}, "git": None, "config": {"prompts": 1, "samples": 128}}
+    (folder / "config.json").write_text(json.dumps(settings))
     (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
     return folder
 

@@ -10,10 +10,11 @@ import numpy as np
 
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
 from spinup.bench.process import spinup
+from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-BATCH, LIMIT, SHARE = 128, 20_000, 0.8  # responses of an update and of a run; share of seeds that must open the lock
+LIMIT, SHARE = 20_000, 0.8              # responses of a run; share of seeds that must open the lock
 SAMPLES, PROBLEMS, TIMES = 64, 200, 2.0  # held-out evaluation on countdown; goal, as a multiple of GRPO's answers
 CLASSIC = "MiniGrid-MultiRoom-N4-S5-v1"
 KINDS = {"curiosity": [], "no memory": ["--memory", "0"],
@@ -73,7 +74,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left.set(title="Rooms (classic)", xlabel="steps", ylabel="mean return of 100 episodes")
         for kind, words in WORDS.items():
             of = [read_progress(locks[kind, seed]) for seed in seeds]
-            right.plot(np.array(of[0]["steps"]) * BATCH, np.mean([p["length"] for p in of], 0), color=COLOURS[kind],
+            right.plot(np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]]), np.mean([p["length"] for p in of], 0), color=COLOURS[kind],
                        label=words)
         right.set(title="Combination lock (tokens)", xlabel="responses", ylabel="symbols up to the first wrong one")
         for axes in (left, right):
@@ -95,9 +96,15 @@ def countdown(kind: str, seed: int, log_dir: Path) -> Path:
 
 def opened(folder: Path) -> float:
     """Number of responses after which the first one had the whole code, to the end of its row of the log."""
-    progress = read_progress(folder)
-    return next((steps * BATCH for steps, reward in zip(progress["steps"], progress["reward"], strict=True) if reward),
+    progress, size = read_progress(folder), batch(folder)
+    return next((steps * size for steps, reward in zip(progress["steps"], progress["reward"], strict=True) if reward),
                 float("inf"))
+
+
+def batch(folder: Path) -> int:
+    """Responses of an update."""
+    config = read_json(folder / "config.json")["config"]
+    return config["prompts"] * config["samples"]
 
 
 def answers(folder: Path) -> dict[str, float]:

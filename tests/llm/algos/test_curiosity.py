@@ -88,14 +88,17 @@ def novelties(step):
 
 # The update against the classic loss, fed step by step. Turned red by: the state before the last token, or after the
 # end token that the episode adds; the learner's state in place of the initial policy's; weights that are swapped; one
-# baseline for the sum; a predictor that is trained before its error is the reward.
+# baseline for the sum; a scale of this batch alone; a predictor that is trained before its error is the reward.
 def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     seen = train(reward=lambda prompt, response: response.count("b"), reward_coef=0.7, bonus_coef=1.3, kl_coef=0.4)
     step = seen.updates[2]
     run, batch, r = step.run, step.batch, step.batch.responses
     bonus = novelties(step)
     assert bonus.std() > 1e-3 and batch.rewards.std() > 0.1
-    adv = 0.7 * standardised(batch.rewards) + 1.3 * standardised(bonus)
+    seen_so_far = torch.cat([novelties(x) for x in seen.updates])                             # 3 batches
+    groups = bonus.view(2, 8)
+    new = (groups - groups.mean(1, keepdim=True)).clamp(min=0).flatten() / seen_so_far.std(correction=0)
+    adv = 0.7 * standardised(batch.rewards) + 1.3 * new
     torch.testing.assert_close(step.adv[:, 0], adv, atol=2e-3, rtol=1e-2)
     model = Transformer(run.model.shape)
     for p, before in zip(model.parameters(), step.before, strict=True):
@@ -113,6 +116,12 @@ def test_an_update_is_that_of_the_classic_loss_step_by_step(train):
     expected = torch.cat([g.flatten() for g in expected])
     assert expected.norm() > 1e-3
     torch.testing.assert_close(step.grad, expected, atol=1e-6, rtol=1e-3)
+
+
+# Turned red by: a negative advantage of known responses; the mean of all groups; a group of every G-th row.
+def test_only_novelty_above_the_mean_of_the_group_counts():
+    found = curiosity.novelty_advantage(torch.tensor([1.0, 2, 3, 10, 10, 16]), 3)
+    assert found.tolist() == [0, 0, 1, 0, 0, 4]
 
 
 # Turned red by: a predictor that is not trained, or not on these states; a random network that learns; inputs whose
@@ -172,7 +181,9 @@ def test_entropy_is_the_surprisal_of_the_response(train):
         prompt, own = own_tokens(step.batch, b)
         log_pi = model(torch.tensor([prompt + own]))[0, len(prompt) - 1:-1].log_softmax(-1)
         found.append(-log_pi.gather(1, torch.tensor(own)[:, None]).sum().detach())
-    torch.testing.assert_close(step.adv[:, 0], standardised(torch.stack(found)), atol=2e-3, rtol=1e-2)
+    groups = torch.stack(found).view(2, 8)
+    expected = (groups - groups.mean(1, keepdim=True)).flatten()
+    torch.testing.assert_close(step.adv[:, 0], expected, atol=1e-4, rtol=1e-3)
 
 
 # Turned red by: a stream that counts although its weight is 0; another average of tokens.
