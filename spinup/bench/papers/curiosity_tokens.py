@@ -74,8 +74,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left.set(title="Rooms (classic)", xlabel="steps", ylabel="mean return of 100 episodes")
         for kind, words in WORDS.items():
             of = [read_progress(locks[kind, seed]) for seed in seeds]
-            right.plot(np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]]), np.mean([p["length"] for p in of], 0), color=COLOURS[kind],
-                       label=words)
+            right.plot(np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]]),
+                       np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
         right.set(title="Combination lock (tokens)", xlabel="responses", ylabel="symbols up to the first wrong one")
         for axes in (left, right):
             axes.legend(fontsize="small")
