@@ -421,7 +421,7 @@ def test_killed_at_a_random_moment_the_curve_is_that_of_the_uninterrupted_run(me
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
     words = ["llm", method, "--task", TINY["task"], "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
              "none", "--exp-name", "x", "--reward", "score.py:early", "--lr", 0.01, "--prompts", 4, "--samples", 4,
-             "--data", 64, "--batch", 16, "--target-every", 3, "--total-steps", 60, "--checkpoint-steps", 7, "--model",
+             "--data", 64, "--batch", 16, "--target-every", 3, "--total-steps", 30, "--checkpoint-steps", 7, "--model",
              beginner]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")

@@ -152,7 +152,7 @@ def test_it_learns_to_learn(tmp_path, monkeypatch):
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
     words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
              1, "--no-tensorboard", "--prompts", 4, "--samples", 3, "--layers", 1, "--width", 16, "--heads", 2,
-             "--trials", 16, "--total-steps", 60, "--checkpoint-steps", 7]
+             "--trials", 16, "--total-steps", 24, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "rl2")
