@@ -1,11 +1,13 @@
 """Curiosity for language models: GRPO with an intrinsic reward for responses that are new.
 
-Two intrinsic rewards:
+Three intrinsic rewards:
 
-    rnd      || f^(h) - f(h) ||^2    f random and fixed; f^ learns to predict it; h is the hidden
-             state of the frozen initial policy after the last token of the response  (Burda et al.
-             2019, «Exploration by random network distillation», arXiv:1810.12894)
-    entropy  -log pi(y | x)          its expectation is the entropy of the responses to x
+    rnd        || f^(h) - f(h) ||^2  f random and fixed; f^ learns to predict it; h is the hidden
+               state of the frozen initial policy after the last token of the response  (Burda et
+               al. 2019, «Exploration by random network distillation», arXiv:1810.12894)
+    entropy    -log pi(y | x) / |y|  an entropy bonus: the mean over tokens; |y| is their number
+    surprisal  -log pi(y | x)        its expectation is the entropy of whole responses; long
+               responses have more of it
 
 The error of f^ is large where f^ has not been trained: at responses unlike those before. Hong et
 al. 2024, «Curiosity-driven red-teaming for large language models», arXiv:2402.19464, also add
@@ -64,7 +66,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 
 @dataclass(kw_only=True)
 class Config(LearningConfig):
-    bonus: Literal["rnd", "entropy"] = "rnd"    # kind of intrinsic reward
+    bonus: Literal["rnd", "entropy", "surprisal"] = "rnd"     # kind of intrinsic reward
     reward_coef: NonNegative = 2.0   # c_r, weight of the task's reward; 0 = only novelty
     bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 = GRPO
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
@@ -96,7 +98,7 @@ class Config(LearningConfig):
 
 
 def surprisal(logp: Tensor, mask: Tensor) -> Tensor:
-    """Intrinsic reward of kind entropy, `[B]`: -log pi of each response, from tokens `[B, T]`."""
+    """Return -log pi of each response, `[B]`, from log-probabilities of tokens `[B, T]`."""
     return -select(logp, mask).sum(1)
 
 
@@ -205,6 +207,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 bonus_adv = novelty_advantage(scaled, cfg.samples)
             else:
                 bonus = surprisal(r.logp, r.mask)
+                if cfg.bonus == "entropy":
+                    bonus = bonus / r.mask.sum(1)
                 bonus_adv = group_advantage(bonus, cfg.samples, "mean")
             run.add(bonus=bonus.mean(), bonus_std=bonus.std(correction=0))
             adv = group_advantage(batch.rewards, cfg.samples, cfg.advantage)

@@ -19,13 +19,16 @@ SAMPLES, PROBLEMS, TIMES = 64, 200, 2.0  # held-out evaluation on countdown; goa
 CLASSIC = "MiniGrid-MultiRoom-N4-S5-v1"
 KINDS = {"curiosity": [], "no memory": ["--memory", "0"],
          "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
+         "surprisal": ["--bonus", "surprisal", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
          "grpo": ["--bonus-coef", "0", "--kl-coef", "0"]}
 WORDS = {"curiosity": "GRPO + RND", "no memory": "GRPO + RND without memory", "entropy": "GRPO + entropy bonus",
-         "grpo": "GRPO"}
+         "surprisal": "GRPO + surprisal of the whole response", "grpo": "GRPO"}
+FREE = ("no memory", "surprisal")       # kinds without a goal
 COUNTDOWN = {"grpo": ["--bonus-coef", "0"],
              "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1"],
              "curiosity": ["--bonus-coef", "0.5"]}
-COLOURS = {"curiosity": "#0072B2", "no memory": "#56B4E9", "entropy": "#009E73", "grpo": "#D55E00"}
+COLOURS = {"curiosity": "#0072B2", "no memory": "#56B4E9", "entropy": "#009E73", "surprisal": "#CC79A7",
+           "grpo": "#D55E00"}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -48,8 +51,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     least, of, lines = ceil(SHARE * len(seeds)), f"of {len(seeds)}", []
     for kind, words in WORDS.items():
-        goal = {"curiosity": f">= {least}", "no memory": ""}.get(kind, "0")
-        met = {"curiosity": count(kind) >= least, "no memory": True}.get(kind, count(kind) == 0)
+        goal = f">= {least}" if kind == "curiosity" else "" if kind in FREE else "0"
+        met = count(kind) >= least if kind == "curiosity" else kind in FREE or not count(kind)
         lines.append(Line(f"lock opened within {LIMIT:,} responses, {of}: {words}", "", count(kind), goal, met))
     lines.append(Line("lock: share of right responses at the end, GRPO + RND, mean", "",
                       mean(read_progress(locks["curiosity", seed])["held_out_accuracy"][-1] for seed in seeds)))
@@ -74,8 +77,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left.set(title="Rooms (classic)", xlabel="steps", ylabel="mean return of 100 episodes")
         for kind, words in WORDS.items():
             of = [read_progress(locks[kind, seed]) for seed in seeds]
-            right.plot(np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]]),
-                       np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
+            steps = np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]])
+            right.plot(steps, np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
         right.set(title="Combination lock (tokens)", xlabel="responses", ylabel="symbols up to the first wrong one")
         for axes in (left, right):
             axes.legend(fontsize="small")

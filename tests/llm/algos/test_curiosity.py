@@ -169,9 +169,11 @@ def test_what_is_no_longer_sampled_stays_known():
     assert forgotten(64) < 0.3 * forgotten(0)
 
 
-# Turned red by: a sum that has the token of the episode; the sign; another policy than the sampler.
-def test_entropy_is_the_surprisal_of_the_response(train):
-    seen = train(bonus="entropy", reward_coef=0.0, bonus_coef=1.0)
+# Turned red by: a sum that has the token of the episode; the sign; another policy than the sampler; a sum over tokens
+# for the entropy, which rewards long responses.
+@pytest.mark.parametrize("kind", ["entropy", "surprisal"])
+def test_entropy_and_surprisal_of_a_response(kind, train):
+    seen = train(bonus=kind, reward_coef=0.0, bonus_coef=1.0)
     step = seen.updates[1]
     model = Transformer(step.run.model.shape)
     for p, before in zip(model.parameters(), step.before, strict=True):
@@ -180,7 +182,8 @@ def test_entropy_is_the_surprisal_of_the_response(train):
     for b in range(16):
         prompt, own = own_tokens(step.batch, b)
         log_pi = model(torch.tensor([prompt + own]))[0, len(prompt) - 1:-1].log_softmax(-1)
-        found.append(-log_pi.gather(1, torch.tensor(own)[:, None]).sum().detach())
+        each = -log_pi.gather(1, torch.tensor(own)[:, None]).detach()
+        found.append(each.sum() if kind == "surprisal" else each.mean())
     groups = torch.stack(found).view(2, 8)
     expected = (groups - groups.mean(1, keepdim=True)).flatten()
     torch.testing.assert_close(step.adv[:, 0], expected, atol=1e-4, rtol=1e-3)
