@@ -1,14 +1,19 @@
-"""Copies the tables of benchmarks/README.md into README.md and the pages that show them: python docs/tables.py.
+"""Writes the tables that README.md and the pages repeat: python docs/tables.py.
 
-A page has <!-- results: NAME --> and <!-- /results --> around such a table, NAME being that of its marks in
-benchmarks/README.md; <!-- results: NAME, CELL --> keeps the rows that have the cell. A test fails where a page differs.
+A page has <!-- results: NAME --> and <!-- /results --> around a table of benchmarks/README.md, NAME being that of its
+marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
+the table of what each method of `llm` imports from classic algorithms. A test fails where a page differs.
 """
+import ast
 import re
 import sys
 from pathlib import Path
 
+from spinup.registry import algorithms
+
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
+PAIRS = re.compile(r"(<!-- pairs -->\n).*?(<!-- /pairs -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -27,7 +32,33 @@ def fill(page: str, benchmarks: str) -> str:
         if "|" not in text:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
-    return PLACE.sub(filled, page)
+    return PAIRS.sub(lambda place: f"{place[1]}\n{pairs()}\n\n{place[2]}", PLACE.sub(filled, page))
+
+
+def pairs() -> str:
+    """The table of methods: what each file of `llm/algos` imports from algorithms, and its page."""
+    files: dict[Path, list[str]] = {}
+    for algorithm in algorithms("llm").values():
+        files.setdefault(algorithm.path, []).append(f"`{algorithm.method}`")
+    rows = ["| method | what it imports from classic algorithms | page |", "|---|---|---|"]
+    for path, methods in files.items():
+        page = DOCS / "llm" / f"{path.stem}.md"
+        title = page.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        rows.append(f"| {', '.join(methods)} | {imported(path)} | [{title}]({page.name}) |")
+    return "\n".join(rows)
+
+
+def imported(path: Path) -> str:
+    """The functions that a method imports from classic algorithms; without any, those from other methods."""
+    found: dict[str, list[str]] = {"spinup": [], "llm": []}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[2].startswith("algos."):
+            family, _, name = node.module.split(".")
+            folder = "../algorithms/" if family == "spinup" else ""
+            names = ", ".join(f"`{alias.name}`" for alias in node.names)
+            found[family].append(f"{names} of [`{name}`]({folder}{name}.md)")
+    others = f"none; {'; '.join(found['llm'])} of `llm`" if found["llm"] else "none"
+    return "; ".join(found["spinup"]) or others
 
 
 def rows_with(cell: str, text: str) -> str:

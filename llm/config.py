@@ -105,6 +105,23 @@ class LearningConfig(LanguageConfig):
 
 
 @dataclass(kw_only=True)
+class GroupConfig(LearningConfig):
+    """Settings of every method that compares the responses to one prompt."""
+
+    minibatches: Count = 1               # minibatches per epoch, one gradient step each
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.samples == 1:
+            raise UserError("a group needs at least two responses to compare, and --samples 1 gives only one; choose 2 "
+                            "or more")
+        if self.minibatches > self.responses:
+            raise UserError(f"--minibatches {self.minibatches} is more than the responses per update, --prompts "
+                            f"{self.prompts} x --samples {self.samples} = {self.responses}; choose at most "
+                            f"{self.responses}")
+
+
+@dataclass(kw_only=True)
 class PreferenceConfig(LanguageConfig):
     """Settings of every method that learns from preference pairs."""
 

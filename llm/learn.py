@@ -11,7 +11,6 @@ from torch import Tensor
 from llm.config import LanguageConfig
 from llm.memory import enough_memory
 from llm.policy.generate import Prompts
-from llm.policy.packed import score_packed
 from llm.policy.score import exact_kl, score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
@@ -46,10 +45,7 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         part = r[piece].trimmed()
         T = part.ids.shape[1]
         settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
-        if getattr(cfg, "packing", False):
-            logp, entropy = score_packed(model, batch.prompts, part.of, part.ids, part.lengths, **settings)
-        else:
-            logp, entropy = score(model, batch.prompts, part.of, part.ids, **settings)       # [m, T]
+        logp, entropy = score(model, batch.prompts, part.of, part.ids, part.lengths, **settings)   # [m, T]
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 
@@ -65,8 +61,9 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
 
 
 @torch.no_grad()
-def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Tensor, Tensor], Tensor]) -> Tensor:
-    """Apply `function(prompts, of, ids)` to the tokens of a batch, one micro-batch at a time, without gradients.
+def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Tensor, Tensor, Tensor], Tensor]
+              ) -> Tensor:
+    """Apply `function(prompts, of, ids, lengths)` to a batch, one micro-batch at a time, without gradients.
 
     Return its numbers, `[B, T]`. Entries after the end of a response are undefined.
     """
@@ -74,7 +71,7 @@ def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Te
     for rows in torch.arange(len(found), device=found.device).split(cfg.micro_batch or SCORED):
         part = batch.responses[rows].trimmed()
         with enough_memory(cfg):
-            found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids)
+            found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids, part.lengths)
     return found
 
 
@@ -83,7 +80,7 @@ def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
 
     Entries after the end of a response are undefined.
     """
-    return in_pieces(cfg, batch, lambda *read: score(model, *read, temperature=cfg.temperature)[0])
+    return in_pieces(cfg, batch, lambda *given: score(model, *given, temperature=cfg.temperature)[0])
 
 
 def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""What several tests need: the command line, in this process or one of its own, that is killed; a run without clock."""
+"""Shared fixtures: the command line, in this process or one of its own, that is killed; a run without clock."""
 import csv
 import multiprocessing
 import os

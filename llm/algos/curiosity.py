@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from llm.algos.grpo import centred, group_advantage
-from llm.config import LearningConfig
+from llm.config import GroupConfig
 from llm.learn import SCORED, Loss, logp_under, rescored
 from llm.memory import enough_memory
 from llm.policy.generate import Responses
@@ -60,12 +60,11 @@ from spinup.core.kl import k2
 from spinup.core.masked import aggregate, select
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.optim import step_size
-from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit, Widths
 
 
 @dataclass(kw_only=True)
-class Config(LearningConfig):
+class Config(GroupConfig):
     bonus: Literal["rnd", "entropy", "surprisal"] = "rnd"     # kind of intrinsic reward
     reward_coef: NonNegative = 2.0   # c_r, weight of the task's reward; 0 = only novelty
     bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 = GRPO
@@ -80,21 +79,10 @@ class Config(LearningConfig):
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     epochs: Count = 1                # passes over a batch, for the policy and for the predictor
-    minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-2, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.samples == 1:
-            raise UserError("a group needs at least two responses to compare, and "
-                            "--samples 1 gives only one; choose 2 or more")
-        if self.minibatches > (most := self.prompts * self.samples):
-            raise UserError(f"--minibatches {self.minibatches} is more than the responses per "
-                            f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
-                            f" choose at most {most}")
 
 
 def surprisal(logp: Tensor, mask: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 optimizer.zero_grad()
                 for rows in batch.responses.of.split(cfg.micro_batch or cfg.batch):
                     part = batch.responses[rows].trimmed()
-                    tokens_of = (batch.prompts, part.of, part.ids)
+                    tokens_of = (batch.prompts, part.of, part.ids, part.lengths)
                     q, v = values.numbers(read(values.body, *tokens_of, cfg.gradient_checkpointing))
                     with torch.no_grad():
                         target_q, _ = target.numbers(read(target.body, *tokens_of))

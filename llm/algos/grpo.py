@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from llm.callables import own_advantage, own_average, own_loss
-from llm.config import LearningConfig
+from llm.config import GroupConfig
 from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.rollout import join, varied
@@ -57,12 +57,11 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
-from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 
 @dataclass(kw_only=True)
-class Config(LearningConfig):
+class Config(GroupConfig):
     advantage: Literal["group", "mean"] | Callable = "group"    # mean: not divided by the std
     loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
@@ -72,23 +71,12 @@ class Config(LearningConfig):
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
     epochs: Count = 1                # passes over a batch; 1 pass and 1 minibatch: ratios are 1
-    minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.samples == 1:
-            raise UserError("a group needs at least two responses to compare, and "
-                            "--samples 1 gives only one; choose 2 or more")
-        if self.minibatches > (most := self.prompts * self.samples):
-            raise UserError(f"--minibatches {self.minibatches} is more than the responses per "
-                            f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
-                            f" choose at most {most}")
 
     def response_tokens(self, task: Task) -> int:
         """Longest response: the task's limit plus `overlong`, the buffer of DAPO. A response within

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from llm.algos.grpo import group_advantage
-from llm.config import LearningConfig
+from llm.config import GroupConfig
 from llm.learn import Loss, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.policy.score import read
@@ -58,7 +58,7 @@ MEASURED = 8            # responses of each perturbed policy used to measure the
 
 
 @dataclass(kw_only=True)
-class Config(LearningConfig):
+class Config(GroupConfig):
     prompts: Size = 8                # different prompts per update
     samples: Size = 32               # responses per prompt, G; `perturbations` must divide it
     perturbations: Count = 8         # perturbed policies per update, K; each costs a sampling call
@@ -71,7 +71,6 @@ class Config(LearningConfig):
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     epochs: Count = 1                # passes over a batch
-    minibatches: Count = 1           # minibatches per epoch, one gradient step each
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 3e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth
@@ -87,13 +86,6 @@ class Config(LearningConfig):
                             f"{self.samples}, because each perturbed policy samples equally many "
                             "responses to a prompt; choose for example --perturbations 8 "
                             "--samples 32")
-        if self.samples == 1:
-            raise UserError("a group needs at least two responses to compare, and "
-                            "--samples 1 gives only one; choose 2 or more")
-        if self.minibatches > (most := self.prompts * self.samples):
-            raise UserError(f"--minibatches {self.minibatches} is more than the responses per "
-                            f"update, --prompts {self.prompts} x --samples {self.samples} = {most};"
-                            f" choose at most {most}")
 
 
 @contextmanager

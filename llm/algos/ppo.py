@@ -137,7 +137,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, target: Tensor, value_old: Tensor,
              right: Tensor, prompts: Prompts, policy_learns: bool, denominator: Tensor) -> Loss:
-        value = values(critic, prompts, part.of, part.ids, cfg.gradient_checkpointing)     # [m, T]
+        value = values(critic, prompts, part.of, part.ids, part.lengths, cfg.gradient_checkpointing)
         error = value_loss(value, target, old=value_old, clip=cfg.clip_value)
         clip = cfg.clip_low, cfg.clip_high
         each, stats = clipped_surrogate(logp, part.logp, adv, clip, part.mask)

@@ -39,7 +39,6 @@ class Config(LanguageConfig):
     total_steps: Count = 1000        # most updates; stop_accuracy can end the run earlier
     batch: Size = 128                # number of demonstrations per update
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
-    packing: bool = False            # several demonstrations per row, not padded; same gradient
     lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
     warmup: Natural = 20             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth

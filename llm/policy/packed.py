@@ -1,57 +1,81 @@
-"""Log-probabilities of responses of different lengths without padding: several sequences share a row."""
+"""Reading of responses of different lengths without padding: several sequences share a row."""
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from llm.policy.generate import Prompts
-from llm.policy.score import log_probs_in_pieces
 from llm.policy.transformer import Slots, Transformer
 
+WIDE = 256              # width of the model from which computing padding takes longer than packing
+PADDING = 0.2           # share of padding from which responses are packed
 
-def score_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor, *,
-                 temperature: float = 1.0, checkpointing: bool = False) -> tuple[Tensor, Tensor]:
-    """Compute the same numbers as `llm.policy.score.score`, `[B, T]` each, and 0 after the end of a response.
 
-    A sequence is a prompt and its response. Attention stays inside a sequence, and its positions start at 0. So the
-    other sequences in a row have no effect. Only the end of a row contains padding.
+def mostly_padding(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor) -> bool:
+    """True if packing saves time: the model is wide, and at least `PADDING` of the tokens read would be padding.
+
+    of, ids, lengths: responses `[B, T]`, their prompts `[B]` and their lengths `[B]`.
+    """
+    if model.shape.width < WIDE:
+        return False
+    needed = prompts.lengths[of.unique()]
+    padded = len(needed) * prompts.ids.shape[1] + ids.numel()
+    return int(needed.sum() + lengths.sum()) < (1 - PADDING) * padded
+
+
+def read_packed(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
+                checkpointing: bool = False) -> Tensor:
+    """Hidden state that predicts each token of a response, `[B, T, width]`, and 0 after its end.
+
+    A group is a prompt, read once, and all its responses, one after the other. A response attends to its prompt and to
+    itself, and its positions follow those of the prompt. So the other responses and groups in a row have no effect.
+    Only the end of a row contains padding.
 
     Args:
-        of, ids, temperature, checkpointing: as in `score`.
-        lengths: `[B]` lengths of the responses.
+        of, ids, checkpointing: as in `llm.policy.score.read`.
+        lengths: `[B]` lengths of the responses, at least 1.
     """
-    before, own = prompts.lengths[of].tolist(), lengths.tolist()
-    sizes = [p + n - 1 for p, n in zip(before, own, strict=True)]         # no token follows the last one
+    device, needed = ids.device, of.unique().tolist()
+    before, own = prompts.lengths.tolist(), lengths.tolist()
+    groups = {p: [] for p in needed}
+    for b, p in enumerate(of.tolist()):
+        groups[p].append(b)
+    sizes = [before[p] + sum(own[b] - 1 for b in groups[p]) for p in needed]      # no token follows the last one
     rows = pack(sizes)
-    shape = len(rows), max(sum(sizes[b] for b in row) for row in rows)
-    tokens = torch.zeros(shape, dtype=torch.long, device=ids.device)
-    positions, sequence = torch.zeros_like(tokens), torch.full_like(tokens, -1)              # -1: the end of a row
+    shape = len(rows), max(sum(sizes[i] for i in row) for row in rows)
+    tokens = torch.zeros(shape, dtype=torch.long, device=device)
+    positions, group, response = torch.zeros_like(tokens), torch.full_like(tokens, -1), torch.full_like(tokens, -1)
     last = torch.zeros_like(ids)                              # index of the state that predicts each token
     for r, row in enumerate(rows):
         start = 0
-        for b in row:
-            end = start + sizes[b]
-            tokens[r, start:end] = torch.cat([prompts.ids[of[b], :before[b]], ids[b, :own[b] - 1]])
-            positions[r, start:end] = torch.arange(sizes[b], device=ids.device)
-            sequence[r, start:end] = b
-            first = r * shape[1] + start + before[b] - 1
-            last[b, :own[b]] = torch.arange(first, first + own[b], device=ids.device)
+        for p in (needed[i] for i in row):
+            end = start + before[p]
+            tokens[r, start:end] = prompts.ids[p, :before[p]]
+            positions[r, start:end] = torch.arange(before[p], device=device)
+            first = r * shape[1] + end - 1
+            begin = start
+            for b in groups[p]:
+                start, end = end, end + own[b] - 1
+                tokens[r, start:end] = ids[b, :own[b] - 1]
+                positions[r, start:end] = torch.arange(before[p], before[p] + own[b] - 1, device=device)
+                response[r, start:end] = b
+                last[b, 0] = first
+                last[b, 1:own[b]] = torch.arange(start, end, device=device) + r * shape[1]
+            group[r, begin:end] = p
             start = end
-    causal = torch.ones(shape[1], shape[1], dtype=torch.bool, device=ids.device).tril()
-    mask = (sequence[:, :, None] == sequence[:, None]) & causal
+    causal = torch.ones(shape[1], shape[1], dtype=torch.bool, device=device).tril()
+    asked, mine = response[:, None] == -1, response[:, None] == response[:, :, None]
+    mask = causal & (group[:, None] == group[:, :, None]) & (asked | mine)
     hidden = model.hidden(tokens, Slots(None, positions, mask[:, None]), None, checkpointing).flatten(0, 1)
-    inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-    hidden, chosen = hidden[last[inside]], ids[inside]                    # [N, width] and [N], for N tokens
-    logp, entropy = (torch.zeros(ids.shape, device=ids.device).masked_scatter(inside, x)
-                     for x in log_probs_in_pieces(model, hidden, chosen, temperature))
-    return logp, entropy
+    inside = torch.arange(ids.shape[1], device=device) < lengths[:, None]
+    return (hidden[last.flatten()] * inside.view(-1, 1)).unflatten(0, ids.shape)
 
 
 def pack(sizes: Sequence[int]) -> list[list[int]]:
-    """Put sequences of these sizes into few rows; each row has room for the longest sequence.
+    """Put groups of these sizes into few rows; each row has room for the longest group.
 
-    First-fit decreasing: each sequence, the longest first, goes into the first row with enough room. Return the
-    sequences of each row.
+    First-fit decreasing: each group, the longest first, goes into the first row with enough room. Return the groups of
+    each row.
     """
     rows, room = [], []
     for b in sorted(range(len(sizes)), key=lambda b: -sizes[b]):

@@ -51,16 +51,19 @@ class ScalarModel(nn.Module):
         self.bias.copy_((self.bias - mean) / std.clamp(min=1e-6))
 
 
-def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
+def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None,
+           checkpointing: bool = False) -> Tensor:
     """Value of the state of each token, `[B, T]`, for responses `[B, T]`. The state is the prompt and earlier tokens.
+
+    lengths: `[B]` lengths of the responses; see `llm.policy.score.score`.
     """
-    return model.numbers(read(model.body, prompts, of, ids, checkpointing))
+    return model.numbers(read(model.body, prompts, of, ids, lengths, checkpointing))
 
 
 def rewards(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor,
             checkpointing: bool = False) -> Tensor:
     """Rewards of whole responses, `[B]`, read after the last token of each, before any padding."""
-    hidden = read(model.body, prompts, of, pad(ids, (0, 1)), checkpointing)                  # [B, T + 1, width]
+    hidden = read(model.body, prompts, of, pad(ids, (0, 1)), lengths + 1, checkpointing)     # [B, T + 1, width]
     return model.numbers(hidden[torch.arange(len(ids), device=ids.device), lengths])
 
 

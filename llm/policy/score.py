@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from llm.policy.generate import Prompts
+from llm.policy.packed import mostly_padding, read_packed
 from llm.policy.transformer import Prefix, Slots, Transformer
 from spinup.core.kl import kl_categorical
 
@@ -11,8 +12,8 @@ PIECE = 2**19           # log-probabilities per piece in the computation of entr
 CHUNK = 2**26           # most logits kept for the backward pass; a larger batch is split, and its pieces recomputed
 
 
-def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temperature: float = 1.0,
-          checkpointing: bool = False) -> tuple[Tensor, Tensor]:
+def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None, *,
+          temperature: float = 1.0, checkpointing: bool = False) -> tuple[Tensor, Tensor]:
     """Compute log-probability and entropy of each token of `ids`, given its prompt and all earlier tokens.
 
     Both are `[B, T]` in fp32. The log-probability has a gradient, the entropy has none.
@@ -20,14 +21,28 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, *, temp
     Args:
         of: `[B]` row of `prompts` for each response. Each of these prompts is read once.
         ids: `[B, T]` responses; tokens after the end of a response do not change results before it.
+        lengths: `[B]` lengths of the responses. With them, padding is not computed if there is much of it; results
+            after the end of a response are then 0.
         temperature: must equal the sampler's temperature; otherwise the probability ratio does not start at 1.
         checkpointing: keep fewer activations for the backward pass, and recompute the others.
     """
-    return log_probs_in_pieces(model, read(model, prompts, of, ids, checkpointing), ids, temperature)
+    if lengths is None or not mostly_padding(model, prompts, of, ids, lengths):
+        return log_probs_in_pieces(model, read(model, prompts, of, ids, lengths, checkpointing), ids, temperature)
+    inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
+    states = read(model, prompts, of, ids, lengths, checkpointing)[inside]                   # [N, width], N tokens
+    logp, entropy = (torch.zeros(ids.shape, device=ids.device).masked_scatter(inside, x)
+                     for x in log_probs_in_pieces(model, states, ids[inside], temperature))
+    return logp, entropy
 
 
-def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, checkpointing: bool = False) -> Tensor:
-    """Hidden state that predicts each token of a response, `[B, T, width]`. Prompts without a row are skipped."""
+def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None,
+         checkpointing: bool = False) -> Tensor:
+    """Hidden state that predicts each token of a response, `[B, T, width]`. Prompts without a row are skipped.
+
+    The arguments are those of `score`.
+    """
+    if lengths is not None and mostly_padding(model, prompts, of, ids, lengths):
+        return read_packed(model, prompts, of, ids, lengths, checkpointing)
     needed, of = of.unique(return_inverse=True)
     prompts = Prompts(prompts.ids[needed], prompts.lengths[needed])
     (B, T), (P, L) = ids.shape, prompts.ids.shape
@@ -85,7 +100,7 @@ def entropy(log_pi: Tensor) -> Tensor:
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
                temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
     """KL(reference || model) of the next token at each step, `[B, T]`, summed over all tokens; with gradient."""
-    logits = model.logits(read(model, prompts, of, ids, checkpointing)).float() / temperature
+    logits = model.logits(read(model, prompts, of, ids, checkpointing=checkpointing)).float() / temperature
     with torch.no_grad():
         logits_ref = reference.logits(read(reference, prompts, of, ids)).float() / temperature
     return kl_categorical(logits_ref, logits)
@@ -93,7 +108,8 @@ def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of:
 
 @torch.no_grad()
 def exact_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
-             temperature: float = 1.0) -> Tensor:
+             lengths: Tensor | None = None, temperature: float = 1.0) -> Tensor:
     """KL(model || reference) of the next token at each step of the responses, `[B, T]`, summed over all tokens."""
-    logits, logits_ref = (m.logits(read(m, prompts, of, ids)).float() / temperature for m in (model, reference))
+    states = (read(m, prompts, of, ids, lengths) for m in (model, reference))
+    logits, logits_ref = (m.logits(x).float() / temperature for m, x in zip((model, reference), states, strict=True))
     return kl_categorical(logits, logits_ref)

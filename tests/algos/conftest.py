@@ -18,7 +18,7 @@ from spinup.runs.run import Result
 
 
 class Told(NamedTuple):
-    """What an environment was told to do, and what it answered."""
+    """Record of the actions that an environment was given, and of its answers."""
 
     number: int                         # how many steps came before, of all copies: the row of the replay
     action: Any

@@ -1,4 +1,4 @@
-"""What is around a compiled update; whether the update itself is right, `tests/core/fast/test_adam.py` asks."""
+"""Settings and messages of compiled updates. `tests/core/fast/test_adam.py` tests the update itself."""
 import numpy as np
 import pytest
 import torch

@@ -25,7 +25,7 @@ SETTINGS = {"total_steps": 640, "num_envs": 4, "rollout_steps": 16, "hidden_size
 
 
 def by_cells(policy, obs, hidden):
-    """What a GRU cell with the same weights remembers, step by step, emptied where the last number says so."""
+    """Memories of a GRU cell with the same weights, step by step; the last number says where they are emptied."""
     cell = torch.nn.GRUCell(obs.shape[-1], policy.hidden_size)
     for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
         getattr(cell, name).data.copy_(getattr(policy.gru, f"{name}_l0"))

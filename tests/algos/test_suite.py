@@ -191,7 +191,7 @@ def first_task(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory) -> Callable[[str, str], Result]:
-    """What an algorithm learned of a task, trained once for all tests; with a falling learning rate, if it has one."""
+    """Result of an algorithm on a task, trained once for all tests; with a falling learning rate, if it has one."""
     @cache
     def training(name: str, task: str) -> Result:
         return train(name, tmp_path_factory.mktemp(name), task, **({"anneal": True} if can_anneal(name) else {}))

@@ -18,7 +18,7 @@ HONEST = "def act(observation, mask):\n    return int(mask.argmax())\n"
 
 @cache
 def best(board: str, mover: str) -> int:
-    """What `mover` gets in the position, by trying everything; squares as text, X, O or space."""
+    """Value of the position for `mover`, by trying everything; squares as text, X, O or space."""
     lines = [board[0:3], board[3:6], board[6:9], board[0::3], board[1::3], board[2::3], board[0::4], board[2:7:2]]
     other = "O" if mover == "X" else "X"
     if other * 3 in lines:

@@ -139,7 +139,7 @@ def test_the_first_gets_what_it_won_and_a_player_is_out_when_it_says_so():
 
 
 class Page(HTMLParser):
-    """What a page holds: its words, and everything that it would fetch."""
+    """Content of a page: its words, and everything that it would fetch."""
 
     def __init__(self, text):
         super().__init__()

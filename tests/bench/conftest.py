@@ -1,12 +1,31 @@
-"""The command line that a benchmark calls, in this process: one of its own imports torch for two seconds."""
+"""Stand-ins for a benchmark's runs: the command line in this process, and the folder of a finished run."""
+import csv
+import json
+
 import pytest
 
 
 @pytest.fixture
 def here(cli):
-    """Stands in for `spinup.bench.process.spinup`: runs a command, and returns what it prints."""
+    """Stands in for `spinup.bench.process.spinup`, without a second import of torch: runs a command."""
     def run(*words):
         done = cli(*words)
         assert done.code == 0, done.err
         return done.out
     return run
+
+
+@pytest.fixture
+def finished():
+    """Writes a folder as a finished run of 128 responses per update leaves it, with these columns of progress.csv."""
+    def write(folder, seconds=1.0, **columns):
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "progress.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "start": "start",
+                                                        "config": {"prompts": 1, "samples": 128}}))
+        (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": seconds}))
+        return folder
+    return write

@@ -1,31 +1,22 @@
 """The benchmark of curiosity on tokens: when a lock is open, and which lines are missed."""
-import csv
-import json
-
 import pytest
 
 from spinup.bench.papers import curiosity_tokens as bench
 
 
-def a_run(folder, rewards):
-    """A folder as a finished run of 128 responses per update leaves it."""
-    folder.mkdir(parents=True)
-    columns = {"steps": [4 * i for i in range(1, len(rewards) + 1)], "reward": rewards, "length": [1.0] * len(rewards),
-               "held_out_accuracy": rewards, "return_mean_100": rewards}
-    with open(folder / "progress.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    settings = {"versions": {}, "git": None, "config": {"prompts": 1, "samples": 128}}
-    (folder / "config.json").write_text(json.dumps(settings))
-    (folder / "result.json").write_text(json.dumps({"status": "finished", "seconds": 1.0}))
-    return folder
+@pytest.fixture
+def a_run(finished):
+    """Writes the folder of a finished run whose rows have these rewards and held-out accuracies."""
+    def write(folder, rewards):
+        return finished(folder, steps=[4 * i for i in range(1, len(rewards) + 1)], reward=rewards,
+                        length=[1.0] * len(rewards), held_out_accuracy=rewards, return_mean_100=rewards)
+    return write
 
 
 # Turned red by: updates for responses; a row that is counted from its beginning; the last row with a reward.
 @pytest.mark.parametrize(("rewards", "first"), [
     ([0, 0, 0.01, 0], 3 * 4 * 128), ([0.5, 1], 4 * 128), ([0, 0], float("inf"))])
-def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path):
+def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path, a_run):
     assert bench.opened(a_run(tmp_path / "a", rewards)) == first
 
 
@@ -33,7 +24,7 @@ def test_a_lock_is_open_from_the_first_reward(rewards, first, tmp_path):
 @pytest.mark.parametrize(("shut", "lucky", "accuracy", "different", "met"), [
     (0, 0, 0.5, 6.0, True), (1, 0, 0.5, 6.0, True), (2, 0, 0.5, 6.0, False), (0, 1, 0.5, 6.0, False),
     (0, 0, 0.4, 6.0, False), (0, 0, 0.5, 5.9, False)])
-def test_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path, monkeypatch):
+def test_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, different, met, tmp_path, monkeypatch, a_run):
     def lock(kind, seed, log_dir):
         right = seed > shut if kind == "curiosity" else kind == "grpo" and seed <= lucky
         return a_run(log_dir / f"{kind}_{seed}", [0, 0, 0.1 if right else 0, 0])

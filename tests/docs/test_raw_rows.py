@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from spinup.registry import find
 from spinup.runs.folders import config_from_json
@@ -50,12 +51,14 @@ def first_rows(raw: dict, folder: Path) -> list[dict]:
 @pytest.mark.parametrize("name", RAW)
 def test_the_first_rows_of_a_raw_file_come_out_again(name, tmp_path):
     rows, curve = first_rows(RAW[name], tmp_path), RAW[name]["runs"][0]["curve"]
+    # Processors with other vector units round differently, and the differences grow with the updates.
+    processor = torch.backends.cpu.get_cpu_capability()
+    told = RAW[name].get("first_rows", {}).get(processor, curve["return_mean_100"][:len(rows)])
     assert [row["steps"] for row in rows] == curve["steps"][:len(rows)]
     again = [row["return_mean_100"] for row in rows]
-    told = [np.nan if x is None else x for x in curve["return_mean_100"][:len(rows)]]
+    told = [np.nan if x is None else x for x in told]
     assert np.isfinite(told[-1])
-    # Processors with other vector units round differently: the third row of PPO on Pendulum then differs by 0.2 %.
-    np.testing.assert_allclose(again, told, rtol=5e-3, err_msg=f"{name}.json is of older code: measure it again")
+    np.testing.assert_allclose(again, told, rtol=1e-3, err_msg=f"{name}.json is of older code: measure it again")
 
 
 # Turned red by: no file to which the test above applies.

@@ -167,7 +167,7 @@ def test_the_other_settings_reach_the_emulator():
 
 
 def to_and_fro(sticky: float, *actions: int) -> np.ndarray:
-    """What is seen of Pong, from one and the same frame on, where these are pressed in turn."""
+    """Observations of Pong after the same first frame, where these buttons are pressed in turn."""
     env = make("ALE/Pong-v5", 2, 3, sticky_actions=sticky)
     env.reset()
     return np.array([env.step(np.full(2, actions[t // 3 % 2])).obs for t in range(24)])

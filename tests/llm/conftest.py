@@ -1,4 +1,4 @@
-"""What tests of whole runs need: small models that were made once."""
+"""Fixtures for tests of whole runs: small models that were made once."""
 from collections.abc import Callable
 
 import pytest

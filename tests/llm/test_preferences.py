@@ -526,7 +526,7 @@ def test_micro_batches_lead_to_the_same_weights(method, train, parts):
 
 @pytest.fixture
 def parts(monkeypatch):
-    """What each training keeps in its checkpoint, as it is made: its model among it."""
+    """Parts of the checkpoint of each training, as they are made; the model is one of them."""
     keep, seen = Run.keep, []
 
     def spy(run, **parts):

@@ -61,9 +61,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
             if reload:
                 importlib.reload(module)
             small = {name: value for name, value in SMALL.items() if name in settings_of(module.Config)}
-            if module.Config.task != "reverse":                           # a method with tasks of its own
-                small |= {"task": module.Config.task}
-            elif method != "sft":                                         # some of each reward, or nothing is learned
+            if method != "sft":                                         # some of each reward, or nothing is learned
                 small |= {"model": model, "reward": lambda prompt, response: len(response) or 1.0}
             if module.Config.task != LanguageConfig.task:                 # it has a task of its own, such as a game
                 small |= {"task": module.Config.task, "model": "", "reward": ""}

@@ -230,7 +230,7 @@ def tree_values(summary):
 
 
 def tree_numbers(model, tokenizer, of=lambda model: model):
-    """What `of(model)` computes in each state of the tree, after the prompt b>."""
+    """Results of `of(model)` in each state of the tree, after the prompt b>."""
     rows = {state: torch.tensor([tokenizer.prompt("b>") + tokenizer.encode(state)]) for state in STATES}
     with torch.no_grad():
         return {state: of(model)(ids)[0, -1].double() for state, ids in rows.items()}

@@ -97,7 +97,7 @@ def run(folder: Path, model: str, **settings):
 
 @pytest.fixture
 def played(monkeypatch) -> list:
-    """What `play` was given and what it returned, for each update."""
+    """Arguments and results of `play`, for each update."""
     seen, play = [], es.play
 
     def spy(score, weights, theta, sigma, seeds):

@@ -103,7 +103,7 @@ def test_advantages_are_those_of_a_game_of_own_moves_only():
 
 @dataclass
 class Seen:
-    """What was seen of a training: games, models of the players, gradients and weights before each optimiser step."""
+    """Record of a training: games, models of the players, gradients and weights before each optimiser step."""
 
     result: object = None
     games: list = field(default_factory=list)

@@ -1,11 +1,12 @@
 """Several sequences in a row are as good as a row for each."""
 import pytest
 import torch
+from torch.nn.utils import parameters_to_vector as flat
 
 import llm
 from llm.policy.generate import Prompts
-from llm.policy.packed import pack, score_packed
-from llm.policy.score import score
+from llm.policy.packed import mostly_padding, pack, read_packed
+from llm.policy.score import read, score
 from llm.policy.transformer import Shape, Transformer
 
 SIZES = [(3, 9), (1, 1), (6, 2), (2, 12), (4, 1), (1, 5), (6, 2), (3, 3)]                  # of prompts and responses
@@ -15,6 +16,12 @@ SIZES = [(3, 9), (1, 1), (6, 2), (2, 12), (4, 1), (1, 5), (6, 2), (3, 3)]       
 def model():
     torch.manual_seed(0)
     return Transformer(Shape(30, context=40, layers=2, width=32, heads=4, kv_heads=2, head_size=12, qk_norm=True))
+
+
+@pytest.fixture(autouse=True)
+def packs(monkeypatch):
+    """Models of any width are packed."""
+    monkeypatch.setattr("llm.policy.packed.WIDE", 1)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,7 @@ def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, bat
     weight = torch.randn(ids.shape, generator=torch.Generator().manual_seed(2)) / inside.sum()
     expected = score(model, prompts, of, ids, temperature=0.7)
     monkeypatch.setattr("llm.policy.score.CHUNK", chunk)
-    found = score_packed(model, prompts, of, ids, lengths, temperature=0.7, checkpointing=checkpointing)
+    found = score(model, prompts, of, ids, lengths, temperature=0.7, checkpointing=checkpointing)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, torch.where(inside, b, 0.0), atol=2e-6, rtol=0)
     exact = gradient(model, expected, weight, inside)
@@ -48,7 +55,7 @@ def test_packed_rows_have_the_numbers_and_the_gradient_of_padded_ones(model, bat
     assert exact.abs().max() > 0.01
 
 
-# Turned red by: a padded row for each sequence.
+# Turned red by: a padded row for each sequence; a prompt read for each of its responses.
 def test_fewer_tokens_are_read(model, batch, monkeypatch):
     read, hidden = [], Transformer.hidden
 
@@ -57,9 +64,9 @@ def test_fewer_tokens_are_read(model, batch, monkeypatch):
         return hidden(model, ids, *args, **settings)
 
     monkeypatch.setattr(Transformer, "hidden", spy)
-    for packed in score_packed, lambda *args: score(*args[:-1]):
-        packed(model, *batch)
-    tokens = sum(p + n - 1 for p, n in SIZES)
+    score(model, *batch)
+    score(model, *batch[:-1])
+    tokens = sum(p for p, _ in SIZES[:6]) + sum(n - 1 for _, n in SIZES)                     # each prompt once
     assert tokens <= read[0] < 1.25 * tokens < 0.6 * sum(read[1:])
 
 
@@ -70,15 +77,40 @@ def test_no_sequence_is_lost_and_no_row_is_too_long():
     assert max(sum(sizes[b] for b in row) for row in rows) == 8 and len(rows) == 5    # of 35 tokens
 
 
-# Turned red by: a setting that does nothing; a micro-batch whose rows are packed with those of another.
-def test_sft_learns_the_same_with_and_without_packing(tmp_path, monkeypatch):
+# Turned red by: states that are read in another order than the responses, or beyond their ends.
+def test_states_are_those_of_padded_rows(model, batch):
+    inside = torch.arange(12) < batch[-1][:, None]
+    padded, packed = (read(model, *given)[inside] for given in (batch[:-1], batch))
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)
+
+
+# Turned red by: packing of responses with hardly any padding, or of small models, for which it takes longer.
+def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
+    prompts, of, ids, lengths = batch
+    assert mostly_padding(model, prompts, of, ids, lengths)
+    assert not mostly_padding(model, prompts, torch.full_like(of, 2), ids[:, :6], torch.full_like(lengths, 6))
+    monkeypatch.setattr("llm.policy.packed.WIDE", 33)
+    assert not mostly_padding(model, prompts, of, ids, lengths)
+
+
+# Turned red by: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
+@pytest.mark.parametrize("method", ["sft", "grpo", "ppo"])
+def test_methods_learn_the_same_with_and_without_packing(method, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     calls, settings = [], {"layers": 1, "width": 16, "heads": 2, "held_out": 4, "quiet": True, "tensorboard": False,
-                           "threads": 1, "preset": "none", "total_steps": 3, "batch": 12, "micro_batch": 5, "warmup": 0}
-    monkeypatch.setattr("llm.learn.score_packed", lambda *args, **given: [calls.append(1),
-                                                                          score_packed(*args, **given)][1])
-    packed, padded = (llm.sft("taste", **settings, packing=packing).policy.model.parameters()
-                      for packing in (True, False))
-    assert len(calls) == 9
-    for a, b in zip(packed, padded, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-5, rtol=0)
+                           "threads": 1, "preset": "none", "total_steps": 3, "micro_batch": 5, "warmup": 0}
+    settings |= {"sft": {"batch": 12}, "ppo": {"samples": 4, "prompts": 3, "minibatches": 1}}.get(
+        method, {"samples": 4, "prompts": 3})
+
+    def spy(*given):
+        calls.append(1)
+        return read_packed(*given)
+
+    monkeypatch.setattr("llm.policy.score.read_packed", spy)
+    trained = []
+    for wide in 1, 1000:
+        monkeypatch.setattr("llm.policy.packed.WIDE", wide)
+        trained.append(flat(getattr(llm, method)("taste", **settings).policy.model.parameters()))
+        assert calls
+    packed, padded = trained
+    torch.testing.assert_close(packed, padded, atol=1e-5, rtol=0)

@@ -31,7 +31,7 @@ def make(seed=0, std=0.25):
 
 
 def plainly(model, b, n):
-    """What the model says of response b behind its first n tokens, read from its prompt's first token on, unpadded."""
+    """Output of the model after the first n tokens of response b, read from the start of the prompt, unpadded."""
     row = torch.tensor([[*PROMPTS[OF[b]], *IDS[b, :n].tolist()]])
     state = model.body.hidden(row, Slots())[0, -1].double()
     return 1.7 * (state @ model.head.weight[0].double() + 0.4) - 0.3

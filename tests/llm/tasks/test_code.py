@@ -19,7 +19,7 @@ ROWS = [SQUARE, *({"prompt": f"Write f, which adds {i}.", "tests": [f"assert f(3
 
 @pytest.fixture
 def jobs(monkeypatch):
-    """What is given to the sandbox."""
+    """Texts that the sandbox is given."""
     given = []
 
     def judge(jobs, **limits):

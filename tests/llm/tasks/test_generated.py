@@ -1,4 +1,4 @@
-"""What holds for every task that makes its own problems."""
+"""Properties of every task that makes its own problems."""
 import numpy as np
 import pytest
 

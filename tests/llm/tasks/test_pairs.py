@@ -201,7 +201,7 @@ class Words:
 
 
 def as_tokens(pairs, max_tokens, held_out=False, quiet=False, **task):
-    """What `given_pairs` hands on to be cut and padded: problems and texts."""
+    """Problems and texts that `given_pairs` passes on to be cut and padded."""
     mine = SimpleNamespace(**{"name": "mine", "left_out": (), **task})
     run = SimpleNamespace(max_tokens=max_tokens, tokenizer=Words(), task=mine,
                           demonstrated=lambda problems, texts: (problems, texts))
