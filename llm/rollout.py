@@ -44,13 +44,14 @@ def untimed(phase: str) -> AbstractContextManager:
 
 
 def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequence[Problem], *, samples: int = 1,
-           max_tokens: int, generator: torch.Generator | None, temperature: float = 1.0,
+           max_tokens: int, generator: torch.Generator | None, temperature: float = 1.0, greedy: int = 0,
            timed: Callable[[str], AbstractContextManager] = untimed) -> Batch:
     """Sample `samples` responses of the policy to each problem, and compute their rewards.
 
     Args:
         max_tokens: longest response. The end token and the text of tools and episodes count too.
         generator: random number generator on the model's device. None always takes the most likely token.
+        greedy: number of responses to each problem, the first ones, that always take the most likely token.
         timed: timer for the phases "rollout" and "reward".
     Raise UserError if a prompt leaves no room for a response, or if the user's code fails.
     """
@@ -59,7 +60,7 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
         with timed("rollout"):
             prompts = prompts_of(problems, tokenizer, sampler.model, max_tokens)
             responses = sampler(prompts, samples=samples, max_tokens=max_tokens, generator=generator,
-                                temperature=temperature, tool=speaking).trimmed()
+                                temperature=temperature, tool=speaking, greedy=greedy).trimmed()
             texts = texts_of(responses, tokenizer)
         with timed("reward"):
             if task.open is not None:                                     # finish turns cut by an end token or limit

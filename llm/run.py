@@ -98,13 +98,13 @@ class Run(Training):
         """Return `n` problems to train on."""
         return problems_of(self.task, n, self.rng)
 
-    def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: bool = False,
+    def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: int = 0,
                generator: torch.Generator | None = None) -> Batch:
         """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed."""
         with enough_memory(self.config):
             batch = sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
-                           max_tokens=self.max_tokens, generator=None if greedy else generator or self.generator,
-                           temperature=self.config.temperature, timed=self.timed)
+                           max_tokens=self.max_tokens, generator=generator or self.generator,
+                           temperature=self.config.temperature, greedy=greedy, timed=self.timed)
         self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN)
         return batch
 
@@ -161,17 +161,26 @@ class Run(Training):
             torch.cuda.synchronize()
         self.clock[name] += time.perf_counter() - began
 
-    def evaluate(self, greedy: bool = False) -> Batch:
-        """Responses to the held-out problems. Each call uses the same problems and a new generator with the same seed.
+    def evaluate(self, greedy: bool = True) -> list[Batch]:
+        """Responses to the held-out problems: samples, equally many per problem and `held_out` in all; then, with
+        `greedy`, the most likely response to each problem.
 
-        greedy: the most likely response to each problem; else samples, equally many per problem and `held_out` in all.
+        Each call uses the same problems and a new generator with the same seed. A pretrained model samples all in one
+        batch: twice as many rows hardly take longer.
         """
-        began = dict(self.clock)
-        samples = 1 if greedy else max(1, self.config.held_out // len(self.held_out))
-        batch = self.sample(self.held_out, samples, greedy, torch.Generator(self.device).manual_seed(EVALUATION))
+        began, generator = dict(self.clock), torch.Generator(self.device).manual_seed(EVALUATION)
+        samples = max(1, self.config.held_out // len(self.held_out))
+        if self.pretrained and greedy:
+            batch = self.sample(self.held_out, samples + 1, 1, generator)
+            rows = torch.arange(len(batch.texts), device=self.device).view(-1, samples + 1)
+            found = [batch.pick(rows[:, 1:].flatten()), batch.pick(rows[:, 0])]
+        else:
+            found = [self.sample(self.held_out, samples, 0, generator)]
+            if greedy:
+                found.append(self.sample(self.held_out, 1, 1))
         self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
-        return batch
+        return found
 
     def result(self) -> Result:
         """End the run and return its result, which holds the policy."""
@@ -230,7 +239,7 @@ class Run(Training):
             self.seconds_of_row = self.row_began - began
 
     def row(self) -> dict[str, float]:
-        sampled, greedy = self.evaluate(), self.evaluate(greedy=True)
+        sampled, greedy = self.evaluate()
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean()),
                      **{f"held_out_reward_{name}": float(x.mean()) for name, x in sampled.parts.items()}}

@@ -93,6 +93,6 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Stop early once the held-out accuracy is high enough.
             check_due = cfg.stop_accuracy and (update + 1) % cfg.stop_every == 0
-            if check_due and solved(run.evaluate().rewards) >= cfg.stop_accuracy:
+            if check_due and solved(run.evaluate(greedy=False)[0].rewards) >= cfg.stop_accuracy:
                 run.stop()
         return run.result()

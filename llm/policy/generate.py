@@ -103,7 +103,8 @@ class Sampler:
 
     @torch.inference_mode()
     def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
-                 temperature: float = 1.0, tool: "Tool | Sequence[Tool] | Insertions | None" = None) -> Responses:
+                 temperature: float = 1.0, tool: "Tool | Sequence[Tool] | Insertions | None" = None,
+                 greedy: int = 0) -> Responses:
         """Sample `samples` responses to each prompt; row p * samples + g is the g-th response to prompt p.
 
         Args:
@@ -112,6 +113,7 @@ class Sampler:
                 the most likely token.
             tool: called after each token of the policy. The tokens that it adds are not the policy's; an end token
                 among them ends the response. One tool for all rows, one per row, or `Insertions` of your own.
+            greedy: the first `greedy` of the samples to each prompt always take the most likely token.
         An end token is sampled like any other token, kept, and part of the mask.
         Raise ValueError if prompt and response do not fit the model's context.
         """
@@ -119,12 +121,13 @@ class Sampler:
         if L + max_tokens > self.model.shape.context:
             raise ValueError(f"a prompt of {L} tokens and a response of {max_tokens} do not fit in the context of "
                              f"{self.model.shape.context}")
+        generator = None if greedy >= samples else generator
         worth = B >= PACKED_ROWS and max_tokens >= PACKED_STEPS
         with packed(self.model.matrices() if worth else [], B):
-            return self._sample(prompts, samples, max_tokens, generator, temperature, tool)
+            return self._sample(prompts, samples, max_tokens, generator, temperature, tool, greedy)
 
     def _sample(self, prompts: Prompts, samples: int, max_tokens: int, generator: torch.Generator | None,
-                temperature: float, tool: "Tool | Sequence[Tool] | Insertions | None") -> Responses:
+                temperature: float, tool: "Tool | Sequence[Tool] | Insertions | None", greedy: int) -> Responses:
         model, device, (P, L), B = self.model, self.model.device, prompts.ids.shape, len(prompts.ids) * samples
         of = torch.arange(P, device=device).repeat_interleave(samples)
 
@@ -144,6 +147,8 @@ class Sampler:
         for t in range(max_tokens):
             log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)
             token, mine = choose(log_pi, generator), alive
+            if greedy:
+                token = torch.where(rows % samples < greedy, log_pi.argmax(-1), token)
             if insert is not None:
                 token, mine = insert(token, rows, alive)
             now.ids[:, t], now.mask[:, t] = token, mine

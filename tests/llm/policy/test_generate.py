@@ -116,6 +116,19 @@ def test_tokens_of_a_large_vocabulary_are_drawn_from_the_softmax():
     assert set(drawn.tolist()) == {1, 5, MANY}
 
 
+# Turned red by: greedy rows that are chosen by their place among the unfinished ones; the last of the samples.
+def test_the_first_samples_can_be_greedy(model):
+    certain = Sampler(model, end=0)(Prompts.of(ROWS), max_tokens=20, generator=None)
+    out = Sampler(model, end=0)(Prompts.of(ROWS), samples=30, max_tokens=20, generator=seed(), greedy=2)
+    for p, n in enumerate(certain.lengths.tolist()):
+        for row in 30 * p, 30 * p + 1:
+            assert out.ids[row, :n].equal(certain.ids[p, :n]) and out.lengths[row] == n
+        assert len(out.ids[30 * p + 2:30 * p + 30, :2].unique(dim=0)) > 5
+    alone = Sampler(model, end=0)(Prompts.of(ROWS), samples=2, max_tokens=20, generator=(g := seed()), greedy=2)
+    assert alone.lengths.view(-1, 2).eq(certain.lengths[:, None]).all()
+    assert g.get_state().equal(seed().get_state())                        # and no random number is drawn
+
+
 # Turned red by: the end token left out of the mask; `finished` not set at the limit; `alive` asked after the limit, so
 # that an end in the last place is not seen; lengths that go on.
 def test_ends(model):
