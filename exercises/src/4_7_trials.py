@@ -24,7 +24,8 @@
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
-# **Look at** `advantages` in llm/algos/rl2.py: the same numbers, from the function that trains the GRU.
+# **Look at** `advantages` in llm/algos/rl2.py. It computes the same numbers with `trial_advantages`, the function that
+# the classic RL² uses for its GRU.
 
 # %%
 import torch

@@ -4,7 +4,7 @@
 # Write the distance between a policy and its perturbed copy, and the rule that adapts the size of the perturbation.
 # Parameter noise (Plappert et al. 2018, arXiv:1706.01905) explores with perturbed weights
 # $\tilde\theta = \theta + \sigma \epsilon$, $\epsilon \sim \mathcal N(0, I)$. A perturbed policy can take the same
-# unlikely action in every step. Noise on single actions, or on single tokens of a language model, almost never does.
+# unlikely action in every step. A policy with noise on single actions or tokens almost never does so.
 # But the effect of a given $\sigma$ on the policy is unknown, and it changes during training. So we measure this
 # effect. For a policy over $n$ actions or tokens it is a KL divergence (appendix C):
 #

@@ -2,9 +2,10 @@
 
 Three intrinsic rewards:
 
-    rnd        || f^(h) - f(h) ||^2  f random and fixed; f^ learns to predict it; h is the hidden
-               state of the frozen initial policy after the last token of the response  (Burda et
-               al. 2019, «Exploration by random network distillation», arXiv:1810.12894)
+    rnd        || f^(h) - f(h) ||^2 / (2 k)  f is random and fixed, with k features; f^ learns to
+               predict it; h is the hidden state of the frozen initial policy after the last token
+               of the response  (Burda et al. 2018, «Exploration by random network distillation»,
+               arXiv:1810.12894)
     entropy    -log pi(y | x) / |y|  an entropy bonus: the mean over tokens; |y| is their number
     surprisal  -log pi(y | x)        its expectation is the entropy of whole responses; long
                responses have more of it
@@ -21,7 +22,8 @@ The reward R and the intrinsic reward I of a response («bonus» in flags and co
 streams. Each has its own baseline, the mean of the group of G responses to the prompt:
 
     A = c_r A^r + c_i A^i,                                                          (RND, sec. 2.3)
-    A^r = (R - mean R) / std R,   A^i = max(0, I - mean I) / running std of I
+    A^r = (R - mean R) / std R,   A^i = max(0, I - mean I) / running std of I   for rnd,
+                                  A^i = I - mean I                      for entropy and surprisal
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ] + beta k2(pi, pi_init)
 
 A known response has A^i = 0: it is not made less likely, because the way to new responses leads
@@ -31,7 +33,8 @@ an entropy bonus: it keeps the policy from giving up tokens that lead to nothing
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
 means replace both value functions; only novelty above the mean counts; intrinsic returns end with
 the response, because the next prompt does not follow from it; the predictor also trains on earlier
-states. With c_i = 0 it is GRPO. `prediction_error` and `combined_advantage` are the same functions.
+states. With c_i = 0 and c_r = 1 it is GRPO. `prediction_error` and `combined_advantage` are the
+same functions.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +70,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit
 class Config(GroupConfig):
     bonus: Literal["rnd", "entropy", "surprisal"] = "rnd"     # kind of intrinsic reward
     reward_coef: NonNegative = 2.0   # c_r, weight of the task's reward; 0 = only novelty
-    bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 = GRPO
+    bonus_coef: NonNegative = 1.0    # c_i, weight of the intrinsic reward; 0 and c_r = 1: GRPO
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group
     feature_size: Size = 64          # number of random features that the predictor must predict
     feature_hidden: Widths = (128,)  # hidden layers of the random and of the prediction network

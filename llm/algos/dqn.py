@@ -15,15 +15,15 @@ r_t is 0 except at the last token, which gets the reward of the response. A resp
 one that is cut off at the limit, is terminated. The second term makes V the tau-expectile of Q over
 tokens of the data: for a large tau nearly the maximum, but only over tokens that occur. So no
 target contains the value of a token that the data does not have. Q' is the target network, a copy
-of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it lowers Q
-of all other tokens (Kumar et al. 2020, arXiv:2006.04779).
+of Q that is updated rarely. CE = -log softmax(Q(s_t, .))(y_t) is the conservative term: it raises Q
+of the data's token relative to Q of all other tokens (Kumar et al. 2020, arXiv:2006.04779).
 
 The policy multiplies the probabilities of the initial policy:
 
     pi(y | s) = pi_ref(y | s) exp(beta (Q(s, y) - V(s))) / Z(s)
 
-`dqn_online` is DQN: max_y Q'(s_t+1, y) replaces V(s_t+1), the loss of Q is Huber's, and the policy
-pi adds new responses to a replay buffer in every update.
+`dqn_online` is double DQN: Q'(s_t+1, argmax_y Q(s_t+1, y)) replaces V(s_t+1), the loss of Q is
+Huber's, alpha is 0, and the policy pi adds new responses to a replay buffer in every update.
 
 Differs from spinup/algos/dqn.py by: one episode per row, with a mask for its end; V as the value of
 the next state; a policy that samples from exp(beta Q) times pi_ref in place of the best action. The
@@ -71,7 +71,7 @@ class Config(LearningConfig):
     expectile: Unit = 0.7            # tau: .5 = mean of the data's tokens, near 1 = their maximum
     cql_coef: NonNegative = 1.0      # alpha of the conservative term (authors: 1e-4, 1); 0 = none
     double: bool = True              # greedy target: choose the token with Q, evaluate it with Q'
-    beta: Positive = 8.0             # greediness of the policy; the rewards' scale divides it
+    beta: Positive = 8.0             # larger: greedier; for larger rewards choose a smaller value
     target_every: Count = 20         # gradient steps between updates of Q'; too few: Q diverges
     total_steps: Count = 2000        # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-5
@@ -103,8 +103,8 @@ class Config(LearningConfig):
 def targets(rewards: Tensor, mask: Tensor, next_value: Tensor, gamma: float) -> Tensor:
     """TD target of each token, `[B, T]`; undefined where the mask is 0.
 
-    rewards: `[B]` of whole responses. next_value: `[B, T]`, the value of each token's own state;
-    the state after it is the one of the next token in the mask.
+    rewards: `[B]` of whole responses. next_value: `[B, T]`, the value of the state
+    before each token. The function shifts it to the next token in the mask.
     """
     each, last = token_rewards(rewards, torch.zeros_like(mask), 0.0, mask)
     return td_target(each, gamma, last.to(each.dtype), following(next_value, mask))

@@ -21,8 +21,8 @@ The values of F are replaced by their centred ranks, as in the classic file, or 
     theta <- theta + alpha / (2 n)  sum_i ( Z_i+ - Z_i- ) eps_i              with --optimizer plain
 
 alpha is the learning rate, which includes 1 / sigma. Qiu et al. use 30 independent perturbations,
-sigma .001 and alpha .0005 for models of .5 to 8 billion parameters. `es_zscore` is their update
-with 15 perturbations, each with both signs.
+sigma .001 and alpha .0005 for models of .5 to 8 billion parameters. `es_zscore` is their update,
+but each perturbation is used with both signs.
 
 Greedy decoding measures only the most likely tokens. So greedy accuracy can rise while sampled
 accuracy hardly changes. `--decoding sampled` makes F the mean reward of sampled responses. The two
@@ -65,7 +65,7 @@ class Config(LanguageConfig):
     decoding: Literal["greedy", "sampled"] = "greedy"   # sampled: noisier, but improves samples too
     lr: Positive = 1e-3              # peak learning rate; with plain, alpha
     warmup: Natural = 0              # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # decay lr linearly to a tenth; noise in the weights shrinks
+    anneal: bool = True              # decay lr linearly to a tenth; late steps add less noise
     sft_accuracy: Unit = 0.3         # held-out accuracy that ends SFT; 0 = never
     workers: Processes = 1           # processes that answer prompts; torchrun's own number wins
 

@@ -13,9 +13,10 @@ PPO's loss, `spinup.algos.ppo.clipped_surrogate`:
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ],   r = pi_theta(y_t | s_t) / pi_old(y_t | s_t)
 
 `--old` chooses pi_old. With `sampler`, the default, it is the perturbed policy that sampled the
-token: r is the importance ratio, and the clip removes tokens whose probability the learner has
-already changed far enough. With `learner`, it is theta before the update: r is 1 at first, and the
-loss treats the responses as the learner's own. This biases the gradient.
+token: r is the importance ratio, and the clip removes tokens whose probability under the learner
+already differs far enough from that of the sampler, in the direction of the advantage. With
+`learner`, it is theta before the update: r is 1 at first, and the loss treats the responses as the
+learner's own. This biases the gradient.
 
 sigma is adapted once per update, to a distance d between the policies at the sampled states:
 
@@ -63,7 +64,7 @@ class Config(GroupConfig):
     samples: Size = 32               # responses per prompt, G; `perturbations` must divide it
     perturbations: Count = 8         # perturbed policies per update, K; each costs a sampling call
     sigma: Positive = 0.05           # initial standard deviation of the weight noise; is adapted
-    divergence: Positive = 0.5       # delta, nats per token; more: fewer right, but new responses
+    divergence: Positive = 0.5       # delta, nats per token; larger: fewer right, more varied
     adapt: Annotated[float, Range(1.0, 10.0)] = 1.1  # factor of each change of sigma
     old: Literal["sampler", "learner"] = "sampler"  # policy in the denominator of the ratio
     advantage: Literal["group", "mean"] = "group"   # mean: not divided by the std of the group

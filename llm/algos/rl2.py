@@ -4,9 +4,10 @@ Duan et al. 2016, arXiv:1611.02779; Laskin et al. 2022, arXiv:2210.14215; Lee et
 arXiv:2306.14892.
 
 A response is a trial: several episodes in one world, written into one context. The policy writes an
-action, the world replies with the reward and the next state, and so on. Each trial has a new world.
-The weights do not change within a trial. So the policy can learn about its world only from the
-tokens that it has read. Reinforcement learning on the return of the whole trial trains it to do so.
+action, the world replies with the reward and the next state, and so on. Each group of trials has a
+new world. The weights do not change within a trial. So the policy can learn about its world only
+from the tokens that it has read. Reinforcement learning on the return of the whole trial trains it
+to do so.
 
     c_t = (prompt, a_0, r_0, s_1, a_1, r_1, s_2 .. a_t-1, r_t-1, s_t);   a_t ~ pi(. | c_t)
     J   = E[ sum of discounted rewards of the trial ]
@@ -14,11 +15,12 @@ tokens that it has read. Reinforcement learning on the return of the whole trial
 
 c_t is the context, and G_t the return from step t to the end of the trial, over all its episodes.
 The group, `samples` trials, plays the same world with the same random numbers, as a group of GRPO
-answers the same prompt. So the baseline needs no value function. The loss is PPO's, for the tokens
+answers the same prompt. So the baseline needs no value function. The advantages are then normalised
+over the batch. The loss is PPO's, for the tokens
 of actions only: the world's tokens have mask 0.
 
 Laskin et al. and Lee et al. train a transformer on such contexts by imitation. `spinup llm sft`
-with the same task imitates Thompson sampling.
+with the same task imitates Thompson sampling (bandits) or posterior sampling (mdps).
 
 `cut_return` is the return of the same weights without memory: the context is cut before every step.
 The difference from `trial_return` is what the policy learns within a trial.
