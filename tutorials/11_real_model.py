@@ -103,7 +103,7 @@ def experiment():
         found[name] = {"progress": progress, **ask(result.policy)}
     return found
 
-RUNS = {"1e-5": {"lr": 1e-5}, "1e-4": {"lr": 1e-4}}
+RUNS = {"1e-5": {"lr": 1e-5, "total_steps": 12}, "1e-4": {"lr": 1e-4, "total_steps": 12}}
 PROMPTS = [f"Write one short sentence about a {a} and a {b}."
            for a, b in (("banana", "shovel"), ("dog", "piano"), ("river", "candle"),
                         ("clock", "horse"))]
