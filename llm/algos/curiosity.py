@@ -14,10 +14,6 @@ The error of f^ is large where f^ has not been trained: at responses unlike thos
 al. 2024, «Curiosity-driven red-teaming for large language models», arXiv:2402.19464, also add
 novelty rewards to a language model's reward, from text similarity.
 
-A policy that has moved on no longer samples its earlier responses. A predictor that trains on new
-responses only forgets them, and they seem new again. So half of each training batch of f^ are
-states of earlier responses (`--memory`).
-
 The reward R and the intrinsic reward I of a response («bonus» in flags and columns) are two
 streams. Each has its own baseline, the mean of the group of G responses to the prompt:
 
@@ -32,9 +28,8 @@ an entropy bonus: it keeps the policy from giving up tokens that lead to nothing
 
 Differs from spinup/algos/curiosity.py by: the intrinsic reward comes once, at the last token; group
 means replace both value functions; only novelty above the mean counts; intrinsic returns end with
-the response, because the next prompt does not follow from it; the predictor also trains on earlier
-states. With c_i = 0 and c_r = 1 it is GRPO. `prediction_error` and `combined_advantage` are the
-same functions.
+the response, because the next prompt does not follow from it. With c_i = 0 and c_r = 1 it is GRPO.
+`prediction_error` and `combined_advantage` are the same functions.
 """
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +72,6 @@ class Config(GroupConfig):
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
     bonus_share: Unit = 1.0          # share of responses for the predictor; less: novelty lasts
     bonus_steps: Count = 1           # predictor steps per policy step; more: novelty fades faster
-    memory: Natural = 4096           # states of earlier responses for the predictor; 0 = as in RND
     kl_coef: NonNegative = 0.0       # weight of the KL penalty; keeps tokens whose novelty faded
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
@@ -115,14 +109,10 @@ class Distillation(nn.Module):
 
     The first batch of states sets the scale of the inputs. Later batches do not change it, because
     this would change the novelty of every state.
-
-    memory: number of earlier states to keep, a uniform random sample of all states so far.
     """
 
-    def __init__(self, width: int, feature_size: int, hidden: tuple[int, ...], memory: int):
+    def __init__(self, width: int, feature_size: int, hidden: tuple[int, ...]):
         super().__init__()
-        self.register_buffer("memory", torch.zeros(memory, width))
-        self.register_buffer("stored", torch.zeros((), dtype=torch.long))   # ever, also replaced
         self.view = Normaliser((width,), clip=5.0)
         self.target = relu_mlp(width, *hidden, feature_size).requires_grad_(False)
         self.predict = relu_mlp(width, *hidden, *hidden[-1:], feature_size)       # deeper
@@ -134,23 +124,6 @@ class Distillation(nn.Module):
         seen = self.view(states)
         return prediction_error(self.predict(seen), self.target(seen))
 
-    def remember(self, states: Tensor) -> None:
-        """Add states `[B, width]` to the memory, by reservoir sampling.
-
-        The n-th state gets a random place below n. Places beyond the memory are dropped.
-        """
-        for state in states:
-            n, size = int(self.stored), len(self.memory)
-            at = n if n < size else int(torch.randint(n + 1, ()))
-            if at < size:
-                self.memory[at] = state
-            self.stored += 1
-
-    def recall(self, n: int) -> Tensor:
-        """Return `n` random states of the memory, `[n, width]`; none if it is empty."""
-        size = min(int(self.stored), len(self.memory))
-        return self.memory[torch.randint(max(1, size), (n if size else 0,)).to(self.memory.device)]
-
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a curious policy. `resume`: the folder of a run with the same settings."""
@@ -159,7 +132,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
                          eps=cfg.adam_eps)
-    novelty = Distillation(run.model.shape.width, cfg.feature_size, cfg.feature_hidden, cfg.memory)
+    novelty = Distillation(run.model.shape.width, cfg.feature_size, cfg.feature_hidden)
     novelty.to(run.device)
     learner = FlatAdam(novelty.predict.parameters(), lr=cfg.bonus_lr)
 
@@ -219,13 +192,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)
 
-            # Train the predictor on a share of the responses, and on as many earlier ones.
+            # Train the predictor on a share of the responses.
             steps = cfg.epochs * cfg.minibatches * cfg.bonus_steps
             for _ in range(steps if cfg.bonus == "rnd" else 0):
                 size = max(1, round(len(states) // cfg.minibatches * cfg.bonus_share))
                 chosen = torch.randperm(len(states))[:size].to(run.device)
-                old = novelty.recall(size)
-                run.add(bonus_loss=learn(torch.cat([states[chosen], old]))["loss"])
-            if cfg.bonus == "rnd":
-                novelty.remember(states)
+                run.add(bonus_loss=learn(states[chosen])["loss"])
         return run.result()

@@ -40,7 +40,7 @@ def test_four_of_five_locks_and_twice_the_answers(shut, lucky, accuracy, differe
         log_dir / f"rooms_{label}", [0.0] * 4))
     paper, folders = bench.measure((1, 2, 3, 4, 5), 1, tmp_path)
     assert all(line.met for line in paper.lines) is met
-    assert paper.lines[0].ours == 5 - shut and len(folders) == 25 + 15 + 2
+    assert paper.lines[0].ours == 5 - shut and len(folders) == 20 + 15 + 2
     from matplotlib.figure import Figure
     figure = Figure()
     paper.draw(figure)

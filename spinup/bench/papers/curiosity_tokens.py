@@ -17,17 +17,17 @@ SEEDS = (1,)
 LIMIT, SHARE = 20_000, 0.8              # responses of a run; share of seeds that must open the lock
 SAMPLES, PROBLEMS, TIMES = 64, 200, 2.0  # held-out evaluation on countdown; goal, as a multiple of GRPO's answers
 CLASSIC = "MiniGrid-MultiRoom-N4-S5-v1"
-KINDS = {"curiosity": [], "no memory": ["--memory", "0"],
+KINDS = {"curiosity": [],
          "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
          "surprisal": ["--bonus", "surprisal", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
          "grpo": ["--bonus-coef", "0", "--kl-coef", "0"]}
-WORDS = {"curiosity": "GRPO + RND", "no memory": "GRPO + RND without memory", "entropy": "GRPO + entropy bonus",
+WORDS = {"curiosity": "GRPO + RND", "entropy": "GRPO + entropy bonus",
          "surprisal": "GRPO + surprisal of the whole response", "grpo": "GRPO"}
-FREE = ("no memory", "surprisal")       # kinds without a goal
+FREE = ("surprisal",)                   # kinds without a goal
 COUNTDOWN = {"grpo": ["--bonus-coef", "0"],
              "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1"],
              "curiosity": ["--bonus-coef", "0.5"]}
-COLOURS = {"curiosity": "#0072B2", "no memory": "#56B4E9", "entropy": "#009E73", "surprisal": "#CC79A7",
+COLOURS = {"curiosity": "#0072B2", "entropy": "#009E73", "surprisal": "#CC79A7",
            "grpo": "#D55E00"}
 
 
