@@ -84,7 +84,8 @@ def test_accuracies(row):
         check_rounded(soon, [run["soon"] for run in found["runs"]])
 
 
-@pytest.mark.parametrize("name", ["chain", "bandits", "doorkey", "noisy-tv", "es-scaling", "self-play"])
+@pytest.mark.parametrize("name", [path.stem.removeprefix("paper_")
+                                  for path in sorted((DOCS / "benchmarks").glob("paper_*.json"))])
 def test_papers(name):
     table, lines = rows(f"paper {name}"), raw(f"paper_{name}")["lines"]
     assert [row[0] for row in table] == [line["what"] for line in lines]
