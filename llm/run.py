@@ -177,7 +177,7 @@ class Run(Training):
         else:
             found = [self.sample(self.held_out, samples, 0, generator)]
             if greedy:
-                found.append(self.sample(self.held_out, 1, 1))
+                found.append(self.sample(self.held_out, 1, 1, generator))
         self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
         return found

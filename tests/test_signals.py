@@ -43,7 +43,7 @@ def start(folder: Path, *words: str, **options) -> subprocess.Popen:
 
 
 # Turned red by: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGHUP", 129)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
     process = start(tmp_path, "ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000",
@@ -125,7 +125,7 @@ def test_an_output_on_a_full_disk(tmp_path, words, code):
 
 # Turned red by: a broken pipe, or no output at all, that ends a training.
 def test_a_training_goes_on_without_its_output(tmp_path):
-    words = [sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "2560", "--exp-name"]
+    words = [sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "1280", "--exp-name"]
     process = subprocess.Popen([*words, "a"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.wait(60) == 0 and process.stderr.read() == ""
@@ -138,12 +138,10 @@ def test_a_training_goes_on_without_its_output(tmp_path):
 
 def test_a_locale_without_accents(tmp_path):
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": ""}
-    done = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été"],
-                          cwd=tmp_path, capture_output=True, timeout=60, env=env)
-    assert done.returncode == 0 and b"Traceback" not in done.stderr
-    named = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--exp-name", "été"],
-                           cwd=tmp_path, capture_output=True, timeout=60, env=env)
-    assert named.returncode == 0 and named.stdout.endswith("spinup resume runs/été/été_s1 --total-steps 256\n".encode())
+    named = subprocess.run([sys.executable, "-m", "spinup", "ppo", *TINY, "--total-steps", "128", "--log-dir", "été",
+                            "--exp-name", "été"], cwd=tmp_path, capture_output=True, timeout=60, env=env)
+    assert named.returncode == 0 and b"Traceback" not in named.stderr
+    assert named.stdout.endswith("spinup resume été/été/été_s1 --total-steps 256\n".encode())
     wrong = subprocess.run([sys.executable, "-m", "spinup", "ppo", "--env", "Été-v0"], cwd=tmp_path, timeout=60,
                            capture_output=True, env=env)
     assert wrong.returncode == 2 and b"there is no environment" in wrong.stderr

@@ -350,9 +350,9 @@ def test_own_tokens_have_gradients_and_no_others(method, catch, monkeypatch):
 def test_columns_beyond_the_end_of_every_response_are_not_computed(method, catch, monkeypatch):
     call, read = catch(method, move=0.05), []
 
-    def spy(model, prompts, of, ids, **settings):
+    def spy(model, prompts, of, ids, lengths, **settings):
         read.append((len(of.unique()), ids.shape))
-        return score(model, prompts, of, ids, **settings)
+        return score(model, prompts, of, ids, lengths, **settings)
 
     expected, r = call.gradient(), call.batch.responses
     T = r.ids.shape[1]

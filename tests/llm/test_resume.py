@@ -19,8 +19,7 @@ LONG = ["--total-steps", 80, "--checkpoint-steps", 7]
 KILLED = {                                                                # words, and kills
     "sft": (["sft", *WORDS, "--batch", 8, "--demonstrations", 50], 1),
     "reinforce": (["reinforce", *LEARNING], 1),                           # which has a running mean
-    "grpo": (["grpo", *LEARNING, "--epochs", 2, "--minibatches", 2, "--kl-coef", 0.1], 2),
-    "dapo": (["dapo", *LEARNING], 1)}
+    "grpo": (["grpo", *LEARNING, "--epochs", 2, "--minibatches", 2, "--kl-coef", 0.1], 1)}
 
 
 @pytest.fixture
@@ -30,8 +29,8 @@ def scored(tmp_path) -> None:
         "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
 
 
-# Turned red by: `sums` (sft) or `generator` (dapo) not loaded; `expected` (reinforce) or the optimiser (grpo) left out
-# of `keep`; progress.csv not cut (sft).
+# Turned red by: `sums` (sft), `expected` (reinforce), `generator` or the optimiser (grpo) left out of `keep`;
+# progress.csv not cut (sft).
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_at_random_moments_the_curve_is_that_of_the_uninterrupted_run(name, scored, beginner, killed, cli,
                                                                              curve, tmp_path):

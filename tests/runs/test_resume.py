@@ -26,10 +26,9 @@ SMALL = ["--num-envs", 2, "--rollout-steps", 8, "--total-steps", 1280, "--checkp
 KILLED = {                                                                # algorithm, environment, flags, kills
     "vpg-CartPole": ("vpg", "CartPole-v1", [*SMALL, "--value-epochs", 2], 2),
     "ppo-CartPole": ("ppo", "CartPole-v1", [*SMALL, "--epochs", 2, "--minibatches", 2, "--normalise-obs",
-                                            "--normalise-reward"], 3),
-    "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO, "--checkpoint-steps", 64], 3),
-    "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 3),
-    "ppo-Hopper": ("ppo", "Hopper-v5", MUJOCO, 3),
+                                            "--normalise-reward"], 2),
+    "ppo-Pendulum": ("ppo", "Pendulum-v1", [*MUJOCO, "--checkpoint-steps", 64], 2),
+    "ppo-HalfCheetah": ("ppo", "HalfCheetah-v5", MUJOCO, 2),
     "ppo-Ant": ("ppo", "Ant-v5", MUJOCO, 2),
 }
 ANEW = "ppo-CartPole"                                                     # the last time in a new interpreter
@@ -127,16 +126,16 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
 
 # Turns red (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
 def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
-    words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO, "--total-steps", 6144, "--checkpoint-steps", 100_000]
+    words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO, "--total-steps", 3072, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     process, directory = start(*words), tmp_path / RUN
-    wait_for(lambda: rows(directory) > 10, process)
+    wait_for(lambda: rows(directory) > 4, process)
     process.send_signal(signal.SIGINT)
     done = process.end()
     assert done.code == 130 and "Traceback" not in done.err
     assert done.out.endswith(f"to resume, type:\n  spinup resume {RUN}\n")
     result, checkpoint = read_json(directory / "result.json"), load_checkpoint(directory / "checkpoint.pt")
-    assert result["status"] == "interrupted" and 10 * 128 <= result["steps"] == checkpoint["steps"] < 6144
+    assert result["status"] == "interrupted" and 4 * 128 <= result["steps"] == checkpoint["steps"] < 3072
     resumed = cli("resume", RUN)
     assert resumed.code == 0 and f"resuming at step {result['steps']:,}\n" in resumed.out
     assert curve(directory) == curve(tmp_path / "whole/x/x_s1")           # the extra checkpoint has changed nothing
@@ -173,7 +172,7 @@ def test_rows_that_were_lost_are_not_made_up(start, cli, rows, wait_for, tmp_pat
 
 
 # Turns red (each tried): `save` keeping a new generator as `rng`; gym.py without the derived arrays of MuJoCo (Ant).
-@pytest.mark.parametrize("env", ["CartPole-v1", "Hopper-v5", "Ant-v5"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Ant-v5"])
 def test_how_often_it_is_saved_does_not_change_the_curve(env, cli, curve, tmp_path):
     for cadence in (1, 10**9):
         assert cli("ppo", "--env", env, *FLAGS, *MUJOCO, "--total-steps", 2048, "--checkpoint-steps", cadence,
