@@ -15,6 +15,7 @@ from llm.run import Run
 from llm.tasks.check import problems_of
 from spinup.errors import UserError
 from spinup.runs.config import Range
+from spinup.runs.display import tell_progress
 
 Stored = Annotated[int, Range(0, 1_000_000)]                  # number of responses in memory
 AT_ONCE = 1024          # responses of a small model sampled at a time
@@ -106,11 +107,11 @@ def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int, keep: f
     rng = np.random.default_rng([cfg.seed, 11])
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
     at_once = max(1, (FEW if run.pretrained else AT_ONCE) // samples)
-    if run.pretrained and not cfg.quiet:                                  # this may take minutes
-        print(f"sampling {size} responses to learn from", flush=True)
+    tell = tell_progress(f"sampling {size} responses to learn from", size, run.pretrained and not cfg.quiet)
     while data.count < size:
         batch = run.sample(problems_of(run.task, at_once, rng), samples, generator=generator)
         data.add(batch.pick(torch.arange(min(len(batch.texts), size - data.count), device=run.device)))
+        tell(data.count)
     if keep is not None and not len(data.at_least(keep)):
         raise UserError(f"no response of the data has a reward of at least --keep {keep:g}; choose a lower --keep")
     return data

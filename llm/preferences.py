@@ -23,6 +23,7 @@ from llm.tasks.pairs import left_out
 from llm.tasks.task import Problem, Task
 from spinup.core.masked import select
 from spinup.errors import UserError
+from spinup.runs.display import tell_progress
 from spinup.runs.log import read_progress
 from spinup.runs.training import Training
 
@@ -60,9 +61,11 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     generator = torch.Generator(run.device).manual_seed(int(rng.integers(2**62)))
     wanted, found, drawn = held_out_pairs(cfg) if held_out else cfg.pairs, [], 0
     at_once = FEW if run.pretrained else AT_ONCE
-    if run.pretrained and not cfg.quiet:                                  # this may take a minute
-        print(f"sampling {wanted} pairs of responses to {'test on' if held_out else 'learn from'}", flush=True)
-    while sum(len(b.texts) for b in found) < 2 * wanted:
+    tell = tell_progress(f"sampling {wanted} pairs of responses to {'test on' if held_out else 'learn from'}", wanted,
+                         run.pretrained and not cfg.quiet)
+    while (done := sum(len(b.texts) for b in found) // 2) < wanted:
+        if done:
+            tell(done)
         if drawn >= PATIENCE * wanted:
             raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} almost all have equal "
                             "rewards, so they give too few preference pairs; use another --model, or raise "

@@ -4,7 +4,8 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group
@@ -15,6 +16,7 @@ from rich.text import Text
 
 SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # for others see `short`
 PLAIN_LINES = 10        # approximate number of lines that a run prints in a pipe
+TELL_EVERY = 10         # seconds between two lines about work before a training
 
 
 def short(column: str) -> str:
@@ -28,6 +30,24 @@ def duration(seconds: float) -> str:
     if s < 60:
         return f"{s} s"
     return f"{s // 60} min {s % 60:02d} s" if s < 3600 else f"{s // 3600} h {s % 3600 // 60:02d} min"
+
+
+def tell_progress(words: str, wanted: int, shown: bool) -> Callable[[int], None]:
+    """Print `words`, and return a function that takes the number of `wanted` things done and prints the time left.
+
+    It prints at most every `TELL_EVERY` seconds. shown: False prints nothing.
+    """
+    began = last = time.perf_counter()
+    if shown:
+        print(words, flush=True)
+
+    def tell(done: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if shown and done < wanted and now - last >= TELL_EVERY:
+            last = now
+            print(f"{done:,} of {wanted:,} done, {duration((now - began) * (wanted - done) / done)} left", flush=True)
+    return tell
 
 
 def pace(rate: float) -> str:
