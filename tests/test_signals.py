@@ -100,7 +100,7 @@ def small_files() -> None:
 # Turned red by: an OSError that is not translated; a checkpoint that is replaced by half of one.
 @pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
     ["ppo", *TINY, "--hidden", "64,64"],
-    ["td3", "--env", "Pendulum-v1", "--learning-starts", "100", "--hidden", "8", "--preset", "none"]])
+    ["td3", "--env", "Pendulum-v1", "--learning-starts", "10000", "--hidden", "8", "--preset", "none"]])
 def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, words):
     name = ["--exp-name", "x", "--checkpoint-steps", "128"]
     process = start(tmp_path, *words, *name, "--total-steps", "20000", preexec_fn=small_files)
