@@ -64,8 +64,7 @@ def find_pairs(run: Run, cfg: PreferenceConfig, held_out: bool = False) -> Batch
     tell = tell_progress(f"sampling {wanted} pairs of responses to {'test on' if held_out else 'learn from'}", wanted,
                          run.pretrained and not cfg.quiet)
     while (done := sum(len(b.texts) for b in found) // 2) < wanted:
-        if done:
-            tell(done)
+        tell(done)
         if drawn >= PATIENCE * wanted:
             raise UserError(f"of {drawn} pairs of responses to the task {run.task.name} almost all have equal "
                             "rewards, so they give too few preference pairs; use another --model, or raise "

@@ -43,7 +43,7 @@ def start(folder: Path, *words: str, **options) -> subprocess.Popen:
 
 
 # Turned red by: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGHUP", 129)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
     process = start(tmp_path, "ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000",

@@ -173,7 +173,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             elif cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
             elif cfg.baseline == "greedy":
-                greedy = run.sample(problems, greedy=True)
+                greedy = run.sample(problems, greedy=1)
                 adv = (rewards - greedy.rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
                 shifted = rewards - rewards.min()     # equal rewards become 0: no scaled rounding

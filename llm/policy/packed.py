@@ -11,7 +11,7 @@ WIDE = 256              # width of the model from which computing padding takes 
 PADDING = 0.2           # share of padding from which responses are packed
 
 
-def mostly_padding(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor) -> bool:
+def worth_packing(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor) -> bool:
     """True if packing saves time: the model is wide, and at least `PADDING` of the tokens read would be padding.
 
     of, ids, lengths: responses `[B, T]`, their prompts `[B]` and their lengths `[B]`.

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from llm.policy.generate import Prompts
-from llm.policy.packed import mostly_padding, read_packed
+from llm.policy.packed import read_packed, worth_packing
 from llm.policy.transformer import Prefix, Slots, Transformer
 from spinup.core.kl import kl_categorical
 
@@ -21,15 +21,15 @@ def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths
     Args:
         of: `[B]` row of `prompts` for each response. Each of these prompts is read once.
         ids: `[B, T]` responses; tokens after the end of a response do not change results before it.
-        lengths: `[B]` lengths of the responses. With them, padding is not computed if there is much of it; results
-            after the end of a response are then 0.
+        lengths: `[B]` lengths of the responses. If they are given and there is much padding, it is not computed;
+            results after the end of a response are then 0.
         temperature: must equal the sampler's temperature; otherwise the probability ratio does not start at 1.
         checkpointing: keep fewer activations for the backward pass, and recompute the others.
     """
-    if lengths is None or not mostly_padding(model, prompts, of, ids, lengths):
-        return log_probs_in_pieces(model, read(model, prompts, of, ids, lengths, checkpointing), ids, temperature)
+    if lengths is None or not worth_packing(model, prompts, of, ids, lengths):
+        return log_probs_in_pieces(model, read(model, prompts, of, ids, None, checkpointing), ids, temperature)
     inside = torch.arange(ids.shape[1], device=ids.device) < lengths[:, None]
-    states = read(model, prompts, of, ids, lengths, checkpointing)[inside]                   # [N, width], N tokens
+    states = read_packed(model, prompts, of, ids, lengths, checkpointing)[inside]            # [N, width], N tokens
     logp, entropy = (torch.zeros(ids.shape, device=ids.device).masked_scatter(inside, x)
                      for x in log_probs_in_pieces(model, states, ids[inside], temperature))
     return logp, entropy
@@ -41,7 +41,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths:
 
     The arguments are those of `score`.
     """
-    if lengths is not None and mostly_padding(model, prompts, of, ids, lengths):
+    if lengths is not None and worth_packing(model, prompts, of, ids, lengths):
         return read_packed(model, prompts, of, ids, lengths, checkpointing)
     needed, of = of.unique(return_inverse=True)
     prompts = Prompts(prompts.ids[needed], prompts.lengths[needed])

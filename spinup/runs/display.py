@@ -44,7 +44,7 @@ def tell_progress(words: str, wanted: int, shown: bool) -> Callable[[int], None]
     def tell(done: int) -> None:
         nonlocal last
         now = time.perf_counter()
-        if shown and done < wanted and now - last >= TELL_EVERY:
+        if shown and 0 < done < wanted and now - last >= TELL_EVERY:
             last = now
             print(f"{done:,} of {wanted:,} done, {duration((now - began) * (wanted - done) / done)} left", flush=True)
     return tell

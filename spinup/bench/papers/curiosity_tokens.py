@@ -20,11 +20,11 @@ CLASSIC = "MiniGrid-MultiRoom-N4-S5-v1"
 KINDS = {"curiosity": [],
          "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
          "surprisal": ["--bonus", "surprisal", "--reward-coef", "1", "--bonus-coef", "0.1", "--kl-coef", "0"],
-         "grpo": ["--bonus-coef", "0", "--kl-coef", "0"]}
+         "grpo": ["--reward-coef", "1", "--bonus-coef", "0", "--kl-coef", "0"]}
 WORDS = {"curiosity": "GRPO + RND", "entropy": "GRPO + entropy bonus",
          "surprisal": "GRPO + surprisal of the whole response", "grpo": "GRPO"}
 FREE = ("surprisal",)                   # kinds without a goal
-COUNTDOWN = {"grpo": ["--bonus-coef", "0"],
+COUNTDOWN = {"grpo": ["--reward-coef", "1", "--bonus-coef", "0"],
              "entropy": ["--bonus", "entropy", "--reward-coef", "1", "--bonus-coef", "0.1"],
              "curiosity": ["--bonus-coef", "0.5"]}
 COLOURS = {"curiosity": "#0072B2", "entropy": "#009E73", "surprisal": "#CC79A7",

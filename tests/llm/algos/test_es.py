@@ -167,8 +167,7 @@ def test_processes_share_one_initial_policy(fork_workers, tmp_path):
 
 # Turned red by: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
 # at update 0.
-@pytest.mark.parametrize("workers", [2])
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(workers, beginner, killed, cli, curve, tmp_path):
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")
     words = ["llm", "es", "--task", TINY["task"], "--reward", "score.py:early", "--model", beginner, "--preset", "none",
@@ -176,7 +175,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(workers, beginner, kill
              "--sigma", 0.2, "--total-steps", 60, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
-    done = killed([*words, "--workers", workers], Path("runs/x/x_s1"), len(expected), 1, "es")
+    done = killed([*words, "--workers", 2], Path("runs/x/x_s1"), len(expected), 1, "es")
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 

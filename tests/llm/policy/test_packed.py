@@ -5,7 +5,7 @@ from torch.nn.utils import parameters_to_vector as flat
 
 import llm
 from llm.policy.generate import Prompts
-from llm.policy.packed import mostly_padding, pack, read_packed
+from llm.policy.packed import pack, read_packed, worth_packing
 from llm.policy.score import read, score
 from llm.policy.transformer import Shape, Transformer
 
@@ -87,10 +87,10 @@ def test_states_are_those_of_padded_rows(model, batch):
 # Turned red by: packing of responses with hardly any padding, or of small models, for which it takes longer.
 def test_only_what_saves_time_is_packed(model, batch, monkeypatch):
     prompts, of, ids, lengths = batch
-    assert mostly_padding(model, prompts, of, ids, lengths)
-    assert not mostly_padding(model, prompts, torch.full_like(of, 2), ids[:, :6], torch.full_like(lengths, 6))
+    assert worth_packing(model, prompts, of, ids, lengths)
+    assert not worth_packing(model, prompts, torch.full_like(of, 2), ids[:, :6], torch.full_like(lengths, 6))
     monkeypatch.setattr("llm.policy.packed.WIDE", 33)
-    assert not mostly_padding(model, prompts, of, ids, lengths)
+    assert not worth_packing(model, prompts, of, ids, lengths)
 
 
 # Turned red by: a micro-batch whose rows are packed with those of another; lengths that a method does not hand over.
