@@ -1,7 +1,6 @@
 """Ctrl-C, SIGTERM and SIGHUP from outside; disks and outputs that take nothing more."""
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -35,27 +34,19 @@ TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minib
         "--threads", "1"]
 
 
-def start(folder: Path, *words: str, **options) -> subprocess.Popen:
-    """A `spinup` of its own in that folder, whose PYTHONPATH has it."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
-    return subprocess.Popen([sys.executable, "-m", "spinup", *words], cwd=folder, env=env, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-
-
 # Turned red by: a signal without a handler; a handler whose words wait for the end of the update; an exit code of 130.
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path, name, code):
+def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
-    process = start(tmp_path, "ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000",
-                    "--exp-name", "x")
-    while "under way" not in process.stdout.readline():
-        assert process.poll() is None, process.stderr.read()
+    process = start("ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000", "--exp-name", "x",
+                    prelude="sys.path.insert(0, folder)")
+    wait_for(lambda: "under way" in process.files[0].read_text(), process)
     process.send_signal(getattr(signal, name))
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code and err == ""
+    done = process.end(60)
+    assert done.code == code and done.err == ""
     said = {"SIGINT": "Ctrl-C"}.get(name, name)
-    assert f"{said}: stopping after the current update; repeat it to stop at once without saving" in out
-    assert "spinup resume runs/x/x_s1" in out.splitlines()[-1]
+    assert f"{said}: stopping after the current update; repeat it to stop at once without saving" in done.out
+    assert "spinup resume runs/x/x_s1" in done.out.splitlines()[-1]
     assert json.loads((tmp_path / "runs/x/x_s1/result.json").read_text())["status"] == "interrupted"
     assert (tmp_path / "runs/x/x_s1/checkpoint.pt").exists()
 
@@ -91,22 +82,23 @@ def test_a_second_signal_stops_at_once():
         signal.raise_signal(signal.SIGINT)
 
 
-def small_files() -> None:
-    """Let this process write no file of more than 60 kB, as a full disk would."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+# No file of more than 60 kB can be written, as if the disk were full.
+SMALL_FILES = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+"""
 
 
 # Turned red by: an OSError that is not translated; a checkpoint that is replaced by half of one.
 @pytest.mark.parametrize("words", [                                       # a large checkpoint, and a replay that grows
     ["ppo", *TINY, "--hidden", "64,64"],
     ["td3", "--env", "Pendulum-v1", "--learning-starts", "10000", "--hidden", "8", "--preset", "none"]])
-def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, words):
+def test_a_full_disk_is_one_sentence_and_leaves_no_half_a_file(tmp_path, start, words):
     name = ["--exp-name", "x", "--checkpoint-steps", "128"]
-    process = start(tmp_path, *words, *name, "--total-steps", "20000", preexec_fn=small_files)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 2, err
-    sentence, = err.splitlines()
+    done = start(*words, *name, "--total-steps", "20000", prelude=SMALL_FILES).end()
+    assert done.code == 2, done.err
+    sentence, = done.err.splitlines()
     assert "runs/x/x_s1 cannot be written (file too large); free disk space" in sentence
     assert "spinup resume runs/x/x_s1" in sentence
     assert not list((tmp_path / "runs/x/x_s1").glob(".*.tmp"))
