@@ -249,6 +249,13 @@ def fork_workers(monkeypatch) -> None:
 
 
 @pytest.fixture
+def forking() -> str:
+    """A prelude for `start`: worker processes are forked at once. Another test lets them begin with an interpreter."""
+    return ("import multiprocessing\nget = multiprocessing.get_context\n"
+            "multiprocessing.get_context = lambda method=None: get('fork')\n")
+
+
+@pytest.fixture
 def curve() -> Callable[[Path], list[list[str]]]:
     """The rows of a run's progress.csv as text, names first, without the columns that hold time."""
     def read(directory: Path) -> list[list[str]]:

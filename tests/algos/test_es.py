@@ -164,16 +164,13 @@ def children(pid: int) -> list[int]:
     return found
 
 
-# Workers that are forked at once: that they also begin with a new interpreter is for another test.
-FORK = "import multiprocessing; get = multiprocessing.get_context; multiprocessing.get_context = lambda _: get('fork')"
-
-
 # Turned red by: a share that waits for who is no more; a traceback; a follower that outlives the first process.
-def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, rows, wait_for, cli, curve, tmp_path):
+def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start, forking, rows, wait_for, cli, curve,
+                                                                         tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 40_000, "--pairs", 4, "--workers", 2,
              "--quiet"]
     directory = tmp_path / "runs/x/x_s1"
-    process = start(*words, prelude=FORK)
+    process = start(*words, prelude=forking)
     wait_for(lambda: rows(directory) > 12, process)
     (worker,) = children(process.pid)
     os.kill(worker, signal.SIGKILL)
@@ -182,7 +179,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
     assert done.err.splitlines()[-1] == ("spinup: a worker process ended, or did not answer, in the middle of an "
                                          "update (worker process 1 ended with exit code -9); to resume, type: spinup "
                                          "resume runs/x/x_s1")
-    again = start("resume", "runs/x/x_s1", prelude=FORK)
+    again = start("resume", "runs/x/x_s1", prelude=forking)
     wait_for(lambda: len(children(again.pid)) == 1, again)
     (worker,) = children(again.pid)
     assert again.end().code == 0 and not Path(f"/proc/{worker}").exists()

@@ -1,6 +1,5 @@
 """What goes wrong inside a user's environment: found before the run's folder is made, or named by step and action."""
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -226,13 +225,11 @@ def test_an_exception_keeps_its_cause():
 @pytest.mark.parametrize(("line", "words"), [
     ("raise ValueError('dice')", "Odd-v0 raised ValueError: dice, at step "),
     ("__import__('os')._exit(7)", "worker process 1 ended with exit code 7")])
-def test_es_says_what_a_worker_process_failed_of(odd, tmp_path, line, words):
-    other = "__import__('multiprocessing').parent_process() and self.t > 40"             # the first process is well
-    env = odd({"step": f"if {other}: {line}"})
-    done = subprocess.run(
-        [sys.executable, "-m", "spinup", "es", "--env", env, "--pairs", "2", "--workers", "2", "--total-steps", "4000",
-         "--quiet"], capture_output=True, text=True, cwd=tmp_path, timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])})
-    assert done.returncode == 1 and words in done.stderr.splitlines()[0], done.stderr
-    assert done.stderr.startswith("spinup: ")
-    assert "spinup resume" in done.stderr.splitlines()[0]
+def test_es_says_what_a_worker_process_failed_of(odd, start, forking, line, words):
+    env = odd({"step": f"import os\n        if str(os.getpid()) != os.environ['FIRST'] and self.t > 40: {line}"})
+    prelude = f"{forking}sys.path.insert(0, folder)\nos.environ['FIRST'] = str(os.getpid())"    # the first is well
+    done = start("es", "--env", env, "--pairs", 2, "--workers", 2, "--total-steps", 4000, "--quiet", "--preset", "none",
+                 prelude=prelude).end()
+    assert done.code == 1 and words in done.err.splitlines()[0], done.err
+    assert done.err.startswith("spinup: ")
+    assert "spinup resume" in done.err.splitlines()[0]
