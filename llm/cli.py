@@ -81,7 +81,8 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--task", required=True, help="task, such as general")
     parser.add_argument("--reward", default=None, help="file.py:function, ready-made rewards such as exact, or "
                         "the run folder of a reward model")
-    parser.add_argument("--episodes", type=whole("episodes"), default=100, help="number of prompts. [100]")
+    parser.add_argument("--episodes", type=whole("episodes", at_most=100_000), default=100,
+                        help="number of prompts. [100]")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens. "
                                                                                      "[the task's limit]")
     parser.add_argument("--samples", type=whole("samples"), default=8, help="responses to each prompt. [8]")

@@ -119,7 +119,7 @@ WRONG = {                                                                 # what
     "algorithm of a benchmark": ("bench time-to pop", "no algorithm 'pop'. Did you mean 'ppo'?"),
     "method of a benchmark": ("bench accuracy reward_model", "invalid choice: 'reward_model'"),
     "task without right answers": ("bench accuracy grpo --task taste", "--task taste has no correct answers to count"),
-    "episodes": ("eval runs --episodes 0", "--episodes must be at least 1, not 0"),
+    "episodes": ("eval runs --episodes 0", "--episodes must be from 1 to 100000, not 0"),
     "init": ("ppo --init=", "--init is empty; write --init DIR, or leave it out"),
     "model": ("llm sft --model=", "--model is empty; write --model DIR, or leave it out"),
     "init of a grid": ("grid ppo --init nothere --seed 0 1", "nothere holds no run"),

@@ -73,9 +73,8 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     from spinup.runs.flags import whole
     parser = Parser(f"spinup {command}", description)
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
-    parser.add_argument("--episodes", type=whole("episodes"), default=episodes, help="number of episodes, or of "
-                                                                                     "prompts for a language model. "
-                                                                                     f"[{episodes}]")
+    parser.add_argument("--episodes", type=whole("episodes", at_most=100_000), default=episodes,
+                        help=f"number of episodes, or of prompts for a language model. [{episodes}]")
     parser.add_argument("--stochastic", action="store_true", default=False,
                         help="sample actions as in training, instead of taking the most likely one")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of the episodes. [0]")

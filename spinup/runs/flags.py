@@ -103,9 +103,9 @@ def exit_code(result: Any) -> int:
     return 0 if result is None or result.status == "finished" else signals.exit_code()
 
 
-def whole(name: str, at_least: int = 1) -> Callable[[str], int]:
-    """Return a parser of whole numbers >= `at_least` for a flag."""
-    return partial(parse, name, Annotated[int, Range(at_least)])
+def whole(name: str, at_least: int = 1, at_most: float = math.inf) -> Callable[[str], int]:
+    """Return a parser of whole numbers from `at_least` to `at_most` for a flag."""
+    return partial(parse, name, Annotated[int, Range(at_least, at_most)])
 
 
 def processes(name: str) -> Callable[[str], int]:
