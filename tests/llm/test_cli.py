@@ -155,7 +155,8 @@ WRONG = {                                                                 # what
     "eval drawing": ("eval {model} --stochastic", "always sampled; leave out --stochastic (`spinup llm chat DIR"),
     "watch drawing": ("watch {model} --stochastic", "always sampled; leave out --stochastic"),
     "problems": ("eval {model} --episodes 0", "--episodes must be from 1 to 100000, not 0"),
-    "too many problems": ("llm eval {model} --task reverse --episodes 1000000000", "must be from 1 to 100000, not 1000000000")}
+    "too many problems": ("llm eval {model} --task reverse --episodes 1000000000",
+                          "must be from 1 to 100000, not 1000000000")}
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_the_end(made):
     assert HFTokenizer(folder).end == 260
     for wrong in (10**6, -1, [260, "end"]):
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
-        with pytest.raises(UserError, match=r"generation_config.json has the eos_token_id .*, but the ids of the tokeniz"):
+        with pytest.raises(UserError, match=r"config.json has the eos_token_id .*, but the ids of the"):
             HFTokenizer(folder)
     (folder / "generation_config.json").unlink()
     assert HFTokenizer(folder).end == 258
