@@ -126,7 +126,7 @@ def test_killed_between_writing_a_checkpoint_and_renaming_it(nth, start, cli, cu
 
 # Turns red (each tried): `Interruption` raising KeyboardInterrupt at once; not saving when interrupted.
 def test_ctrl_c_saves_and_says_how_to_go_on(start, cli, curve, rows, wait_for, tmp_path):
-    words = ["ppo", "--env", "Hopper-v5", *FLAGS, *MUJOCO, "--total-steps", 3072, "--checkpoint-steps", 100_000]
+    words = ["ppo", "--env", "CartPole-v1", *FLAGS, *MUJOCO, "--total-steps", 3072, "--checkpoint-steps", 100_000]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     process, directory = start(*words), tmp_path / RUN
     wait_for(lambda: rows(directory) > 4, process)
