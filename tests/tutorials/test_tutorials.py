@@ -11,13 +11,14 @@ FOLDER = Path(__file__).parents[2] / "tutorials"
 SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
 each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
-# Runs before a tutorial: it trains on one seed, for a tenth of its steps, saves less often, draws no curve of a run and
-# small pictures. Claims about what has been learned, in cells with the tag "trained", are asserted by `python
-# tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an interval needs
-# two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. `fewer` stands for a line of a
-# tutorial. The first one looks at the curve that is drawn.
+# Runs before a tutorial: it trains on one seed, for a `share` of its steps (20: a twentieth), saves less often, draws no
+# curve of a run and small pictures. Claims about what has been learned, in cells with the tag "trained", are asserted
+# by `python tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an
+# interval needs two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. `fewer` stands for
+# a line of a tutorial. The first one looks at the curve that is drawn.
 OTHERS = {"01_quickstart": {"seeds": (1, 2), "draws": True}, "04_dqn_overestimation": {"seeds": (1, 2)},
           "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
+          "05_debugging": {"share": 10},
           "07_rl2": {"fewer": ("TRIALS = 20_000 ", "TRIALS = 5_000 ")},
           "09_rlvr": {"settings": {"held_out": 32}}, "10_rlhf": {"settings": {"held_out": 32}},
           "11_real_model": {"fewer": ('Path("11_real_model.json")', f"Path({str(FOLDER / '11_real_model.json')!r})")}}
@@ -33,7 +34,7 @@ sizes, configure, render = notebook.sizes, public.configure, notebook.render
 
 def shorter(*given):
     cfg, *rest = configure(*given)
-    return dataclasses.replace(cfg, **dict(total_steps=max(cfg.total_steps // 10, 1)) | {settings}), *rest
+    return dataclasses.replace(cfg, **dict(total_steps=max(cfg.total_steps // {share}, 1)) | {settings}), *rest
 
 def small(figure, kind):
     figure.set_layout_engine("none")                                      # a layout draws everything twice
@@ -82,7 +83,8 @@ def test_it_runs_and_its_claims_hold(source, build, start, monkeypatch, tmp_path
     code = [c for c in build.notebook(source).cells if c.cell_type == "code"]
     script = tmp_path / source.name
     text = "\n".join(c.source for c in code if "trained" not in c.metadata.get("tags", ()))
-    chosen = {"seeds": (1,), "settings": {}, "draws": False, "fewer": ("", "")} | OTHERS.get(source.stem, {})
+    usual = {"seeds": (1,), "settings": {}, "share": 20, "draws": False, "fewer": ("", "")}
+    chosen = usual | OTHERS.get(source.stem, {})
     before, after = chosen.pop("fewer")
     draws = chosen.pop("draws")
     assert before in text
