@@ -13,9 +13,9 @@ each = pytest.mark.parametrize("source", SOURCES, ids=[s.stem for s in SOURCES])
 
 # Runs before a tutorial: it trains on one seed, for a `share` of its steps (20: a twentieth), saves less often, draws
 # no curve of a run and small pictures. Claims about what has been learned, in cells with the tag "trained", are
-# asserted by `python tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and `settings`: an
-# interval needs two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time. `fewer` stands for
-# a line of a tutorial. The first one looks at the curve that is drawn.
+# asserted by `python tutorials/build.py` alone, which trains in full. Some tutorials need other `seeds` and
+# `settings`: an interval needs two seeds, a curve needs ended episodes, and fewer epochs and evaluations save time.
+# `fewer` stands for a line of a tutorial. The first one looks at the curve that is drawn.
 OTHERS = {"01_quickstart": {"seeds": (1, 2), "draws": True}, "04_dqn_overestimation": {"seeds": (1, 2)},
           "03_ppo_details": {"seeds": (1, 2), "settings": {"num_envs": 2, "epochs": 1, "total_steps": 1152}},
           "05_debugging": {"share": 10},
