@@ -261,7 +261,9 @@ def test_the_networks_alone_are_the_passes_of_a_gradient_step_and_no_more(algo, 
     assert networks_alone("dqn", "CartPole-v1", TASKS["dqn", "CartPole-v1"].settings, plain=True) is None
 
 
-def test_speed_end_to_end(tmp_path, monkeypatch, capsys, one_thread):
+def test_speed_end_to_end(tmp_path, monkeypatch, capsys, one_thread, fork_python):
+    fork_python(process)
+
     def child(module, name, job, environment, alone=speed_module.child):
         """The environment alone in a process of its own, as all are; what imports more, in this one."""
         if name == "limit":
@@ -308,7 +310,8 @@ def test_a_run_is_stopped_once_when_twenty_episodes_in_a_row_reach_the_target(mo
         signal.signal(signal.SIGINT, before)
 
 
-def test_time_to_end_to_end(capsys):
+def test_time_to_end_to_end(capsys, fork_python):
+    fork_python(process)
     assert time_to("ppo", "CartPole-v1", target=25, seeds=[7]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert 0 < result["seconds"][0] == result["median_seconds"] and result["met"] and result["goal"] is None
@@ -388,7 +391,8 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
 
 
 # Turned red by: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
-def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here):
+def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
+    fork_python(process)
     monkeypatch.setattr(returns_module, "spinup", here)
     words = {"seeds": [1], "preset": "none", "total_steps": 1100, "against": "sb3", "log_dir": tmp_path}
     code = returns_module.returns("ppo", "CartPole-v1", **words, out=tmp_path / "raw.json")
