@@ -52,6 +52,8 @@ def path_of(model: str) -> Path:
     Raise UserError, with the command to type, if a model of `KNOWN` is not on this machine. Also raise UserError for a
     path that does not exist and is almost the name of such a model.
     """
+    if not isinstance(model, str):
+        raise UserError(f"--model must be a text, such as a folder, not {model!r}")
     if model not in KNOWN or Path(model).exists():
         if (meant := nearest(model, KNOWN)) and not Path(model).exists():
             raise UserError(f"there is no model {model}.{meant}")

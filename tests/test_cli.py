@@ -115,6 +115,7 @@ WRONG = {                                                                 # what
     "seed twice": ("bench returns ppo --seeds 1 2 1", "--seeds has 1 more than once; give each value once"),
     "flag of another benchmark": ("bench returns ppo --rounds 3", "spinup bench returns has no flag --rounds"),
     "benchmark": ("bench time", "invalid choice: 'time'"),
+    "huge": ("ppo --clip-ratio 1e300", "--clip-ratio must be from -1e+30 to 1e+30, not 1e+300"),
     "return": ("bench time-to ppo --return nan", "--return must be a finite number, not nan"),
     "algorithm of a benchmark": ("bench time-to pop", "no algorithm 'pop'. Did you mean 'ppo'?"),
     "method of a benchmark": ("bench accuracy reward_model", "invalid choice: 'reward_model'"),

@@ -51,13 +51,13 @@ from spinup.algos.es import centred_ranks, gradient, perturb, seeds_of
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size
 from spinup.errors import UserError
-from spinup.runs.config import Count, Natural, Positive, Processes, Size, Unit
+from spinup.runs.config import Natural, Positive, Processes, Size, Unit
 from spinup.runs.workers import Follower, Workers
 
 
 @dataclass(kw_only=True)
 class Config(LanguageConfig):
-    pairs: Count = 32                # perturbations per update, each with both signs (8-256)
+    pairs: Size = 32                 # perturbations per update, each with both signs (8-256)
     prompts: Size = 64               # prompts per update, the same ones for all perturbed policies
     sigma: Positive = 0.005          # noise size; small models .003 to .01, large ones .001
     scores: Literal["ranks", "zscore"] = "ranks"    # zscore: one outlier has more influence

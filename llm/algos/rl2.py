@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.config import LanguageConfig
+from llm.config import Depth, LanguageConfig
 from llm.learn import Loss, rescored
 from llm.policy.generate import Insertions, Prompts, Responses, Sampler
 from llm.policy.load import initial, on_device
@@ -69,7 +69,7 @@ class Config(LanguageConfig):
     minibatches: Count = 4           # minibatches of whole trials, one gradient step each
     clip_ratio: Positive = 0.2       # a ratio beyond 1 +- this gets no gradient (0.1-0.3)
     trials: Size = 1024              # test trials per row of the log; four times as many at the end
-    layers: Size = 2                 # two layers can compare actions with their rewards
+    layers: Depth = 2                # two layers can compare actions with their rewards
     lr: Positive = 2e-3              # peak learning rate (5e-4 to 5e-3)
     warmup: Natural = 10             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth

@@ -34,7 +34,7 @@ from spinup.core.networks import Actor
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
-from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Processes, Size, Widths
+from spinup.runs.config import BaseConfig, NonNegative, Positive, Processes, Size, Widths
 from spinup.runs.episodes import check_ends
 from spinup.runs.run import Result, Run, make_env
 from spinup.runs.workers import Follower, Workers
@@ -43,7 +43,7 @@ from spinup.runs.workers import Follower, Workers
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     num_envs: Size = 16                # environments per process; does not change the results
-    pairs: Count = 32                  # perturbations per update, each with both signs (16-256)
+    pairs: Size = 32                   # perturbations per update, each with both signs (16-256)
     sigma: Positive = 0.05             # noise size; small: no signal, large: blurred (0.01-0.1)
     lr: Positive = 0.03                # learning rate of Adam (0.005-0.1)
     weight_decay: NonNegative = 0.0    # each update multiplies weights by 1 - lr x this

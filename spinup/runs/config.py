@@ -35,6 +35,7 @@ class Range:
 
 
 FEW = 10                # names that an error message lists
+HUGE = 1e30                                                               # above 3e38, fp32 has no number
 LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
@@ -230,6 +231,8 @@ def checked(name: str, hint: Any, value: Any) -> Any:
         raise UserError(f"{flag(name)} must be {kind}, not {value!r}")
     if hint is float and not math.isfinite(value):
         raise UserError(f"{flag(name)} must be a finite number, not {value}")
+    if hint is float and abs(value) > HUGE:
+        raise UserError(f"{flag(name)} must be from {-HUGE:g} to {HUGE:g}, not {value:g}")
     return value
 
 

@@ -1,4 +1,5 @@
 """Public functions: `spinup.ppo(env, **settings)`, `llm.grpo(task, **settings)`, and `load`."""
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -46,6 +47,7 @@ def trainer(name: str) -> Callable[..., Any]:
     def train(source: Any = None, *, preset: str = "auto", config: str | Path | None = None,
               resume: str | Path | None = None, **given: Any) -> Any:
         given |= {} if source is None else {subject: source}
+        given = {name: os.fspath(x) if isinstance(x, os.PathLike) else x for name, x in given.items()}
         known = [*settings_of(module.Config), *algorithm.about.get("renamed", {}), *INTERNAL]
         check_names(given, known, f"{algorithm.method} has no setting")
         with advised(algorithm):

@@ -10,6 +10,7 @@ from spinup.envs.ratings import MEAN, POINTS, bradley_terry, elo, expected_score
 def test_the_scale_is_the_usual_one():
     assert expected_score(1600, 1200) == pytest.approx(10 / 11)
     assert expected_score(1200, 1200) == 0.5
+    assert expected_score(-1e6, 1e6) < 1e-99 and expected_score(1e6, -1e6) == 1
     assert elo(1200, 1200, 1.0, k=32) == (1216, 1184)
     assert elo(1600, 1200, 0.5) == pytest.approx((1600 - 16 * (10 / 11 - 0.5), 1200 + 16 * (10 / 11 - 0.5)))
 

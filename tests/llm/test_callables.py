@@ -1,5 +1,6 @@
 """A loss, an advantage or an average of the user's own in place of a method's."""
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -257,3 +258,12 @@ def test_every_name_is_in_its_table():
     hints = grpo.Config.__annotations__
     for name, table in (("advantage", grpo.ADVANTAGES), ("loss", grpo.LOSSES)):
         assert hints[name].__args__[0].__args__ == tuple(table)
+
+
+# Turned red by: an AttributeError at a path, which `log_dir` takes too.
+def test_a_model_may_be_a_path(beginner, tmp_path):
+    given = {**TINY, "total_steps": 1, "prompts": 2, "samples": 2}
+    run = llm.grpo("reverse:length=2,symbols=10", model=Path(beginner), log_dir=tmp_path, **given)
+    assert run.progress["steps"][-1] == 1
+    with pytest.raises(UserError, match="--model must be a text, such as a folder, not 5"):
+        llm.grpo("reverse:length=2,symbols=10", model=5, log_dir=tmp_path, **given)

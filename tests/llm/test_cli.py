@@ -145,6 +145,7 @@ WRONG = {                                                                 # what
     "eval of an agent": ("llm eval classic --task reverse", "classic is a run of ppo, which has no language model"),
     "eval without a task": ("llm eval {model}", "the following arguments are required: --task"),
     "eval on another alphabet": ("llm eval {model} --task addition", "is not in the alphabet 'abcdefghij>'"),
+    "no reward model": ("llm ppo --task reverse --reward runs/judge", "--reward runs/judge does not exist; train a"),
     "training on questions": ("llm grpo --model {model} --task general", "type `spinup llm eval DIR --task general`"),
     "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
     "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
