@@ -109,10 +109,6 @@ def test_the_end(made):
     assert end(eos="</s>", pad="<|endoftext|>", generation_config={"eos_token_id": 7}) == "</s>"
     folder = made(config={"eos_token_id": 258}, generation_config={"eos_token_id": [260, 258]})
     assert HFTokenizer(folder).end == 260
-    for wrong in (10**6, -1, [260, "end"]):
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
-        with pytest.raises(UserError, match=r"config.json has the eos_token_id .*, but the ids of the"):
-            HFTokenizer(folder)
     (folder / "generation_config.json").unlink()
     assert HFTokenizer(folder).end == 258
     (folder / "config.json").unlink()
