@@ -271,7 +271,7 @@ def load_reward(text: str) -> Reward:
         if Path(text).is_dir() and text:
             raise UserError(f"--reward {text} is a reward model, which cannot have a weight or be one of several "
                             "rewards; give it alone, or call llm.load in a reward function of your own")
-        if "/" in text and not file:
+        if "/" in text and not Path(text).exists() and not file:
             raise UserError(f"--reward {text} does not exist; train a reward model there first, or write "
                             "file.py:function")
         raise UserError(f"--reward must be file.py:function, or one of {', '.join(ready_made())}, not "

@@ -13,6 +13,7 @@ MEAN, POINTS = 1200.0, 400 / np.log(10)              # POINTS: rating points per
 
 def expected_score(rating: float, other: float) -> float:
     """Expected score of a player with `rating` against one with `other`: 1 for a win, 0.5 for a draw, 0 for a loss."""
+    # 10 ** 309 is an OverflowError.
     return 1 / (1 + 10 ** min((other - rating) / 400, 300.0))
 
 

@@ -35,7 +35,7 @@ class Range:
 
 
 FEW = 10                # names that an error message lists
-HUGE = 1e30                                                               # above 3e38, fp32 has no number
+HUGE = 1e30                                                               # of a setting; fp32 ends at 3e38
 LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]

@@ -146,6 +146,7 @@ WRONG = {                                                                 # what
     "eval without a task": ("llm eval {model}", "the following arguments are required: --task"),
     "eval on another alphabet": ("llm eval {model} --task addition", "is not in the alphabet 'abcdefghij>'"),
     "no reward model": ("llm ppo --task reverse --reward runs/judge", "--reward runs/judge does not exist; train a"),
+    "reward in a text": ("llm ppo --task reverse --reward empty/readme.txt", "--reward must be file.py:function"),
     "training on questions": ("llm grpo --model {model} --task general", "type `spinup llm eval DIR --task general`"),
     "export of an agent": ("llm export classic out", "classic is a run of ppo, which has no language model"),
     "picture": ("llm picture beyond", "invalid choice: 'beyond'"),
