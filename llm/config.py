@@ -27,7 +27,7 @@ class LanguageConfig(RunConfig):
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
-    model: str = ""                      # run folder or checkpoint of the initial policy; empty: train a small model
+    model: str = ""                      # initial policy: run, checkpoint, GGUF file or smollm2; empty: a small one
     system: str | None = None            # system prompt of conversations without one; none: that of the model's run
     template: str = ""                   # arguments of the model's chat template, as in enable_thinking=false
     total_steps: Count = 300             # updates of the run; the SFT run before it does not count

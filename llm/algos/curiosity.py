@@ -58,7 +58,7 @@ from spinup.core.kl import k2
 from spinup.core.masked import aggregate, select
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.optim import step_size
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Size, Unit, Widths
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Share, Size, Widths
 
 
 @dataclass(kw_only=True)
@@ -70,7 +70,7 @@ class Config(GroupConfig):
     feature_size: Size = 64          # number of random features that the predictor must predict
     feature_hidden: Widths = (128,)  # hidden layers of the random and of the prediction network
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Unit = 1.0          # share of responses for the predictor; less: novelty lasts
+    bonus_share: Share = 1.0         # share of responses for the predictor; less: novelty lasts
     bonus_steps: Count = 1           # predictor steps per policy step; more: novelty fades faster
     kl_coef: NonNegative = 0.0       # weight of the KL penalty; keeps tokens whose novelty faded
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it

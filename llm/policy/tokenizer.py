@@ -86,8 +86,8 @@ class CharTokenizer:
         try:
             return [self.ids[character] for character in text]
         except KeyError as error:
-            raise UserError(f"{error.args[0]!r} is not in the alphabet {self.alphabet!r}; leave it out or add it "
-                            "there") from None
+            raise UserError(f"{error.args[0]!r} is not in the alphabet {self.alphabet!r}; leave it out, or use a task "
+                            "and a model whose alphabet has it") from None
 
     def decode(self, ids: Iterable[int]) -> str:
         return "".join(self.alphabet[i - 1] for i in takewhile(lambda i: i not in self.ends, ids))

@@ -46,6 +46,7 @@ from spinup.runs.config import (
     Count,
     NonNegative,
     Positive,
+    Share,
     Size,
     Unit,
     Widths,
@@ -65,7 +66,7 @@ class Config(BaseConfig):
     feature_size: Size = 64          # number of features that the predictors must predict
     feature_hidden: Widths = (128,)  # hidden layers of the feature and prediction networks
     bonus_lr: Positive = 1e-3        # predictor learning rate; too large: novelty fades too early
-    bonus_share: Unit = 0.25         # share of steps for the predictors; less: novelty lasts longer
+    bonus_share: Share = 0.25         # share of steps for the predictors; less: novelty lasts
     num_envs: Size = 32              # environments in parallel; each one explores
     rollout_steps: Count = 128       # steps per environment per update; RND uses 128
     epochs: Count = 4                # passes over each batch; more rely on the clip alone (3-10)

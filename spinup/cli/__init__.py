@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
         print(f"spinup: {' '.join(str(error).splitlines())}", file=sys.stderr)
         code = 2
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print("interrupted; to start again, type the same command", file=sys.stderr)
         code = signals.exit_code()
     except OSError as error:
         from spinup.runs.display import no_output

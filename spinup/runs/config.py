@@ -28,10 +28,11 @@ class Range:
         return math.isfinite(x) and (self.low < x if self.open_low else self.low <= x) and x <= self.high
 
     def __str__(self) -> str:
-        above = f"above {self.low:g}" if self.open_low else f"at least {self.low:g}"
+        low, high = (f"{x:.0f}" if x % 1 == 0 and abs(x) < 1e15 else f"{x:g}" for x in (self.low, self.high))
+        above = f"above {low}" if self.open_low else f"at least {low}"
         if self.high == math.inf:
             return above
-        return f"{above} and at most {self.high:g}" if self.open_low else f"from {self.low:g} to {self.high:g}"
+        return f"{above} and at most {high}" if self.open_low else f"from {low} to {high}"
 
 
 FEW = 10                # names that an error message lists
@@ -46,6 +47,7 @@ Seed = Annotated[int, Range(0, LARGEST - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
 Unit = Annotated[float, Range(0, 1)]
+Share = Annotated[float, Range(0, 1, open_low=True)]
 LogStd = Annotated[float, Range(-5, 2)]        # of an action in the range -1 to 1
 Entropy = Annotated[float, Range(-10, 0.69)]   # in nats per dimension of that range; a uniform distribution has log 2
 Episodes = Annotated[int, Range(0, 100_000)]

@@ -54,7 +54,7 @@ def test_characters():
 
 # Turned red by: a KeyError; characters that are passed over; a second id for the same character.
 def test_characters_that_are_not_known():
-    with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out or add it there"):
+    with pytest.raises(UserError, match="'z' is not in the alphabet 'abc'; leave it out, or use a task and a model"):
         CharTokenizer("abc").encode("abzq")
     with pytest.raises(UserError, match="the alphabet 'abca' has a character twice; list each one once"):
         CharTokenizer("abca")
