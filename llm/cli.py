@@ -99,11 +99,17 @@ def export(argv: list[str]) -> int:
     parser = Parser("spinup llm export", "Write a policy as a checkpoint that Hugging Face's libraries read.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
     parser.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder to create")
+    parser.add_argument("--adapters", action="store_true", default=False,
+                        help="write only the adapters of a run with --lora, in the format of PEFT")
     args = parser.parse(argv)
-    from llm.policy.export import save_pretrained
-    from llm.policy.load import load_model
-    start = load_model(args.directory)
-    save_pretrained(args.folder, start.model, start.tokenizer)
+    from llm.policy.export import save_adapters, save_pretrained
+    from llm.policy.load import load_model, load_unmerged
+    if args.adapters:
+        start = load_unmerged(args.directory)
+        save_adapters(args.folder, start.model, start.directory)
+    else:
+        start = load_model(args.directory)
+        save_pretrained(args.folder, start.model, start.tokenizer)
     print(args.folder)
     return 0
 

@@ -11,6 +11,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, Run
 
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
+Rank = Annotated[int, Range(0, 1024)]   # of the matrices of an adapter
 
 
 @dataclass(kw_only=True)
@@ -38,9 +39,17 @@ class LanguageConfig(RunConfig):
     micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
+    lora: Rank = 0                       # rank of adapters that learn in place of all weights; 0 = all weights learn
+    lora_alpha: Positive = 32.0          # adapters are multiplied by alpha / rank; larger: each step changes more
     layers: Depth = 4                    # layers of a new small model
     width: Size = 64                     # width of a new small model; 64 with 4 layers: 0.2 M parameters, 128: 0.9 M
     heads: Depth = 4                     # attention heads of a new small model; width / heads must be even
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.lora and not self.model:
+            raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
+                            "--lora")
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:

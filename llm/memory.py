@@ -23,11 +23,12 @@ GB = 1e9
 
 
 def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt: int, response: int,
-           rows: int, cuda: bool = False, judge: int = 0) -> dict[str, float]:
+           rows: int, cuda: bool = False, judge: int = 0, adapters: int = 0) -> dict[str, float]:
     """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
 
     - weights, gradients and Adam of each trained model. Adam has two moments in fp32. With bf16 weights it also has a
       copy of the weights in fp32.
+      With adapters, only they have gradients and moments, and all models share the frozen weights.
     - frozen models: the reference policy, the reward model, and other models that do not learn.
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
     - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
@@ -40,6 +41,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
         rows: most responses that are sampled at once.
         cuda: whether the run uses a GPU.
         judge: number of parameters of the reward model that scores the responses; they are in fp32.
+        adapters: number of parameters of the adapters, if only they learn.
     """
     each = 4 if cfg.dtype == "float32" or (cfg.dtype == "auto" and not cuda) else 2            # bytes of a weight
     trained, frozen = cfg.MODELS
@@ -50,9 +52,11 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     layers = 1 if cfg.gradient_checkpointing else shape.layers
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
-    return {"weights": trained * parameters * each, "gradients": trained * parameters * each,
-            "Adam": trained * parameters * (8 if each == 4 else 12),
-            "frozen models": frozen * parameters * each + 4 * judge,
+    learning = trained * (adapters or parameters)
+    shared = parameters - adapters if adapters else 0
+    return {"weights": (shared + learning) * each, "gradients": learning * each,
+            "Adam": learning * (8 if each == 4 else 12),
+            "frozen models": (0 if adapters else frozen * parameters * each) + 4 * judge,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
             "activations and logits": activations * each * trained + logits * 4}
 
@@ -69,18 +73,20 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
     parameters, judges = (sum(p.numel() for p in m.parameters()) if m is not None else 0 for m in (model, judge))
+    adapters = sum(p.numel() for p in model.parameters() if p.requires_grad) if cfg.lora else 0
     loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges
     there, rows = free + loaded, max(cfg.sampled, cfg.held_out)
 
     def parts(size: int) -> dict[str, float]:
-        return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda, judges)
+        return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda, judges, adapters)
 
     wholes = {size: sum(parts(size).values()) for size in SIZES if size * cfg.MODELS[0] <= SIZES[0]}
     fitting = next((size for size, whole in wholes.items() if whole <= there), 0)
     if not fitting:
+        advice = "--gradient-checkpointing" if cfg.lora else "--lora 16 or --gradient-checkpointing"
         raise UserError(f"training {cfg.model} needs about {wholes[SIZES[-1]] / GB:.1f} GB of memory, and "
-                        f"{there / GB:.1f} GB are available; choose a smaller --model or --max-tokens, add "
-                        "--gradient-checkpointing, or use a device with more memory")
+                        f"{there / GB:.1f} GB are available; choose a smaller --model or --max-tokens, add {advice}, "
+                        "or use a device with more memory")
     cfg.micro_batch = cfg.micro_batch or (0 if resumed else fitting)
     found = parts(size := cfg.micro_batch or cfg.responses)
     if not cfg.quiet:

@@ -25,7 +25,8 @@ COPIED = 200            # SFT updates if the task is a file of pairs, whose chos
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "dtype", "checkpoint_steps",
              "system", "template"}
 # Settings of the method that the SFT run before it does not share.
-NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype")
+NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype", "lora",
+           "lora_alpha")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:

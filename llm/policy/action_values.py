@@ -9,18 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from llm.policy.lora import duplicate
 from llm.policy.transformer import Cache, Prefix, Slots, Transformer
 
 
 class ActionValues(nn.Module):
     """A transformer with two heads: Q, a value for each next token, and V, one value of the state.
 
-    body: the language model; it is copied. All values are 0 at first.
+    body: the language model; it is copied, as by `duplicate`. All values are 0 at first.
     """
 
     def __init__(self, body: Transformer):
         super().__init__()
-        self.body = copy.deepcopy(body).requires_grad_(True)
+        self.body = duplicate(body)
         size, where = (1 + body.shape.vocab_size, body.shape.width), {"device": body.device, "dtype": body.dtype}
         self.weight, self.bias = nn.Parameter(torch.zeros(size, **where)), nn.Parameter(torch.zeros(size[0], **where))
 

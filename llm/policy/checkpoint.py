@@ -50,7 +50,8 @@ def names(model: Transformer) -> dict[str, Tensor]:
                  "self_attn.o_proj.weight": block.out.weight,
                  "post_attention_layernorm.weight": block.norm_mlp.weight,
                  "mlp.down_proj.weight": block.down.weight}
-        for kind, fused in block.qkv.named_parameters():                  # weight, and bias if there is one
+        for kind in ("weight", "bias") if shape.qkv_bias else ("weight",):
+            fused = getattr(block.qkv, kind)
             parts |= {f"self_attn.{x}_proj.{kind}": part for x, part in zip("qkv", fused.split(heads), strict=True)}
         for x, part in zip(("gate", "up"), block.gate_up.weight.chunk(2), strict=True):
             parts[f"mlp.{x}_proj.weight"] = part

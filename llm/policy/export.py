@@ -1,15 +1,18 @@
 """Export of a policy: a folder in the format of Hugging Face, which `load_pretrained` and other libraries read."""
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from llm.policy.checkpoint import FAMILIES, FIELDS, LLAMA3, names, read, safetensors
+from llm.policy.lora import is_adapted
+from llm.policy.peft import CONFIG, settings, write_adapters
 from llm.policy.tokenizer import Tokenizer
 from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.files import write_json
-from spinup.runs.folders import writable
+from spinup.runs.folders import describe, read_run, writable
 
 WRITER = "spinup llm export"            # in config.json of an export, so that it may be replaced later
 
@@ -23,10 +26,35 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
     if not isinstance(model, Transformer):
         raise UserError("this policy consists of two models, and other libraries read only one; train a copy of it in "
                         "one model with: spinup llm reinforce --teacher DIR")
-    library, folder = safetensors(folder), Path(folder).resolve()
+    library, config = safetensors(folder), config_of(model, tokenizer)
+
+    def write(new: Path) -> None:
+        tokenizer.save(new)
+        write_json(new / "config.json", config)
+        library.torch.save_file(names(model), new / "model.safetensors", metadata={"format": "pt"})
+
+    write_whole(folder, write)
+
+
+def save_adapters(folder: str | Path, model: Transformer, run: Path) -> None:
+    """Write the adapters of the model of a run as a folder that PEFT can read, whole or not at all.
+
+    Raise UserError for a model without adapters, and as `save_pretrained` does.
+    """
+    if not is_adapted(model):
+        raise UserError(f"{describe(run)} has no adapters; leave out --adapters")
+    base = settings(run)[0] if (run / CONFIG).is_file() else read_run(run)["config"]["model"]
+    write_whole(folder, lambda new: write_adapters(new, model, base))
+
+
+def write_whole(folder: str | Path, write: Callable[[Path], None]) -> None:
+    """Create a folder with the files that `write` writes into it, or leave everything as it is.
+
+    An existing folder is replaced if it is an export and the new one has all of its files. Otherwise raise UserError.
+    """
+    folder = Path(folder).resolve()
     if not folder.name or not writable(folder.parent):
         raise UserError(f"{folder} cannot be written to; give a new folder, such as models/mine")
-    config = config_of(model, tokenizer)
     new, old = (folder.with_name(f".{folder.name}.{x}") for x in ("new", "old"))
     if old.exists() and not folder.exists():                              # a run was killed between the renames below
         old.rename(folder)
@@ -37,9 +65,7 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
         raise UserError(f"{folder} {what}, and it would be lost; give the model a new folder")
     new.mkdir(parents=True)
     try:
-        tokenizer.save(new)
-        write_json(new / "config.json", config)
-        library.torch.save_file(names(model), new / "model.safetensors", metadata={"format": "pt"})
+        write(new)
         for file in new.iterdir():
             with open(file, "rb+") as written:
                 os.fsync(written.fileno())
@@ -57,7 +83,7 @@ def save_pretrained(folder: str | Path, model: Transformer, tokenizer: Tokenizer
 
 
 def replaceable(folder: Path) -> bool:
-    """Return whether `save_pretrained` wrote a folder, or the folder is empty."""
+    """Return whether a folder is empty, or an export of a whole model."""
     if not folder.is_dir():
         return False
     file = folder / "config.json"

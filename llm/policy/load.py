@@ -2,7 +2,7 @@
 import copy
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +15,10 @@ from llm.models import path_of
 from llm.policy.action_values import ActionValues, ValuePolicy
 from llm.policy.checkpoint import FETCH, load_pretrained, read
 from llm.policy.gguf import is_gguf, load_gguf
+from llm.policy.lora import adapt, adapted_like, frozen_copy, merged
+from llm.policy.peft import CONFIG as ADAPTERS
+from llm.policy.peft import load_adapters
+from llm.policy.peft import settings as adapter_settings
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
 from llm.policy.transformer import Shape, Transformer
@@ -39,8 +43,8 @@ class Start:
     made_in: float = 0.0
 
     def reference(self) -> Transformer:
-        """Return the reference policy: a frozen copy of the current policy."""
-        return copy.deepcopy(self.model).requires_grad_(False)
+        """Return the reference policy: a frozen copy of the initial policy."""
+        return frozen_copy(self.model)
 
     def checksum(self) -> int:
         """CRC-32 of the weights, the tokens and the chat template."""
@@ -77,7 +81,8 @@ def fresh(cfg: LanguageConfig, task: Any) -> Start:
 
 
 def initial(cfg: LanguageConfig, task: Any) -> Start:
-    """Return the policy of `--model`, or a new small one, with the chat settings `--system` and `--template`.
+    """Return the policy of `--model`, or a new small one, with the chat settings `--system` and `--template`, and with
+    the adapters of `--lora`.
 
     A setting that is not given stays as in the run of the model. Raise UserError if the model has no chat template, or
     if it is a policy of two models.
@@ -90,15 +95,32 @@ def initial(cfg: LanguageConfig, task: Any) -> Start:
     before = start.tokenizer
     before.set_chat(before.system if cfg.system is None else cfg.system,
                     before.arguments | template_arguments(cfg.template))
+    if cfg.lora:
+        adapt(start.model, cfg.lora, cfg.lora_alpha, cfg.seed)
     return start
 
 
 def load_model(folder: str | Path) -> Start:
     """Load the policy of a run, of a Hugging Face checkpoint or of a GGUF file, or a model by its short name.
 
-    Raise UserError if there is none.
+    Adapters, also those in a folder of PEFT, are merged into the weights. Raise UserError if there is none.
     """
+    start = load_unmerged(folder)
+    return replace(start, model=merged(start.model))
+
+
+def load_unmerged(folder: str | Path) -> Start:
+    """Load a policy as `load_model` does, but keep its adapters beside the frozen weights."""
     path = path_of(str(folder))
+    if (path / ADAPTERS).is_file():
+        base, rank, alpha = adapter_settings(path)
+        try:
+            start = load_model(base)
+        except UserError as error:
+            raise UserError(f"the base model of the adapters in {path} cannot be loaded: {error}; {ADAPTERS} names it "
+                            "in base_model_name_or_path") from None
+        load_adapters(path, adapt(start.model, rank, alpha))
+        return replace(start, directory=path)
     if path.suffix == ".gguf" and not path.exists():
         raise UserError(f"there is no file {path}; give the path of a GGUF file")
     if is_gguf(path):
@@ -125,6 +147,8 @@ def pretrained(model: str) -> bool:
     path = path_of(model)
     if not model or is_gguf(path):
         return bool(model)
+    if (path / ADAPTERS).is_file():
+        return pretrained(adapter_settings(path)[0])
     config = path / "config.json"
     if not config.is_file():                                              # the folder of an experiment
         config = next(iter(sorted(path.glob("*/config.json"))), None)
@@ -146,7 +170,9 @@ def load_reward_model(folder: str | Path) -> RewardModel:
         raise UserError(f"{describe(path)} is a run of {data['algorithm']}, not a reward model; train one with: spinup "
                         "llm reward_model")
     body, tokenizer = blank(path, data)
-    return RewardModel(fill(ScalarModel(body), path).to(find_device("auto", True)), tokenizer)
+    model = fill(ScalarModel(body), path)
+    model.body = merged(model.body)
+    return RewardModel(model.to(find_device("auto", True)), tokenizer)
 
 
 def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
@@ -159,11 +185,14 @@ def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:
                         "of spinup llm")
     with reading(f"{describe(path)}/config.json", "restore it or train again"):
         shape = Shape(**{k: tuple(v) if isinstance(v, list) else v for k, v in data["shape"].items()})
+        model, cfg = Transformer(shape), data["config"]
+        if cfg.get("lora"):
+            adapt(model, cfg["lora"], cfg["lora_alpha"])
         if "alphabet" in data:
-            return Transformer(shape), CharTokenizer(data["alphabet"])
+            return model, CharTokenizer(data["alphabet"])
         from llm.policy.tokenizer import HFTokenizer
         tokenizer = path / data["tokenizer"]                              # older runs have an absolute path
-        return Transformer(shape), HFTokenizer(tokenizer, data.get("system"), data.get("template"))
+        return model, HFTokenizer(tokenizer, data.get("system"), data.get("template"))
 
 
 def fill(model: Model, path: Path) -> Model:
@@ -199,10 +228,11 @@ def vocabulary(tokenizer: Tokenizer) -> Any:
 def value_body(policy: Transformer, tokenizer: Tokenizer, judge: RewardModel | None) -> Transformer:
     """Return the model that the value function copies.
 
-    It is the task's reward model, if that has the same tokens as the policy; else the policy.
+    It is the task's reward model, if that has the same tokens as the policy; else the policy. It has adapters if the
+    policy has.
     """
     if judge is not None and vocabulary(tokenizer) == vocabulary(judge.tokenizer):
-        return copy.deepcopy(judge.model.body).to(policy.device, policy.dtype)
+        return adapted_like(policy, copy.deepcopy(judge.model.body).to(policy.device, policy.dtype))
     return policy
 
 

@@ -1,5 +1,4 @@
 """A transformer that returns one number instead of logits: a reward model, or a value function of tokens."""
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -7,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from llm.policy.generate import Prompts
+from llm.policy.lora import duplicate
 from llm.policy.policy import check_context
 from llm.policy.score import read
 from llm.policy.tokenizer import Messages, Tokenizer
@@ -19,7 +19,7 @@ class ScalarModel(nn.Module):
     """A language model whose head returns one number: `gain * (w . state + b) + bias`.
 
     Args:
-        body: the language model; it is copied.
+        body: the language model; it is copied, as by `duplicate`.
         std: standard deviation of the head's initial weights. With 0, every number is 0 at first. This suits a value
             function: its first advantages are rewards, not noise. A reward model uses 1 / sqrt(width + 1).
 
@@ -28,7 +28,7 @@ class ScalarModel(nn.Module):
 
     def __init__(self, body: Transformer, std: float = 0.0):
         super().__init__()
-        self.body = copy.deepcopy(body).requires_grad_(True)
+        self.body = duplicate(body)
         self.head = nn.Linear(body.shape.width, 1, device=body.device, dtype=body.dtype)
         nn.init.normal_(self.head.weight, std=std) if std else nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

@@ -21,29 +21,29 @@ class FlatAdam:
         optimizer.step()
 
     One fused call updates the whole network: 22 µs instead of 195 for a 64x64 actor-critic. Use it
-    for small networks on one device, with one dtype and no frozen parameters; otherwise use torch's
-    own fused AdamW. The parameters become views of `flat`. So load weights in place, as
-    `load_state_dict` does. Never call the module's `zero_grad`: it would detach the gradients.
+    for small networks on one device, with one dtype; otherwise use torch's own fused AdamW. The
+    parameters become views of `flat`. So load weights in place, as `load_state_dict` does. Never
+    call the module's `zero_grad`: it would detach the gradients.
 
     With `compile`, `minimizer` compiles loss, gradient, clipping and Adam into one function (once,
     for several seconds). At these sizes only compiling the whole step is worth it. The parameters
     then keep their own memory.
 
     Args:
+        params: those that are frozen are left out.
         eps: 1e-5 as in the original PPO code; torch's 1e-8 makes larger steps where gradients are
             small.
         max_grad_norm: gradients with a larger norm are scaled down to it; infinity turns this off.
 
-    Raises ValueError for frozen parameters, or for several devices or dtypes.
+    Raises ValueError if all parameters are frozen, or for several devices or dtypes.
     """
 
     BETAS = (0.9, 0.999)
 
     def __init__(self, params: Iterable[nn.Parameter], *, lr: float,
                  max_grad_norm: float = float("inf"), eps: float = 1e-5, compile: bool = False):
-        self.params = list(params)
-        if (len({(p.device, p.dtype) for p in self.params}) != 1
-                or not all(p.requires_grad for p in self.params)):
+        self.params = [p for p in params if p.requires_grad]
+        if len({(p.device, p.dtype) for p in self.params}) != 1:
             raise ValueError("FlatAdam needs trainable parameters of one device and one dtype")
         self.lr, self.eps, self.max_grad_norm, self.compile = lr, eps, max_grad_norm, compile
         self.sizes = [p.numel() for p in self.params]

@@ -135,16 +135,17 @@ def test_gradients_cut_loose_are_noticed(set_to_none):
         minimize(*batch(1))                                               # zeroed in place: no harm
 
 
-# Turned red by: the check of dtype, or of requires_grad, left out: one would be cast, the other never learned.
+# Turned red by: the check of dtype left out: one would be cast; a frozen parameter that learns.
 def test_what_it_cannot_hold_is_refused():
     mixed = network()
     mixed[0].double()
     with pytest.raises(ValueError, match="one device and one dtype"):
         FlatAdam(mixed.parameters(), lr=LR)
-    frozen = network()
-    frozen[0].weight.requires_grad_(False)
+    some = network()
+    some[0].weight.requires_grad_(False)
+    assert all(p.requires_grad for p in FlatAdam(some.parameters(), lr=LR).params)
     with pytest.raises(ValueError, match="needs trainable parameters"):
-        FlatAdam(frozen.parameters(), lr=LR)
+        FlatAdam(some.requires_grad_(False).parameters(), lr=LR)
 
 
 # Turned red by: an fp32 copy that keeps what the weights were before others were loaded, to which the next step returns

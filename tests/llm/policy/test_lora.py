@@ -1,0 +1,229 @@
+"""Adapters: what they compute, what learns, what is shared; in runs, and in the format of PEFT."""
+import inspect
+import json
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+import llm
+from llm.memory import needed
+from llm.policy.export import save_adapters, save_pretrained
+from llm.policy.load import load_model, load_unmerged
+from llm.policy.lora import AdaptedLinear, adapt, adapted_like, duplicate, frozen_copy, merged
+from llm.policy.peft import CONFIG, WEIGHTS
+from llm.policy.scalar import ScalarModel
+from llm.policy.tokenizer import CharTokenizer
+from llm.policy.transformer import Shape, Transformer
+from spinup.core.fast.adam import FlatAdam
+from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.folders import read_run
+from tests.llm.conftest import SMALL
+
+RANK, ALPHA = 3, 12.0
+LETTERS = CharTokenizer("abcdefghij>")
+IDS = torch.randint(12, (3, 10), generator=torch.Generator().manual_seed(0))
+LAYERS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj",
+          "mlp.up_proj", "mlp.down_proj")
+
+
+def network(bias: bool = False) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(Shape(12, context=64, layers=2, width=32, heads=4, kv_heads=2, head_size=8, hidden=40,
+                             qkv_bias=bias))
+
+
+@pytest.fixture
+def adapted() -> Transformer:
+    """A model whose adapters change what it computes."""
+    model = adapt(network(), RANK, ALPHA)
+    with torch.no_grad():
+        for layer in layers(model):
+            for up in layer.lora_b:
+                up.normal_(std=0.3)
+    return model
+
+
+def layers(model: Transformer) -> list[AdaptedLinear]:
+    return [m for m in model.modules() if isinstance(m, AdaptedLinear)]
+
+
+# Turned red by: B that does not begin as 0; frozen weights that learn, or adapters that do not; a layer without any.
+def test_only_adapters_learn_and_the_model_starts_as_it_was():
+    model, before = adapt(network(), RANK, ALPHA), network()
+    assert torch.equal(model(IDS), before(IDS))
+    optimizer, kept = FlatAdam(model.parameters(), lr=0.1), {n: p.clone() for n, p in model.named_parameters()}
+    for _ in range(2):                                                    # A has no gradient as long as B is 0
+        optimizer.zero_grad()
+        model(IDS).logsumexp(-1).mean().backward()
+        optimizer.step()
+    for name, p in model.named_parameters():
+        assert torch.equal(p, kept[name]) == (".lora_" not in name), name
+    widths = [(32, 32), (32, 16), (32, 16), (32, 32), (32, 40), (32, 40), (40, 32)]           # of q, k, v, out, ...
+    assert sum(optimizer.sizes) == 2 * RANK * sum(map(sum, widths))
+
+
+# The gradient of W is G, computed without adapters. Turned red by: a wrong scale, B of another layer, no gradient of x.
+def test_gradients_are_those_of_the_product(adapted):
+    adapted(IDS).logsumexp(-1).mean().backward()
+    plain = merged(duplicate(adapted))
+    plain(IDS).logsumexp(-1).mean().backward()
+    scale = ALPHA / RANK
+    for block, other in zip(adapted.blocks, plain.blocks, strict=True):
+        for name in ("qkv", "out", "gate_up", "down"):
+            layer, slope = getattr(block, name), getattr(other, name).weight.grad
+            parts = slope.split([len(up) for up in layer.lora_b])
+            for up, g, a in zip(layer.lora_b, parts, layer.lora_a.chunk(len(layer.lora_b)), strict=True):
+                torch.testing.assert_close(up.grad, scale * g @ a.T, rtol=1e-4, atol=1e-6)
+            want = torch.cat([scale * up.T @ g for up, g in zip(layer.lora_b, parts, strict=True)])
+            torch.testing.assert_close(layer.lora_a.grad, want, rtol=1e-4, atol=1e-6)
+
+
+# Turned red by: a reference with adapters; copies of frozen weights; a copy whose adapters are those of the original.
+def test_copies_share_what_is_frozen(adapted):
+    reference, copy, whole = frozen_copy(adapted), duplicate(adapted), merged(duplicate(adapted))
+    assert torch.equal(reference(IDS), network()(IDS)) and not any(p.requires_grad for p in reference.parameters())
+    assert torch.equal(copy(IDS), adapted(IDS))
+    torch.testing.assert_close(whole(IDS), adapted(IDS), rtol=1e-4, atol=1e-5)
+    assert not layers(whole) and all(p.requires_grad for p in whole.parameters())
+    weight = adapted.blocks[1].qkv.weight
+    for other in (reference, copy):
+        assert other.blocks[1].qkv.weight.data_ptr() == weight.data_ptr()
+        assert other.embed.weight.data_ptr() == adapted.embed.weight.data_ptr()
+    assert copy.blocks[1].qkv.lora_a.data_ptr() != adapted.blocks[1].qkv.lora_a.data_ptr()
+    value = ScalarModel(adapted)
+    assert value.body.embed.weight is adapted.embed.weight and value.head.weight.requires_grad
+    assert len(layers(adapted_like(adapted, network()))) == 8 and not layers(adapted_like(network(), network()))
+    full = ScalarModel(network().requires_grad_(False))                   # without adapters, all weights learn
+    assert all(p.requires_grad for p in full.parameters())
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """A folder as PEFT writes it, with some layers only, and transformers' logits of the model with B A in its weights.
+    """
+    base, folder, g = tmp_path / "base", tmp_path / "adapters", torch.Generator().manual_seed(2)
+    save_pretrained(base, network(bias=True), LETTERS)
+    model, stored = transformers.AutoModelForCausalLM.from_pretrained(base), {}
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            layer = name.removesuffix(".weight")
+            if layer.endswith(("q_proj", "v_proj", "gate_proj", "down_proj")) and name.endswith("weight"):
+                a, b = (torch.randn(n, m, generator=g) for n, m in ((RANK, p.shape[1]), (len(p), RANK)))
+                p += ALPHA / RANK * b @ a * 0.01
+                stored |= {f"base_model.model.{layer}.lora_A.weight": a * 0.1,
+                           f"base_model.model.{layer}.lora_B.weight": b * 0.1}
+        logits = model(IDS).logits
+    folder.mkdir()
+    safetensors.torch.save_file(stored, folder / WEIGHTS)
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA, "base_model_name_or_path": str(base), "bias": "none",
+              "target_modules": ["q_proj", "v_proj", "gate_proj", "down_proj"], "lora_dropout": 0.1, "use_dora": False}
+    (folder / CONFIG).write_text(json.dumps(config))
+    return folder, logits
+
+
+# Turned red by: q, k and v in another order; a scale that is not alpha / r; adapters that are lost when merged.
+def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
+    folder, logits = theirs
+    torch.testing.assert_close(load_model(folder).model(IDS), logits, rtol=1e-4, atol=1e-4)
+    save_adapters(tmp_path / "mine", load_unmerged(folder).model, folder)
+    torch.testing.assert_close(load_model(tmp_path / "mine").model(IDS), logits, rtol=1e-4, atol=1e-4)
+    config, stored = (json.loads((tmp_path / "mine" / CONFIG).read_text()),
+                      safetensors.torch.load_file(tmp_path / "mine" / WEIGHTS))
+    given = safetensors.torch.load_file(folder / WEIGHTS)
+    assert stored.keys() == {f"base_model.model.model.layers.{i}.{place}.lora_{x}.weight"
+                             for i in range(2) for place in LAYERS for x in "AB"}
+    assert all(torch.equal(stored[name], x) for name, x in given.items())
+    assert (config["peft_type"], config["task_type"], config["r"], config["lora_alpha"], config["bias"]) == (
+        "LORA", "CAUSAL_LM", RANK, ALPHA, "none")
+    assert config["target_modules"] == [place.split(".")[1] for place in LAYERS]
+    json.dump(json.loads((folder / CONFIG).read_text()) | {"use_rslora": True}, (folder / CONFIG).open("w"))
+    assert load_unmerged(folder).model.blocks[0].qkv.scale == pytest.approx(ALPHA / RANK**0.5)
+
+
+# Turned red by: a check left out.
+@pytest.mark.parametrize("change, says", [
+    ({"use_dora": True}, "use_dora True, which this library does not support; merge the adapters"),
+    ({"modules_to_save": ["lm_head"]}, r"modules_to_save \['lm_head'\], which this library does not"),
+    ({"rank_pattern": {"q_proj": 2}}, "has rank_pattern"), ({"peft_type": "IA3"}, "has peft_type 'IA3'"),
+    ({"r": 0}, "lacks a base model, a rank r or lora_alpha"), ({"lora_alpha": "x"}, "lacks a base model"),
+    ({"r": 2}, "has the shape .* instead of .*; its base model is another one"),
+    ({"base_model_name_or_path": "nowhere"}, "the base model of the adapters in .* cannot be loaded: nowhere")])
+def test_settings_of_adapters_that_do_not_fit(change, says, theirs):
+    folder, _ = theirs
+    (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | change))
+    with pytest.raises(UserError, match=says):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("spoil, says", [
+    (lambda stored: {"x": torch.zeros(1)}, "has an unknown x; give adapters of the attention"),
+    (lambda stored: {n: x * float("nan") for n, x in stored.items()}, "numbers that are not finite"),
+    (lambda stored: None, "is missing, damaged or incomplete")])
+def test_weights_of_adapters_that_do_not_fit(spoil, says, theirs):
+    folder, _ = theirs
+    stored = spoil(safetensors.torch.load_file(folder / WEIGHTS))
+    if stored is None:
+        (folder / WEIGHTS).write_bytes(b"no")
+    else:
+        safetensors.torch.save_file(stored, folder / WEIGHTS)
+    with pytest.raises(UserError, match=says):
+        load_model(folder)
+
+
+def short(prompt: str, response: str) -> float:
+    return 1 - len(response) / 10
+
+
+# Turned red by: a method whose optimiser takes frozen weights, whose reference learns too, or that loses its adapters.
+@pytest.mark.parametrize("method", ["grpo", "ppo", "dpo", "es", "rloo", "sft", "reward_model", "param_noise", "dqn"])
+def test_methods_train_adapters_only(method, beginner, tmp_path):
+    few = {"dpo": {"pairs": 16, "batch": 8}, "es": {"pairs": 2, "sigma": 1.0}, "reward_model": {"pairs": 16, "batch": 8},
+           "dqn": {"data": 64}}.get(method, {})
+    result = getattr(llm, method)(**{**SMALL, **few}, model=beginner, reward=short, lora=2, total_steps=2,
+                                  log_dir=str(tmp_path))
+    start = load_model(beginner).model.state_dict()
+    state = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["model"]
+    prefix = next(name for name in state if name.endswith("embed.weight")).removesuffix("embed.weight")
+    assert all(torch.equal(state[prefix + name], x) for name, x in start.items())
+    assert any(x.any() for name, x in state.items() if ".lora_b." in name)
+    assert result.progress["kl_to_initial"][-1] > 0 if method != "reward_model" else result.quality >= 0
+
+
+# Turned red by: a run that begins with other adapters when it is resumed; a policy that is loaded without them.
+def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path, cli):
+    settings = {**SMALL, "model": beginner, "lora": 2, "prompts": 4, "lr": 0.01, "anneal": False, "warmup": 0,
+                "reward": f"{tmp_path}/mine.py:short"}
+    (tmp_path / "mine.py").write_text(inspect.getsource(short))
+    whole = llm.grpo(**settings, total_steps=4, log_dir=str(tmp_path), exp_name="whole")
+    half = llm.grpo(**settings, total_steps=2, log_dir=str(tmp_path), exp_name="half")
+    cli("resume", str(half.directory), "--total-steps", "4")
+    models = [load_model(run.directory).model for run in (whole, half)]
+    assert all(torch.equal(a, b) for a, b in zip(*(m.state_dict().values() for m in models), strict=True))
+    assert not torch.equal(models[0].blocks[0].qkv.weight, load_model(beginner).model.blocks[0].qkv.weight)
+    assert read_run(whole.directory)["config"]["lora"] == 2
+    done = cli("llm", "export", str(whole.directory), str(tmp_path / "peft"), "--adapters")
+    assert done.out.strip().endswith("peft")
+    torch.testing.assert_close(load_model(tmp_path / "peft").model(IDS % 11), models[0](IDS % 11), rtol=1e-4, atol=1e-4)
+    further = llm.grpo(**{**settings, "model": str(whole.directory), "lora": 0}, total_steps=1, log_dir=str(tmp_path))
+    assert not layers(load_unmerged(further.directory).model)
+
+
+def test_what_adapters_need(beginner, tmp_path):
+    with pytest.raises(UserError, match="--lora trains adapters beside the weights of a given model; add --model"):
+        llm.grpo(**SMALL, lora=4, log_dir=str(tmp_path))
+    with pytest.raises(UserError, match="self_play keeps past versions of all weights; leave out --lora"):
+        llm.self_play(task="tictactoe", model=beginner, lora=4, log_dir=str(tmp_path))
+    with pytest.raises(UserError, match="has no adapters; leave out --adapters"):
+        save_adapters(tmp_path / "x", load_model(beginner).model, tmp_path)
+
+
+# Turned red by: gradients, moments or a reference policy of the frozen weights in the estimate.
+def test_the_estimate_of_memory_counts_what_learns():
+    from llm.algos.ppo import Config
+    shape, cfg = network().shape, Config(model="x", lora=2)
+    full, some = (needed(shape, 1_000_000, cfg, 4, 8, 8, 8, adapters=n) for n in (0, 50_000))
+    assert some["gradients"] == full["gradients"] / 20 and some["Adam"] == full["Adam"] / 20
+    assert some["weights"] == 4 * (950_000 + 2 * 50_000) and some["frozen models"] == 0
