@@ -180,8 +180,8 @@ def short(prompt: str, response: str) -> float:
 # Turned red by: a method whose optimiser takes frozen weights, whose reference learns too, or that loses its adapters.
 @pytest.mark.parametrize("method", ["grpo", "ppo", "dpo", "es", "rloo", "sft", "reward_model", "param_noise", "dqn"])
 def test_methods_train_adapters_only(method, beginner, tmp_path):
-    few = {"dpo": {"pairs": 16, "batch": 8}, "es": {"pairs": 2, "sigma": 1.0}, "reward_model": {"pairs": 16, "batch": 8},
-           "dqn": {"data": 64}}.get(method, {})
+    pairs = {"pairs": 16, "batch": 8}
+    few = {"dpo": pairs, "es": {"pairs": 2, "sigma": 1.0}, "reward_model": pairs, "dqn": {"data": 64}}.get(method, {})
     result = getattr(llm, method)(**{**SMALL, **few}, model=beginner, reward=short, lora=2, total_steps=2,
                                   log_dir=str(tmp_path))
     start = load_model(beginner).model.state_dict()
