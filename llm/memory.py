@@ -20,6 +20,7 @@ SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even si
 CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
 GB = 1e9
+LIBRARIES = 0.6 * GB    # Python with torch and transformers, in the memory of the CPU
 
 
 def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt: int, response: int,
@@ -33,6 +34,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
     - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
       outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
+    - libraries: Python with torch and transformers, unless the model is on a GPU.
 
     Args:
         parameters: number of parameters of the policy.
@@ -58,7 +60,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
             "Adam": learning * (8 if each == 4 else 12),
             "frozen models": (0 if adapters else frozen * parameters * each) + 4 * judge,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
-            "activations and logits": activations * each * trained + logits * 4}
+            "activations and logits": activations * each * trained + logits * 4,
+            "libraries": 0 if cuda else LIBRARIES}
 
 
 def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, resumed: bool = False,
@@ -75,6 +78,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     parameters, judges = (sum(p.numel() for p in m.parameters()) if m is not None else 0 for m in (model, judge))
     adapters = sum(p.numel() for p in model.parameters() if p.requires_grad) if cfg.lora else 0
     loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges
+    loaded += 0 if cuda else LIBRARIES
     there, rows = free + loaded, max(cfg.sampled, cfg.held_out)
 
     def parts(size: int) -> dict[str, float]:

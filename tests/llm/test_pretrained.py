@@ -15,7 +15,7 @@ import llm
 from llm.algos import grpo
 from llm.algos.sft import Config
 from llm.config import LanguageConfig
-from llm.memory import fit, needed
+from llm.memory import LIBRARIES, fit, needed
 from llm.policy.load import load_model, value_body
 from llm.policy.tokenizer import CharTokenizer, HFTokenizer, tokens_with
 from llm.run import Run
@@ -187,7 +187,7 @@ def test_the_memory_of_a_run_is_near_its_estimate(folder, tmp_path):
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     run = subprocess.run([sys.executable, "-c", ONE_RUN, folder, model], capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    parts = re.findall(r"memory: (weights .*) \(micro-batch 16 of at most 39 tokens\); about [\d.]+ GB of", run.stdout)
+    parts = re.findall(r"memory: (weights .*), libraries 0.60 \(micro-batch 16 of at most 39 tokens\); about [\d.]+ GB of", run.stdout)
     estimate = sum(map(float, re.findall(r"\d\.\d\d", parts[-1])))
     measured = float(re.search(r"peak ([\d.]+)", run.stdout)[1])
     assert 0.75 * measured < estimate < 1.25 * measured, (estimate, measured)
@@ -209,7 +209,7 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
         cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
         model = load_model(folder).model
         parameters = sum(p.numel() for p in model.parameters())
-        return sum(needed(model.shape, parameters, cfg, size, 7, 24, 4).values()) - 4 * parameters
+        return sum(needed(model.shape, parameters, cfg, size, 7, 24, 4).values()) - 4 * parameters - LIBRARIES
 
     assert [run(free)[1] for free in (1e9, least(8) + 1, least(8) - 1)] == [16, 8, 4]
     result, size = run(least(2) + 1, exp_name="small")
@@ -221,7 +221,7 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
     capsys.readouterr()
     assert run(least(2) + 1, micro_batch=16)[1] == 16 and "this may be too much" in capsys.readouterr().out
     there = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match=r"needs about 0\.0 GB of memory, and .* GB are available; choose a sm"):
+    with pytest.raises(UserError, match=r"needs about 0\.6 GB of memory, and .* GB are available; choose a sm"):
         run(least(2) - 1)
     assert sorted(tmp_path.rglob("*")) == there
 
@@ -234,11 +234,11 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     alone, judged = (needed(model.shape, parameters, cfg, 16, 7, 24, 4, judge=n) for n in (0, parameters))
     assert {name: judged[name] - alone[name] for name in alone if judged[name] != alone[name]} == {
         "frozen models": 4 * parameters}
-    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters)
+    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - LIBRARIES)
     fit(cfg, model, 7, 24, judge=model)
     assert cfg.micro_batch == 16
     cfg.micro_batch = 0
-    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - 1)
+    monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - LIBRARIES - 1)
     fit(cfg, model, 7, 24, judge=model)
     assert cfg.micro_batch == 8
 
