@@ -187,7 +187,8 @@ def test_the_memory_of_a_run_is_near_its_estimate(folder, tmp_path):
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
     run = subprocess.run([sys.executable, "-c", ONE_RUN, folder, model], capture_output=True, text=True, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    parts = re.findall(r"memory: (weights .*), libraries 0.60 \(micro-batch 16 of at most 39 tokens\); about [\d.]+ GB of", run.stdout)
+    parts = re.findall(r"memory: (weights .*), libraries 0.60 \(micro-batch 16 of at most 39 tokens\); about [\d.]+ GB",
+                       run.stdout)
     estimate = sum(map(float, re.findall(r"\d\.\d\d", parts[-1])))
     measured = float(re.search(r"peak ([\d.]+)", run.stdout)[1])
     assert 0.75 * measured < estimate < 1.25 * measured, (estimate, measured)

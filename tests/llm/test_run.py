@@ -366,6 +366,7 @@ WELL = {"reward": 0.4, "zero_variance": 0.3, "cut_off": 0.0, "loss": 0.2, "clip_
 SAID = {                                # a row that calls for a sentence, its words, and a row that is well, but barely
     "little contrast": ({"zero_variance": 0.85}, "most groups .* have zero variance: .* (85% now); start from a ",
                         {"zero_variance": 0.8}),
+    "no bonus": ({"zero_variance": 0.85, "bonus_std": 0.0}, "start from a", {"zero_variance": 0.85, "bonus_std": 0.1}),
     "nearly solved": ({"zero_variance": 0.85, "reward": 0.9}, "the task is nearly solved, or you need harder prompts",
                       {"zero_variance": math.nan, "reward": 0.9}),
     "cut off": ({"cut_off": 0.3}, "30% of responses are cut off at 7 tokens .* raise --max-tokens", {"cut_off": 0.25}),
