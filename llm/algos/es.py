@@ -61,7 +61,7 @@ class Config(LanguageConfig):
     prompts: Size = 64               # prompts per update, the same ones for all perturbed policies
     sigma: Positive = 0.005          # noise size; small models .003 to .01, large ones .001
     scores: Literal["ranks", "zscore"] = "ranks"    # zscore: one outlier has more influence
-    optimizer: Literal["adam", "plain"] = "adam"    # plain: lr times the sum, as in Qiu et al.
+    optimizer: Literal["adam", "plain"] = "adam"    # plain: lr times the sum (Qiu et al.)
     decoding: Literal["greedy", "sampled"] = "greedy"   # sampled: noisier, but improves samples too
     lr: Positive = 1e-3              # peak learning rate; with plain, alpha
     warmup: Natural = 0              # updates in which the learning rate rises linearly to lr

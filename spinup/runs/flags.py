@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from spinup import signals
 from spinup.errors import UserError
@@ -64,8 +64,8 @@ def add_setting(group: argparse._ArgumentGroup, name: str, hint: Any, reason: st
         group.add_argument(flag(name), dest=name, type=convert, nargs="?", const=True, metavar="true|false", help=text)
         group.add_argument(flag(f"{stage}{dot}no_{field}"), dest=name, action="store_false", help=argparse.SUPPRESS)
     else:
-        group.add_argument(flag(name), dest=name, type=convert, help=text,
-                           metavar=metavar(field))
+        choices = "|".join(get_args(hint)) if get_origin(hint) is Literal else ""
+        group.add_argument(flag(name), dest=name, type=convert, help=text, metavar=choices or metavar(field))
 
 
 def metavar(field: str) -> str:
