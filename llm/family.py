@@ -11,7 +11,7 @@ from llm import restore
 from llm import watch as reading
 from llm.config import LanguageConfig
 from llm.duels import mover
-from llm.policy.load import load_model, pretrained
+from llm.policy.load import load_unmerged, pretrained
 from llm.tasks.board_games import BoardGame
 from llm.warmup import check as check_start
 from spinup.errors import UserError
@@ -67,7 +67,7 @@ def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.nd
                         "self_play run")
 
     def make(weights: Tensor | None) -> Callable[..., np.ndarray]:
-        start = load_model(folder)
+        start = load_unmerged(folder)                         # past versions hold the adapters too
         if weights is not None:
             vector_to_parameters(weights, start.model.parameters())
         return mover(task, start.tokenizer, start.model, data["config"]["temperature"])

@@ -82,8 +82,6 @@ class Config(LanguageConfig):
         super().__post_init__()
         if self.reward:
             raise UserError("the reward of self_play is the result of the game; leave out --reward")
-        if self.lora:
-            raise UserError("self_play keeps past versions of all weights; leave out --lora")
         if self.games < 2 * self.rivals:
             raise UserError(f"--games {self.games} gives {self.rivals} opponents less than one "
                             f"game in each seat; choose --games of at least {2 * self.rivals}, or "

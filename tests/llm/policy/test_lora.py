@@ -6,8 +6,10 @@ import pytest
 import safetensors.torch
 import torch
 import transformers
+from torch.nn.utils import parameters_to_vector
 
 import llm
+from llm.family import competitor
 from llm.memory import needed
 from llm.policy.export import save_adapters, save_pretrained
 from llm.policy.load import load_model, load_unmerged
@@ -211,11 +213,20 @@ def test_a_run_is_resumed_loaded_trained_further_and_exported(beginner, tmp_path
     assert not layers(load_unmerged(further.directory).model)
 
 
+# Turned red by: past versions that are loaded into a model without adapters.
+def test_past_versions_of_a_player_have_adapters(tmp_path):
+    few = {"task": "tictactoe", "layers": 1, "width": 16, "heads": 2, "games": 8, "rivals": 2, "versions": 2,
+           "minibatches": 1, "held_out": 8, "quiet": True, "tensorboard": False, "log_dir": str(tmp_path)}
+    first = llm.self_play(**few, total_steps=1)
+    second = llm.self_play(**few, total_steps=2, model=str(first.directory), lora=2)
+    make, games = competitor(second.directory), [[], [4], [4, 0]]
+    weights = parameters_to_vector(load_unmerged(second.directory).model.parameters())
+    assert make(weights.detach())(games, None).tolist() == make(None)(games, None).tolist()
+
+
 def test_what_adapters_need(beginner, tmp_path):
     with pytest.raises(UserError, match="--lora trains adapters beside the weights of a given model; add --model"):
         llm.grpo(**SMALL, lora=4, log_dir=str(tmp_path))
-    with pytest.raises(UserError, match="self_play keeps past versions of all weights; leave out --lora"):
-        llm.self_play(task="tictactoe", model=beginner, lora=4, log_dir=str(tmp_path))
     with pytest.raises(UserError, match="has no adapters; leave out --adapters"):
         save_adapters(tmp_path / "x", load_model(beginner).model, tmp_path)
 
