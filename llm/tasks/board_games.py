@@ -75,18 +75,22 @@ class BoardGame(Task):
         return super().reward(problem, response)
 
     def show(self, problem: Problem, response: str) -> str:
-        """Draw the board after each move of a game, side by side; the last move is in brackets."""
-        match = Match(self, problem.prompt)
+        """Draw the board after each move of a game, side by side; the last move is in brackets. Name an illegal move.
+        """
+        match, fault = Match(self, problem.prompt), []
         boards = [match.drawn()]
         for letter in response:
-            if match.over or match.move_of(letter) is None:
+            if match.over:
+                break
+            if match.move_of(letter) is None:
+                fault = [f"{letter!r} is not a legal move"]
                 break
             match.play(match.move_of(letter))
             boards.append(match.drawn())
-        if not match.over and len(boards) % 2 == 0:           # the opponent's last move is not in the text
+        if not match.over and not fault and len(boards) % 2 == 0:         # the opponent's last move is not in the text
             match.reply()
             boards.append(match.drawn())
-        return "\n".join("   ".join(rows) for rows in zip(*boards, strict=True))
+        return "\n".join(["   ".join(rows) for rows in zip(*boards, strict=True)] + fault)
 
     def move_of(self, letter: str, seat: int) -> int | None:
         """Return the move that a player's character means; None if it means none."""

@@ -110,7 +110,7 @@ def test_a_game_is_drawn_as_boards():
         last = "".join(c for line in shown for c in re.findall(r"[XO·]", line)[-3:])
         known = "".join("·XO"[1 + stones.get(square, -1)] for square in range(9))
         assert sum(a != b for a, b in zip(last, known, strict=True)) == unread
-    assert TASK.show(problem, "e") == TASK.show(problem, "")              # an illegal move changes no board
+    assert TASK.show(problem, "e") == TASK.show(problem, "") + "\n'e' is not a legal move"                # and no board
 
 
 def test_connect_four_fills_columns():
