@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from llm.policy.tokenizer import Tokenizer
 from spinup.errors import UserError
 from spinup.registry import Algorithm
-from spinup.runs.config import Count, Natural, NonNegative, Positive, Range, RunConfig, Size, Unit
+from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
 
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
@@ -39,6 +39,7 @@ class LanguageConfig(RunConfig):
     micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
+    workers: Processes = 1               # processes, each with a share of the responses; the number of torchrun wins
     lora: Rank = 0                       # rank of adapters that learn in place of all weights; 0 = all weights learn
     lora_alpha: Positive = 32.0          # adapters are multiplied by alpha / rank; larger: each step changes more
     layers: Depth = 4                    # layers of a new small model

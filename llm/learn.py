@@ -1,6 +1,6 @@
 """Learning: log-probabilities of responses under a model, and gradients of a loss function of them."""
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from llm.policy.transformer import Transformer
 from llm.rollout import Batch
 from spinup.core.kl import k3
 from spinup.core.masked import masked_mean, select
+from spinup.runs import ranks
 
 EXACT = 1024            # largest vocabulary for an exact KL to the reference policy, summed over all tokens
 KL_ROWS = 128           # responses used to measure this KL
@@ -36,12 +37,13 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
         by_rows: True if the diagnostics are means over rows, not over tokens.
     The result also has loss, entropy, and the smallest and largest pi / pi_old. The ratios are NaN if pi_old is
-    unknown, as for a teacher.
+    unknown, as for a teacher. With several ranks, each computes the gradient of its share of the rows, and the
+    diagnostics are those of all rows.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
     rows = rows[r.of[rows].argsort(stable=True)]        # same prompt adjacent: a micro-batch reads each prompt once
-    for piece in rows.split(cfg.micro_batch or len(rows)):
+    for piece in pieces(share_of(rows), cfg.micro_batch or len(rows)):
         part = r[piece].trimmed()
         T = part.ids.shape[1]
         settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
@@ -56,8 +58,32 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
             found["entropy"] += masked_mean(entropy, part.mask) * share
             found["loss"] += value.detach()
             ratios.append(torch.stack(select(logp - part.logp, part.mask).exp().aminmax()))
+    if ranks.size() > 1:
+        found, ratios = of_all_ranks(found, ratios)
     found["ratio_min"], found["ratio_max"] = torch.stack(ratios)[:, 0].amin(), torch.stack(ratios)[:, 1].amax()
     return found
+
+
+def pieces(rows: Tensor, size: int) -> Sequence[Tensor]:
+    """Split rows `[n]` into pieces of at most `size`; none without rows."""
+    return rows.split(size) if len(rows) else ()
+
+
+def share_of(rows: Tensor) -> Tensor:
+    """Return the share of this rank of rows `[n]`. It splits no pair of adjacent rows."""
+    each = 2 - len(rows) % 2
+    own = ranks.mine(len(rows) // each)
+    return rows[own.start * each:own.stop * each]
+
+
+def of_all_ranks(found: dict[str, Tensor], ratios: list[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Return the sums of diagnostics `[]` over all ranks, and the extreme ratios `[2]` of all ranks."""
+    whole, extremes = defaultdict(float), []
+    for sums, pairs in ranks.gather(({name: x.cpu() for name, x in found.items()}, [x.cpu() for x in ratios])):
+        extremes += pairs
+        for name, x in sums.items():
+            whole[name] += x
+    return whole, extremes
 
 
 @torch.no_grad()
@@ -68,11 +94,12 @@ def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Te
     Return its numbers, `[B, T]`. Entries after the end of a response are undefined.
     """
     found = torch.zeros(batch.responses.ids.shape, device=batch.responses.ids.device)
-    for rows in torch.arange(len(found), device=found.device).split(cfg.micro_batch or SCORED):
+    own = torch.tensor(ranks.mine(len(found)), device=found.device, dtype=torch.long)
+    for rows in pieces(own, cfg.micro_batch or SCORED):
         part = batch.responses[rows].trimmed()
         with enough_memory(cfg):
             found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids, part.lengths)
-    return found
+    return found if ranks.size() == 1 else ranks.join(found[own])
 
 
 def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:

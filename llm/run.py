@@ -5,7 +5,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
 from llm.memory import as_before, enough_memory, fit, out_of_memory
+from llm.parallel import nested, shared, sum_gradients
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -28,11 +30,14 @@ from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
 from spinup.errors import UserError
 from spinup.machine import cores
+from spinup.registry import find
+from spinup.runs import ranks
 from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import SAMPLES, current, read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
+from spinup.runs.workers import Workers
 
 # The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
 METRICS = ("reward", "reward_std", "zero_variance", "length", "cut_off", "loss", "entropy", "logp", "kl",
@@ -61,12 +66,13 @@ class Run(Training):
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
+        self.workers, self.resumes = Workers(config.workers, replace(config, on_row=None)), resume
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
             self.epochs = config.total_steps / config.updates_per_row
-        super().__init__(config, task.name, self.model.device,
-                         min(2, cores()) if self.model.shape.width >= WIDE else 1, resume)
+        threads = min(2, cores()) if self.model.shape.width >= WIDE and self.workers.size == 1 else 1
+        super().__init__(config, task.name, self.model.device, threads, resume)
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
                             "train another one with `spinup llm sft`, and use it with --model DIR")
@@ -102,9 +108,9 @@ class Run(Training):
                generator: torch.Generator | None = None) -> Batch:
         """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed."""
         with enough_memory(self.config):
-            batch = sample(self.sampler, self.task, self.tokenizer, problems, samples=samples,
-                           max_tokens=self.max_tokens, generator=generator or self.generator,
-                           temperature=self.config.temperature, greedy=greedy, timed=self.timed)
+            draw = partial(sample, self.sampler, self.task, self.tokenizer, samples=samples, greedy=greedy,
+                           max_tokens=self.max_tokens, temperature=self.config.temperature, timed=self.timed)
+            batch = shared(draw, problems, generator or self.generator)
         self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN)
         return batch
 
@@ -119,6 +125,8 @@ class Run(Training):
         Raise NonFiniteError if the loss is not finite.
         """
         found = backward(self.model, self.config, batch, rows, loss, *per_row, by_rows=by_rows, **whole)
+        if self.workers.size > 1:
+            sum_gradients(self.parts)
         self.watch_ratio(found.pop("ratio_min"), found.pop("ratio_max"))
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
@@ -185,6 +193,8 @@ class Run(Training):
     def result(self) -> Result:
         """End the run and return its result, which holds the policy."""
         self.finish()
+        if not self.leads:
+            return None
         policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
                                 **speech(self.task))
         progress = read_progress(self.directory) if self.rows else {}
@@ -198,8 +208,18 @@ class Run(Training):
         if self.pretrained and not self.resumed:                          # the folder must be complete
             self.tokenizer.save(self.directory / TOKENIZER)
 
+    def __enter__(self) -> "Run":
+        train = find(self.algorithm).load().train
+        others = self.workers.together(train, replace(self.config, on_row=None, quiet=True), self.resumes)
+        self.stack = nested(others, super().__enter__, super().__exit__)
+        return self
+
+    @property
+    def interrupted(self) -> bool:
+        return ranks.any_of(super().interrupted)
+
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        super().__exit__(kind, error, trace)
+        self.stack.__exit__(kind, error, trace)
         if told := out_of_memory(error, self.config):
             raise told from None
 

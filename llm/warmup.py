@@ -16,6 +16,7 @@ from llm.tasks.make import is_own, make_task
 from llm.tasks.task import Task, key_of, longest_prompt
 from spinup.errors import UserError
 from spinup.registry import find
+from spinup.runs import ranks
 from spinup.runs.config import settings_of
 from spinup.runs.folders import check_writable, config_to_json, describe, finished, free_directory, read_result
 from spinup.runs.presets import choose_preset
@@ -23,10 +24,10 @@ from spinup.runs.presets import choose_preset
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "dtype", "checkpoint_steps",
-             "system", "template", "lora", "lora_alpha"}
+             "system", "template", "lora", "lora_alpha", "workers"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype", "lora",
-           "lora_alpha")
+           "lora_alpha", "workers")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
@@ -63,7 +64,8 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     with FileLock(Path(cfg.log_dir) / f".{directory.name}"):   # one process trains it, the others wait
         if not finished(directory):
             wanted.exp_name = name
-            result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
+            with ranks.alone():
+                result = sft.train(wanted, resume=directory if (directory / "config.json").exists() else None)
             if result.status != "finished":
                 if not cfg.quiet:
                     print(f"this was the SFT run before {cfg.algorithm}; repeat the same command to finish it and then "

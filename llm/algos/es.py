@@ -42,7 +42,7 @@ from torch import Tensor
 
 from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
-from llm.rollout import sample, untimed
+from llm.rollout import sample
 from llm.run import Result, Run
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
@@ -51,8 +51,8 @@ from spinup.algos.es import centred_ranks, gradient, perturb, seeds_of
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import step_size
 from spinup.errors import UserError
-from spinup.runs.config import Natural, Positive, Processes, Size, Unit
-from spinup.runs.workers import Follower, Workers
+from spinup.runs import ranks
+from spinup.runs.config import Natural, Positive, Size, Unit
 
 
 @dataclass(kw_only=True)
@@ -67,7 +67,6 @@ class Config(LanguageConfig):
     warmup: Natural = 0              # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # decay lr linearly to a tenth; late steps add less noise
     sft_accuracy: Unit = 0.3         # held-out accuracy that ends SFT; 0 = never
-    workers: Processes = 1           # processes that answer prompts; torchrun's own number wins
 
     def __post_init__(self):
         super().__post_init__()
@@ -123,22 +122,17 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with evolution strategies. `resume`: folder of a run with the same settings,
     to resume it."""
     # Set up.
-    workers = Workers(cfg.workers, cfg)
-    if workers.size > 1:                                      # a core for each process
-        cfg = replace(cfg, device="cpu", threads=cfg.threads or 1)
-    others = replace(cfg, quiet=True)                         # only the first process prints
+    if cfg.workers > 1:
+        cfg = replace(cfg, device="cpu")
     task = make_task(cfg.task, cfg.reward or None)
-    start = (find_start(others, task, resume or "") if workers.rank else  # "": its folder exists
-             find_start(cfg, task, resume))
-    run = Follower(cfg, resume) if workers.rank else Run(cfg, task, start, resume)
-    model, tokenizer = start.model, start.tokenizer
+    run = Run(cfg, task, find_start(cfg, task, resume), resume)
+    model, tokenizer, workers = run.model, run.tokenizer, run.workers
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, eps=cfg.adam_eps)
     sampler, fitness = Sampler(model, tokenizer.ends), SCORES[cfg.scores]
 
-    with run, workers.together(train, others, resume):
+    with run, ranks.alone():                # each process evaluates the policy itself, without others
         run.keep(model=model, optimizer=optimizer)
-        if not workers.rank:
-            run.columns("policy_std", "weight_norm")
+        run.columns("policy_std", "weight_norm")
         for update in run.updates(cfg.total_steps):
             # Each process scores its share of the perturbations, all on the same prompts.
             problems = problems_of(task, cfg.prompts, np.random.default_rng((cfg.seed, update)))
@@ -149,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     generator = torch.Generator(model.device).manual_seed(seed)
                 batch = sample(sampler, task, tokenizer, problems, generator=generator,
                                max_tokens=cfg.response_tokens(task), temperature=cfg.temperature,
-                               timed=untimed if workers.rank else run.timed)
+                               timed=run.timed)
                 r = batch.responses
                 rewards = batch.rewards.double()
                 return [float(rewards.mean()), float(rewards.square().mean()),
@@ -171,10 +165,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             else:
                 optimizer.master.add_(grad, alpha=lr * cfg.sigma)         # lr includes 1 / sigma
                 optimizer.flat.copy_(optimizer.master)
-            if not workers.rank:
-                mean, square, tokens, cut = totals.mean((0, 1)).tolist()
-                run.add(reward=mean, reward_std=max(0.0, square - mean**2)**0.5,
-                        policy_std=rewards.std(), length=tokens / cfg.prompts, cut_off=cut,
-                        tokens=float(totals[..., 2].sum()), grad_norm=grad.norm(),
-                        weight_norm=optimizer.master.norm(), learning_rate=lr)
+            mean, square, tokens, cut = totals.mean((0, 1)).tolist()
+            run.add(reward=mean, reward_std=max(0.0, square - mean**2)**0.5,
+                    policy_std=rewards.std(), length=tokens / cfg.prompts, cut_off=cut,
+                    tokens=float(totals[..., 2].sum()), grad_norm=grad.norm(),
+                    weight_norm=optimizer.master.norm(), learning_rate=lr)
         return run.result()

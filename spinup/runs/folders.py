@@ -61,6 +61,22 @@ def describe(directory: Path) -> str:
         return str(path)
 
 
+def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str, config: RunConfig) -> Path:
+    """Create the folder of a run, and return it. If another run has just taken its number, use the next one.
+
+    UserError if it cannot be created.
+    """
+    while True:
+        try:
+            directory.mkdir(parents=True, exist_ok=resumed or bool(config.exp_name))
+            return directory
+        except OSError as error:
+            if not isinstance(error, FileExistsError) or config.exp_name:
+                raise UserError(f"cannot create {directory} ({error.strerror.lower()}); choose another --log-dir or "
+                                "--exp-name") from None
+            directory = free_directory(algorithm, subject, config)
+
+
 def lock(directory: Path) -> FileLock:
     """Lock the folder of a run. The system releases the lock whenever the process ends. UserError if another process
     holds the lock or the folder is not writable."""

@@ -3,6 +3,7 @@ import csv
 import io
 import os
 import zlib
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,13 @@ class Log:
             self.events.close()
         if self.wandb is not None:
             self.wandb.finish()
+
+
+class Silent:
+    """Log and lock of a process that writes no files: every method does nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: None
 
 
 def current(column: str) -> str:

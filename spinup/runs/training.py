@@ -14,14 +14,14 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
-from spinup.runs import folders
+from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import load_checkpoint, remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, pace, quoted
 from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import HOW, check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
-from spinup.runs.log import Log, check_wandb
+from spinup.runs.log import Log, Silent, check_wandb
 from spinup.runs.values import FAULTS, finite, restore, weights
 from spinup.signals import Interruption
 
@@ -47,7 +47,7 @@ class Training(Hooks):
     def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
-        self.resumed = resume is not None
+        self.resumed, self.leads = resume is not None, ranks.rank() == 0
         self.device, self.threads = device, config.threads or threads
         check_wandb(config.wandb)
         self.compile = compile
@@ -79,10 +79,25 @@ class Training(Hooks):
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
+        if self.leads:
+            self._open_folder()
+        else:
+            self.log_file = self.lock = Silent()
+        self.threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
+        self.under_way = False
+        self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
+                               f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads)
+        self.interruption = Interruption(self.display.say).__enter__()
+        self.started = time.perf_counter()
+        return self
+
+    def _open_folder(self) -> None:
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
-        self._make_directory()
+        self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
         self.lock = folders.lock(self.directory)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         if not self.resumed:
@@ -94,26 +109,6 @@ class Training(Hooks):
         except UserError:
             self.lock.release()
             raise
-        self.threads_before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)
-        self.blas = threadpool_limits(self.threads, "blas")               # NumPy's threads
-        self.under_way = False
-        self.display = Display(f"{self.algorithm} on {self.subject} · seed {self.config.seed} · {self.device} · "
-                               f"{describe(self.directory)}", self.measure, self.config.quiet)
-        self.interruption = Interruption(self.display.say).__enter__()
-        self.started = time.perf_counter()
-        return self
-
-    def _make_directory(self) -> None:
-        while True:
-            try:
-                return self.directory.mkdir(parents=True, exist_ok=self.resumed or bool(self.config.exp_name))
-            except OSError as error:
-                if not isinstance(error, FileExistsError) or self.config.exp_name:
-                    raise UserError(f"cannot create {self.directory} ({error.strerror.lower()}); choose another "
-                                    "--log-dir or --exp-name") from None
-                # Another run has just taken this number.
-                self.directory = folders.free_directory(self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
@@ -124,7 +119,7 @@ class Training(Hooks):
         disk = disk_error(error)
         try:
             self.display.close()
-            if error is not None and (self.under_way or not self.resumed):            # else it did not resume
+            if self.leads and error is not None and (self.under_way or not self.resumed):      # else it did not resume
                 self.status = "interrupted" if kind is KeyboardInterrupt else "failed"
                 with suppress(OSError):                                   # if the disk is full
                     self._write_result()
@@ -164,28 +159,29 @@ class Training(Hooks):
             self.display.say(f"resuming at step {self.steps:,}" + self.recover(self.state["subject"]))
         elif self.resumed:
             self.display.say("no checkpoint was written before the run stopped: it starts again from its config.json")
-        if self.longer:
+        if self.longer and self.leads:
             folders.note_total_steps(self.directory, self.config.total_steps)
         self.announce()
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
-        if self.steps < self.end and not self.stopped:
+        if self.steps < self.end and not self.stopped and self.leads:
             (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
-        first = self._gradient_steps()
-        while self.steps < self.end and not self.interrupted and not self.stopped:
+        first, ending = self._gradient_steps(), self.interrupted
+        while self.steps < self.end and not ending and not self.stopped:
             began = time.perf_counter()
             yield self.update
+            ending = self.interrupted
             if self.compile and self._gradient_steps() > first:
                 self.compile = False                                      # print this once
                 self.display.say("compiled; the first update, with compilation, took "
                                  f"{time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
-            self.check_finite(**weights(self.parts) if save_due or self.interrupted else {})   # before overwriting
+            self.check_finite(**weights(self.parts) if save_due or ending else {})   # before overwriting
             self.steps += self.steps_each
             self.after_update()
             self.update += 1
             if row_due or self.stopped:
                 self._write_row()
-            if save_due or self.interrupted or self.stopped:
+            if save_due or ending or self.stopped:
                 self.save()
         self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
 
@@ -198,7 +194,7 @@ class Training(Hooks):
 
     @property
     def interrupted(self) -> bool:
-        """Return whether a signal has asked the run to stop."""
+        """Whether a signal has asked the run to stop; read once an update, because ranks may exchange it."""
         return bool(self.interruption.received)
 
     @property
@@ -226,7 +222,10 @@ class Training(Hooks):
                                      f"{describe(self.directory)}; try a smaller --lr first")
 
     def save(self) -> None:
-        """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers."""
+        """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
+        than 0 do nothing: their numbers are equal."""
+        if not self.leads:
+            return
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
@@ -255,7 +254,9 @@ class Training(Hooks):
         return self.earlier_seconds + time.perf_counter() - self.started
 
     def finish(self) -> None:
-        """Write `result.json` and `curve.png`, and print how to continue."""
+        """Write `result.json` and `curve.png`, and print how to continue. Ranks other than 0 do nothing."""
+        if not self.leads:
+            return
         self._write_result()
         seconds = self.seconds                                            # training time without the plot
         if self.status == "finished":
@@ -287,7 +288,7 @@ class Training(Hooks):
         self.display.row(row, self.end)
         for sentence in self.diagnose(row):
             self.display.say_once(sentence)
-        if self.config.on_row is not None:
+        if self.config.on_row is not None and self.leads:
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 self.config.on_row(dict(row))                             # its random numbers do not affect training
 

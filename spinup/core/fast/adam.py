@@ -35,6 +35,10 @@ class FlatAdam:
             small.
         max_grad_norm: gradients with a larger norm are scaled down to it; infinity turns this off.
 
+    Attributes:
+        before_step: a function that `step` calls with the gradient, `[parameters]`, such as one that
+            adds the gradients of other processes to it.
+
     Raises ValueError if all parameters are frozen, or for several devices or dtypes.
     """
 
@@ -61,6 +65,7 @@ class FlatAdam:
         self.second = torch.zeros_like(self.master)           # running mean of its square
         self.steps = 0
         self.count = torch.zeros((), device=self.flat.device)             # for the kernel
+        self.before_step: Callable[[Tensor], object] | None = None
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """Return a function `(*batch, lr=None) -> stats` that makes one gradient step on `loss`.
@@ -94,6 +99,8 @@ class FlatAdam:
         if first.grad is None or first.grad.data_ptr() != self.flat.grad.data_ptr():
             raise RuntimeError("the gradients have left the flat tensor; do not call zero_grad or "
                                "to() on the module")
+        if self.before_step is not None:
+            self.before_step(self.flat.grad)
         if self.master is not self.flat:
             self._follow_weights()
         # Plain: norm = nn.utils.clip_grad_norm_(params, max_grad_norm)

@@ -1,0 +1,72 @@
+"""Several processes for one run: each samples, scores and differentiates its share of the responses.
+
+Every rank has the whole model and the whole batch. So the advantages, the denominators and the statistics of a method
+are those of the whole batch, without a line of its code. What the ranks exchange:
+
+- the responses, after each has sampled those to its share of the prompts;
+- log-probabilities and values of responses, each rank those of its share;
+- the gradient, summed over the ranks before each step of the optimiser. All ranks then make the same step.
+"""
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from llm.policy.generate import Prompts, Responses
+from llm.rollout import Batch, join
+from llm.tasks.task import Problem
+from spinup.core.fast.adam import FlatAdam
+from spinup.runs import ranks
+
+
+def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: torch.Generator | None) -> Batch:
+    """Return `draw(problems, generator=generator)`; of several ranks, each draws the responses to its share.
+
+    The generator, which is the same on all ranks, then draws a seed, and each rank gets another generator from it.
+    """
+    if ranks.size() == 1:
+        return draw(problems, generator=generator)
+    device, own = None if generator is None else generator.device, ranks.mine(len(problems))
+    if generator is not None:
+        seed = int(torch.randint(2**60, (), generator=generator, device=device))
+        generator = torch.Generator(device).manual_seed(seed + ranks.rank())
+    part = draw(problems[own.start:own.stop], generator=generator) if own else None
+    where = torch.device("cpu") if part is None else part.rewards.device
+    found = ranks.gather(None if part is None else moved(replace(part, problems=[None] * len(own)), "cpu"))
+    return replace(moved(join([x for x in found if x is not None]), where), problems=list(problems))
+
+
+def moved(batch: Batch, device: torch.device | str) -> Batch:
+    """Return a batch on another device."""
+    responses = Responses(*(getattr(batch.responses, f.name).to(device) for f in fields(Responses)))
+    return replace(batch, prompts=Prompts(batch.prompts.ids.to(device), batch.prompts.lengths.to(device)),
+                   responses=responses, rewards=batch.rewards.to(device),
+                   parts={name: x.to(device) for name, x in batch.parts.items()})
+
+
+def sum_gradients(parts: dict[str, object]) -> None:
+    """Let the optimisers among these parts add the gradients of all ranks before their next step."""
+    def add(gradient: Tensor, optimizer: FlatAdam) -> None:
+        ranks.add(gradient)
+        optimizer.before_step = None
+
+    for part in parts.values():
+        if isinstance(part, FlatAdam):
+            part.before_step = lambda gradient, part=part: add(gradient, part)
+
+
+def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
+    """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
+    outer.__enter__()
+    try:
+        enter()
+    except BaseException:
+        outer.__exit__(*sys.exc_info())
+        raise
+    stack = ExitStack()
+    stack.push(leave)
+    stack.push(outer)
+    return stack

@@ -1,0 +1,86 @@
+"""Exchange between the processes of one training run, its ranks. A run of one process exchanges nothing.
+
+All ranks call these functions in the same order. WorkerError: another rank has ended or is stuck.
+"""
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from spinup.errors import WorkerError
+
+T = TypeVar("T")
+exchanging = True       # False within `alone`
+
+
+def size() -> int:
+    """Number of ranks of the run that is in progress."""
+    return dist.get_world_size() if exchanging and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Number of this process, also before the ranks have met. Rank 0 alone prints, and writes the folder of the run.
+    """
+    return int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
+
+
+def mine(n: int) -> range:
+    """Numbers of the tasks, out of n, for this rank: adjacent ones, as many as for the others or one more."""
+    each, more = divmod(n, size())
+    place = rank() if size() > 1 else 0                       # before the ranks have met, each has all tasks
+    first = place * each + min(place, more)
+    return range(first, first + each + (place < more))
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within the block, this process exchanges nothing: it is rank 0 of 1, and so is a run that begins there."""
+    global exchanging
+    before, exchanging = exchanging, False
+    kept = {name: os.environ.pop(name) for name in ("RANK", "WORLD_SIZE") if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ |= kept
+        exchanging = before
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Replace torch's error for a missing process."""
+    try:
+        yield
+    except RuntimeError:
+        raise WorkerError("a worker process ended, or did not answer, in the middle of an update") from None
+
+
+def add(x: Tensor) -> Tensor:
+    """Replace a tensor `[...]` by its sum over the ranks, in place, and return it."""
+    if size() > 1:
+        with answering():
+            dist.all_reduce(x)
+    return x
+
+
+def gather(thing: T) -> list[T]:
+    """Return the thing of every rank, in their order. Tensors in it must be on the CPU."""
+    if size() == 1:
+        return [thing]
+    found = [None] * size()
+    with answering():
+        dist.all_gather_object(found, thing)
+    return found
+
+
+def join(rows: Tensor) -> Tensor:
+    """Join the rows `[len(mine(n)), ...]` of all ranks, to `[n, ...]`."""
+    return rows if size() == 1 else torch.cat(gather(rows.cpu())).to(rows.device)
+
+
+def any_of(flag: bool) -> bool:
+    """Return whether a flag is True on at least one rank."""
+    return any(gather(flag))

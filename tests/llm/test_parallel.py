@@ -1,0 +1,165 @@
+"""Several processes for one run: gradients, diagnostics and batches are those of one process."""
+import copy
+import functools
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import llm
+from llm.algos.grpo import Config
+from llm.learn import backward, logp_under
+from llm.parallel import shared
+from llm.policy.generate import Sampler
+from llm.policy.load import load_model
+from llm.rollout import sample
+from llm.tasks.check import problems_of
+from llm.tasks.make import make_task
+from spinup.core.masked import select
+from spinup.errors import UserError
+from spinup.runs import ranks
+from tests.llm.conftest import SMALL
+
+SCORE = """
+def early(prompt, response):
+    return sum(letter in "abcde" for letter in response) / 3
+
+def failing(prompt, response):
+    import os
+    if os.environ.get("RANK") == "1":
+        raise KeyError("lost")
+    return 1.0
+"""
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """Call a function with each rank's number, as ranks of one run that are threads; return what each returns."""
+    place, size = threading.local(), 2
+    slots, barrier = [None] * size, threading.Barrier(size)
+
+    def gather(thing):
+        if not hasattr(place, "rank"):
+            return [thing]
+        slots[place.rank] = thing
+        barrier.wait(20)
+        found = list(slots)
+        barrier.wait(20)
+        return found
+
+    monkeypatch.setattr(ranks, "gather", gather)
+    monkeypatch.setattr(ranks, "rank", lambda: getattr(place, "rank", 0))
+    monkeypatch.setattr(ranks, "size", lambda: size if hasattr(place, "rank") else 1)
+
+    def call(function):
+        found = [None] * size
+
+        def work(rank):
+            place.rank = rank
+            found[rank] = function(rank)
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        return found
+    return call
+
+
+def drawn(folder, prompts=5, samples=4):
+    """A model, and its responses to problems."""
+    task, start = make_task(SMALL["task"], None), load_model(folder)
+    problems = problems_of(task, prompts, np.random.default_rng(0))
+    return start.model, sample(Sampler(start.model, start.tokenizer.ends), task, start.tokenizer, problems,
+                               samples=samples, max_tokens=5, generator=torch.Generator().manual_seed(0))
+
+
+# Turned red by: rows that no rank has, or two have; a denominator or a diagnostic of one rank's rows; pairs that are
+# split; ranks whose log-probabilities are in another order.
+@pytest.mark.parametrize("rows", [20, 19, 6, 1])
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_gradients_and_diagnostics_of_ranks_are_those_of_one_process(rows, by_rows, beginner, together):
+    torch.set_num_threads(1)
+    model, batch = drawn(beginner)
+    cfg, chosen = Config(micro_batch=4), torch.randperm(20)[:rows]
+    adv = torch.randn(20, 1)
+
+    def loss(logp, part, adv, denominator):
+        pairs = logp.sum(1).view(-1, 2).diff(dim=1).tanh().sum() if rows % 2 == 0 and rows > 2 else 0.0
+        value = -(select(logp, part.mask) * adv).sum() / denominator + pairs / denominator
+        mean = select(logp, part.mask).sum() / (len(logp) if by_rows else part.mask.sum())
+        return value, {"mine": mean.detach()}
+
+    def work(rank):
+        own = copy.deepcopy(model)
+        found = backward(own, cfg, batch, chosen, loss, adv, by_rows=by_rows, denominator=7.0)
+        return (torch.cat([torch.zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in own.parameters()]),
+                {name: float(x) for name, x in found.items()}, logp_under(own, cfg, batch))
+
+    whole, parts = work(0), together(work)
+    torch.testing.assert_close(parts[0][0] + parts[1][0], whole[0], atol=1e-6, rtol=1e-5)
+    for _, found, logp in parts:
+        assert found == pytest.approx(whole[1], abs=1e-5)
+        r = batch.responses
+        torch.testing.assert_close(select(logp, r.mask), select(whole[2], r.mask), atol=1e-5, rtol=0)
+
+
+# Turned red by: responses in another order; a rank without problems; equal random numbers for both ranks.
+@pytest.mark.parametrize("prompts", [1, 2, 5])
+def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, together):
+    task, start = make_task(SMALL["task"], None), load_model(beginner)
+    one = problems_of(task, 1, np.random.default_rng(0))
+    problems = one * prompts                                              # the same prompt: only random numbers differ
+
+    def work(rank):
+        draw = functools.partial(sample, Sampler(start.model, start.tokenizer.ends), task, start.tokenizer, samples=3,
+                                 max_tokens=5)
+        return shared(draw, problems, torch.Generator().manual_seed(1))
+
+    first, second = together(work)
+    assert first.texts == second.texts and len(first.texts) == 3 * prompts and first.problems == problems
+    assert first.responses.of.tolist() == [i // 3 for i in range(3 * prompts)]
+    assert first.prompts.lengths.tolist() == [len(start.tokenizer.prompt(one[0].prompt))] * prompts
+    assert first.rewards.tolist() == pytest.approx(task.rewards(one * len(first.texts), first.texts))
+    if prompts == 2:
+        assert first.texts[:3] != first.texts[3:]
+    assert len(together(lambda rank: shared(lambda problems, generator: drawn(beginner, len(problems), 3)[1], problems,
+                                            None))[0].texts) == 3 * prompts
+
+
+# Pairs and demonstrations do not depend on who samples. Turned red by: gradients that are not summed, or summed twice.
+@pytest.mark.parametrize("method", ["dpo", "sft"])
+def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
+    (tmp_path / "score.py").write_text(SCORE)
+    given = {**SMALL, "reward": f"{tmp_path}/score.py:early", "model": beginner, "total_steps": 3, "warmup": 0}
+    given |= {"pairs": 16, "batch": 5} if method == "dpo" else {}
+    runs = [getattr(llm, method)(**given, workers=n, log_dir=f"{tmp_path}/{n}") for n in (1, 2)]
+    one, two = (torch.cat([p.detach().flatten() for p in r.policy.model.parameters()]) for r in runs)
+    torch.testing.assert_close(two, one, atol=2e-6, rtol=0)
+    assert runs[1].progress["loss"] == pytest.approx(runs[0].progress["loss"], abs=1e-5)
+    assert not torch.equal(one, torch.cat([p.flatten() for p in load_model(beginner).model.parameters()]))
+
+
+# Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes.
+def test_a_killed_pair_goes_on(beginner, killed, cli, curve, tmp_path):
+    (tmp_path / "score.py").write_text(SCORE)
+    words = ["llm", "ppo", "--task", SMALL["task"], "--reward", "score.py:early", "--model", beginner, "--preset",
+             "none", "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--prompts", 3,
+             "--samples", 4, "--total-steps", 24, "--checkpoint-steps", 5, "--workers", 2]
+    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    expected = curve(tmp_path / "whole/x/x_s1")
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo")
+    assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
+    assert len({row[expected[0].index("reward")] for row in expected[1:]}) > 1
+
+
+def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path):
+    (tmp_path / "score.py").write_text(SCORE)
+    with pytest.raises(UserError, match="the reward function failed .* KeyError: 'lost' .*, in worker process 1"):
+        llm.grpo(**SMALL, model=beginner, workers=2, prompts=4, total_steps=2, log_dir=str(tmp_path),
+                 reward=f"{tmp_path}/score.py:failing")
+    with pytest.raises(UserError, match="cannot be sent"):
+        llm.grpo(**SMALL, model=beginner, workers=2, reward=lambda prompt, response: 1.0, log_dir=str(tmp_path))
