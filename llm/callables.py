@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from llm.columns import TAKEN
 from llm.faults import SHORT, call
-from llm.run import TAKEN
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs.folders import source_name

@@ -159,15 +159,18 @@ class RewardRun(Run):
 
     def row(self) -> dict[str, float]:
         """Means over the updates of a row; the results on held-out pairs come from the log."""
-        means = {name: self.sums[name] / self.counts[name] if name in self.counts else math.nan for name in self.own}
+        found = self.means.of_row()
+        means = {name: found.get(name, math.nan) for name in self.own}
         self.best = {"pair_accuracy": self.logged["pair_accuracy"]}
-        for counter in self.sums, self.counts, self.clock:
-            counter.clear()
+        self.means.clear()
+        self.clock.clear()
         self.row_began = time.perf_counter()
         return means
 
     def result(self, model: ScalarModel) -> Result:
         """End the run and return its result, which holds the reward model."""
         self.finish()
+        if not self.leads:
+            return None
         return Result(RewardModel(model, self.tokenizer), read_progress(self.directory), self.directory, self.status,
                       self.best.get(self.measure, math.nan), self.measure)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from llm.columns import METRICS, PHASES, TAKEN, Means
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
@@ -39,14 +40,6 @@ from spinup.runs.result import Result
 from spinup.runs.training import Training
 from spinup.runs.workers import Workers
 
-# The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
-METRICS = ("reward", "reward_std", "zero_variance", "length", "cut_off", "loss", "entropy", "logp", "kl",
-           "clip_fraction", "ratio_min", "ratio_max", "grad_norm", "learning_rate")
-PHASES = ("rollout", "reward", "update", "evaluation")
-BY_LOSS = {"logp", "kl", "clip_fraction"}     # metrics that a loss function may return, also the user's
-TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
-         "kl_to_initial", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
-         "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
 WIDE = 128              # from this width on, a second thread saves time
 TOKENIZER = "tokenizer"                         # folder of Hugging Face's tokenizer in the run folder
@@ -84,15 +77,12 @@ class Run(Training):
         self.start, self.reference, self.checksum = start, start.reference(), start.checksum()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
-        self.sums: dict[str, float] = defaultdict(float)                  # sums of the numbers given to `add`
-        self.counts: dict[str, int] = defaultdict(int)
-        self.extremes: dict[str, float] = {}                              # ratios farthest from 1, since the last row
+        self.means = Means()
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ()
         self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards
         self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
-        self.best: dict[str, float] = {}
-        self.seconds_of_row = 0.0                                         # before the first update
+        self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
         if config.micro_batch and task.judge is not None:
@@ -127,21 +117,13 @@ class Run(Training):
         found = backward(self.model, self.config, batch, rows, loss, *per_row, by_rows=by_rows, **whole)
         if self.workers.size > 1:
             sum_gradients(self.parts)
-        self.watch_ratio(found.pop("ratio_min"), found.pop("ratio_max"))
+        self.means.watch_ratio(found.pop("ratio_min"), found.pop("ratio_max"))
         self.check_finite(rewards=batch.rewards, loss=found["loss"], entropy=found["entropy"])
         return found
 
     def add(self, /, **values: float | Tensor) -> None:
         """Add the numbers of one update; a row of the log holds their means over its updates."""
-        for name, value in values.items():
-            self.sums[name] += float(value)
-            self.counts[name] += 1
-
-    def watch_ratio(self, low: Tensor, high: Tensor) -> None:
-        """Keep the smallest and the largest pi / pi_old, `[]`, since the last row; NaN if pi_old is unknown."""
-        low, high = float(low), float(high)
-        self.extremes = {"ratio_min": min(low, self.extremes.get("ratio_min", low)),
-                         "ratio_max": max(high, self.extremes.get("ratio_max", high))}
+        self.means.add(values)
 
     def columns(self, *names: str) -> None:
         """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
@@ -190,16 +172,16 @@ class Run(Training):
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
         return found
 
-    def result(self) -> Result:
-        """End the run and return its result, which holds the policy."""
+    def result(self) -> Result | None:
+        """End the run and return its result, which holds the policy. Ranks other than 0 return None."""
         self.finish()
         if not self.leads:
             return None
         policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
                                 **speech(self.task))
         progress = read_progress(self.directory) if self.rows else {}
-        quality = self.best.get(self.measure, math.nan)
-        return Result(policy, progress, self.directory, self.status, quality, self.measure)
+        return Result(policy, progress, self.directory, self.status, self.best.get(self.measure, math.nan),
+                      self.measure)
 
     # Methods for `Training`.
 
@@ -209,9 +191,9 @@ class Run(Training):
             self.tokenizer.save(self.directory / TOKENIZER)
 
     def __enter__(self) -> "Run":
-        train = find(self.algorithm).load().train
-        others = self.workers.together(train, replace(self.config, on_row=None, quiet=True), self.resumes)
-        self.stack = nested(others, super().__enter__, super().__exit__)
+        others = replace(self.config, on_row=None, quiet=True)
+        joined = self.workers.together(find(self.algorithm).load().train, others, self.resumes)
+        self.stack = nested(joined, super().__enter__, super().__exit__)
         return self
 
     @property
@@ -227,8 +209,8 @@ class Run(Training):
         tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
                      else {"tokenizer": TOKENIZER, "system": self.tokenizer.system,
                            "template": self.tokenizer.arguments})
-        parameters = sum(p.numel() for p in self.model.parameters())
-        return {"shape": asdict(self.model.shape), **tokenizer, "parameters": parameters, "max_tokens": self.max_tokens,
+        return {"shape": asdict(self.model.shape), **tokenizer, "max_tokens": self.max_tokens,
+                "parameters": sum(p.numel() for p in self.model.parameters()),
                 "start": str(self.start.directory) if self.start.directory else None,
                 "start_seconds": round(self.start.made_in, 3)}
 
@@ -270,7 +252,7 @@ class Run(Training):
             self.best["held_out_gold"] = float(np.mean(more["true_reward"]))
         self.log_file.write_samples(as_lines(sampled, self.steps, more))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
-        means = {name: total / self.counts[name] for name, total in self.sums.items()} | self.extremes
+        means = self.means.of_row()
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
         began = time.perf_counter()
         kl, kl_of_response = kl_to_reference(self.model, self.reference, self.config, sampled)
@@ -278,13 +260,12 @@ class Run(Training):
         if self.rows == 1:                                                # parts of the reward, then the user's loss
             self.own += tuple(f"reward_{name}" for name in self.parts_of_reward or ())
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
-        own = {name: means.get(name, math.nan) for name in self.own}      # columns of this method alone
-        row = {**self.best, **{name: means.get(name, math.nan) for name in METRICS}, "kl_to_initial": kl,
-               "kl_of_response": kl_of_response, **own,
+        shown, own = ({name: means.get(name, math.nan) for name in names} for names in (METRICS, self.own))
+        row = {**self.best, **shown, "kl_to_initial": kl, "kl_of_response": kl_of_response, **own,
                **{f"{name}_seconds": round(self.clock[name], 4) for name in PHASES},
-               "tokens_per_second": round(self.sums["tokens"] / seconds)}
-        for counter in self.sums, self.counts, self.extremes, self.clock:
-            counter.clear()
+               "tokens_per_second": round(self.means.sums["tokens"] / seconds)}
+        self.means.clear()
+        self.clock.clear()
         self.row_began = time.perf_counter()
         return row
 
@@ -302,9 +283,9 @@ class Run(Training):
                 f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")
 
     def save_subject(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), "sums": dict(self.sums), "counts": dict(self.counts),
-                "extremes": dict(self.extremes), "best": dict(self.best), "said": sorted(self.display.said),
-                "own": list(self.own), "parts": self.parts_of_reward, "initial": self.checksum}
+        return {"generator": self.generator.get_state(), **self.means.state_dict(), "best": dict(self.best),
+                "said": sorted(self.display.said), "own": list(self.own), "parts": self.parts_of_reward,
+                "initial": self.checksum}
 
     def load_subject(self, state: dict[str, Any]) -> None:
         """Restore the state from `save_subject`. Raise UserError if the initial policy has changed."""
@@ -315,6 +296,5 @@ class Run(Training):
         self.generator.set_state(state["generator"])
         self.own = tuple(current(name) for name in state.get("own", ())) or self.own
         self.parts_of_reward = state.get("parts", self.parts_of_reward)
-        self.sums = defaultdict(float, {current(name): x for name, x in state["sums"].items()})
-        self.counts = defaultdict(int, {current(name): n for name, n in state["counts"].items()})
-        self.best, self.extremes, self.display.said = dict(state["best"]), dict(state["extremes"]), set(state["said"])
+        self.means.load_state_dict(state)
+        self.best, self.display.said = dict(state["best"]), set(state["said"])

@@ -130,7 +130,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     optimizer = FlatAdam(model.parameters(), lr=cfg.lr, eps=cfg.adam_eps)
     sampler, fitness = Sampler(model, tokenizer.ends), SCORES[cfg.scores]
 
-    with run, ranks.alone():                # each process evaluates the policy itself, without others
+    with run, ranks.alone():                                  # each process evaluates by itself
         run.keep(model=model, optimizer=optimizer)
         run.columns("policy_std", "weight_norm")
         for update in run.updates(cfg.total_steps):

@@ -211,7 +211,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         error = value_loss(value, target)
         stats["entropy"] = masked_mean(entropy.detach(), mask)
         stats["value_loss"] = masked_mean(error.detach(), mask)
-        run.watch_ratio(*select(logp.detach() - logp_old, mask).exp().aminmax())
+        run.means.watch_ratio(*select(logp.detach() - logp_old, mask).exp().aminmax())
         total = surrogate + cfg.value_coef * error - entropy_coef * entropy
         return aggregate(total, mask, denominator=denominator), stats
 

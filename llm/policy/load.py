@@ -110,7 +110,7 @@ def load_model(folder: str | Path) -> Start:
 
 
 def load_unmerged(folder: str | Path) -> Start:
-    """Load a policy as `load_model` does, but keep its adapters beside the frozen weights."""
+    """Load a policy as `load_model` does, but keep its adapters beside the frozen weights. Raise UserError as there."""
     path = path_of(str(folder))
     if (path / ADAPTERS).is_file():
         base, rank, alpha = adapter_settings(path)

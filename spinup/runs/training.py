@@ -48,9 +48,8 @@ class Training(Hooks):
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
         self.resumed, self.leads = resume is not None, ranks.rank() == 0
-        self.device, self.threads = device, config.threads or threads
+        self.device, self.threads, self.compile = device, config.threads or threads, compile
         check_wandb(config.wandb)
-        self.compile = compile
         if compile and find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
         self.parts: dict[str, Any] = {}

@@ -10,7 +10,8 @@ from torch.nn.functional import logsigmoid
 import llm
 from llm import callables
 from llm.algos import dpo, grpo
-from llm.run import BY_LOSS, METRICS, TAKEN, Run
+from llm.columns import BY_LOSS, METRICS, TAKEN
+from llm.run import Run
 from spinup.algos.ppo import clipped_surrogate
 from spinup.core.masked import select
 from spinup.errors import UserError

@@ -13,6 +13,7 @@ import torch
 from torch.nn.functional import pad
 
 from llm.algos import grpo, reinforce
+from llm.columns import Means
 from llm.policy.generate import Prompts
 from llm.policy.load import load_model
 from llm.policy.score import score
@@ -103,8 +104,8 @@ class Call:
         for grad in grads:
             grad.zero_()
         self.run.config.micro_batch = micro_batch
-        self.run.extremes = {}
-        stats = Run.backward(c.run, c.batch, c.rows, c.loss, *c.per_row, **c.whole) | self.run.extremes
+        self.run.means = Means()
+        stats = Run.backward(c.run, c.batch, c.rows, c.loss, *c.per_row, **c.whole) | self.run.means.extremes
         return torch.cat([grad.flatten() for grad in grads]), {name: float(x) for name, x in stats.items()}
 
     def responses(self, **changes):

@@ -11,10 +11,11 @@ import torch
 
 import llm
 import spinup
+from llm.columns import METRICS, PHASES
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose
 from llm.rollout import sample
-from llm.run import METRICS, PHASES, Result
+from llm.run import Result
 from llm.tasks import Problem
 from llm.tasks.make import make_task
 from llm.tasks.strings import Reverse

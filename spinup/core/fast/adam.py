@@ -36,8 +36,8 @@ class FlatAdam:
         max_grad_norm: gradients with a larger norm are scaled down to it; infinity turns this off.
 
     Attributes:
-        before_step: a function that `step` calls with the gradient, `[parameters]`, such as one that
-            adds the gradients of other processes to it.
+        before_step: a function that `step` calls with the gradient, `[parameters]`; for example,
+            it adds the gradients of other processes.
 
     Raises ValueError if all parameters are frozen, or for several devices or dtypes.
     """
