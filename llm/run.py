@@ -196,9 +196,8 @@ class Run(Training):
         self.stack = nested(joined, super().__enter__, super().__exit__)
         return self
 
-    @property
     def interrupted(self) -> bool:
-        return ranks.any_of(super().interrupted)
+        return ranks.any_of(super().interrupted())
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.stack.__exit__(kind, error, trace)

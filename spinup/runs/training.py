@@ -67,9 +67,8 @@ class Training(Hooks):
             if (self.directory / "checkpoint.pt").exists():
                 self.state = load_checkpoint(self.directory / "checkpoint.pt")
                 if self.state["algorithm"] != self.algorithm:
-                    where = describe(self.directory)
-                    raise UserError(f"{where} holds a checkpoint of {self.state['algorithm']}, not of "
-                                    f"{self.algorithm}; type: spinup resume {where}")
+                    raise UserError(f"{(where := describe(self.directory))} holds a checkpoint of "
+                                    f"{self.state['algorithm']}, not of {self.algorithm}; type: spinup resume {where}")
                 folders.check_unchanged(self.directory, self.state.get("settings", {}))
             folders.check_longer(self.directory, config, self.state)
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
@@ -96,18 +95,20 @@ class Training(Hooks):
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
             **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
-        self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
+        self._make_directory()
         self.lock = folders.lock(self.directory)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
         if not self.resumed:
             write_json(self.directory / "config.json", description)
-        position = self.state["files"] if self.state else None
         try:
             self.log_file = Log(self.directory, tensorboard=self.config.tensorboard, wandb=self.config.wandb,
-                                config=config_to_json(self.config), position=position)
+                                config=config_to_json(self.config), position=self.state and self.state["files"])
         except UserError:
             self.lock.release()
             raise
+
+    def _make_directory(self) -> None:
+        self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
@@ -164,22 +165,22 @@ class Training(Hooks):
         self.stopped, self.under_way = bool(self.state and self.state["stopped"] and not self.longer), True
         if self.steps < self.end and not self.stopped and self.leads:
             (self.directory / "result.json").unlink(missing_ok=True)      # of an earlier end of the run
-        first, ending = self._gradient_steps(), self.interrupted
+        first, ending = self._gradient_steps(), self.interrupted()
         while self.steps < self.end and not ending and not self.stopped:
             began = time.perf_counter()
             yield self.update
-            ending = self.interrupted
             if self.compile and self._gradient_steps() > first:
                 self.compile = False                                      # print this once
                 self.display.say("compiled; the first update, with compilation, took "
                                  f"{time.perf_counter() - began:.1f} s")
             row_due, save_due = self.row_due, self._passes(steps_per_save)
-            self.check_finite(**weights(self.parts) if save_due or ending else {})   # before overwriting
+            self.check_finite(**weights(self.parts) if save_due or self.interruption.received else {})
             self.steps += self.steps_each
             self.after_update()
             self.update += 1
             if row_due or self.stopped:
                 self._write_row()
+            ending = self.interrupted()
             if save_due or ending or self.stopped:
                 self.save()
         self.status = "finished" if self.steps >= self.end or self.stopped else "interrupted"
@@ -191,9 +192,8 @@ class Training(Hooks):
         """End the run after the current update with status "finished", because its goal is reached."""
         self.stopped = True
 
-    @property
     def interrupted(self) -> bool:
-        """Whether a signal has asked the run to stop; read once an update, because ranks may exchange it."""
+        """Return whether a signal has asked the run to stop; called once an update, as ranks may exchange it."""
         return bool(self.interruption.received)
 
     @property

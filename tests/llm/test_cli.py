@@ -223,7 +223,8 @@ def test_every_setting_says_its_reason_and_its_range(path, cli, tree):
             below = [limit.low - 1, *([limit.low] if limit.open_low else [])]
             for value in [*below, *([limit.high + 1] if limit.high < 2**53 else []), math.nan, math.inf, "much"]:
                 check_refused(cli("llm", method, f"{flag(field)}={value}"), f"{flag(field)} must be ")
-            config(**{**NEEDS.get(field, {}), field: limit.high if limit.high < 2**53 else limit.low + 2})
+            needed = {name: x for name, x in NEEDS.get(field, {}).items() if name in hints}
+            config(**{**needed, field: limit.high if limit.high < 2**53 else limit.low + 2})
     assert tree() == []
 
 
