@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from llm.policy.transformer import Block, Transformer
 from spinup.core.fast.linear import Linear, fast_linear
@@ -43,8 +44,8 @@ class AdaptedLinear(Linear):
         self.lora_b = nn.ParameterList(nn.Parameter(torch.zeros(size, rank, **like)) for size in sizes)
 
     def forward(self, x: Tensor) -> Tensor:
-        small = self.scale * fast_linear(x, self.lora_a)
-        added = [fast_linear(part, up) for part, up in zip(small.chunk(len(self.lora_b), -1), self.lora_b, strict=True)]
+        small = (self.scale * linear(x, self.lora_a)).chunk(len(self.lora_b), -1)         # views: slow with oneDNN
+        added = [linear(part, up) for part, up in zip(small, self.lora_b, strict=True)]
         return fast_linear(x, self.weight, self.bias) + (torch.cat(added, -1) if len(added) > 1 else added[0])
 
     def adapters(self) -> list[tuple[Tensor, Tensor]]:
