@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields, replace
 
 import torch
-from torch import Tensor
 
 from llm.policy.generate import Prompts, Responses
 from llm.rollout import Batch, join
@@ -48,14 +47,13 @@ def moved(batch: Batch, device: torch.device | str) -> Batch:
 
 
 def sum_gradients(parts: dict[str, object]) -> None:
-    """Let the optimisers among these parts add the gradients of all ranks before their next step."""
-    def add(gradient: Tensor, optimizer: FlatAdam) -> None:
-        ranks.add(gradient)
-        optimizer.before_step = None
+    """Let the optimisers among these parts add the gradients of all ranks before their next step.
 
+    An optimiser whose gradient each rank has computed from all rows has set it to 0 since then, which undoes this.
+    """
     for part in parts.values():
         if isinstance(part, FlatAdam):
-            part.before_step = lambda gradient, part=part: add(gradient, part)
+            part.before_step = ranks.add
 
 
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:

@@ -11,12 +11,13 @@ import torch
 import llm
 from llm.algos.grpo import Config
 from llm.learn import backward, logp_under
-from llm.parallel import shared
+from llm.parallel import shared, sum_gradients
 from llm.policy.generate import Sampler
 from llm.policy.load import load_model
 from llm.rollout import sample
 from llm.tasks.check import problems_of
 from llm.tasks.make import make_task
+from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
 from spinup.errors import UserError
 from spinup.runs import ranks
@@ -128,6 +129,17 @@ def test_a_batch_of_ranks_has_the_order_of_its_problems(prompts, beginner, toget
         assert first.texts[:3] != first.texts[3:]
     assert len(together(lambda rank: shared(lambda problems, generator: drawn(beginner, len(problems), 3)[1], problems,
                                             None))[0].texts) == 3 * prompts
+
+
+# Turned red by: the gradient of a predictor, which each rank computes from all responses, summed over the ranks.
+def test_only_gradients_of_a_share_are_summed(monkeypatch):
+    model, added = torch.nn.Linear(2, 1), []
+    optimizer = FlatAdam(model.parameters(), lr=0.1)
+    monkeypatch.setattr(ranks, "add", added.append)
+    sum_gradients({"optimizer": optimizer, "model": model})
+    optimizer.step()
+    optimizer.minimizer(lambda x: (model(x).sum(), {}))(torch.ones(1, 2))
+    assert len(added) == 1 and added[0] is optimizer.flat.grad
 
 
 # Pairs and demonstrations do not depend on who samples. Turned red by: gradients that are not summed, or summed twice.

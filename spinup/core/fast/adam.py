@@ -37,7 +37,7 @@ class FlatAdam:
 
     Attributes:
         before_step: a function that `step` calls with the gradient, `[parameters]`; for example,
-            it adds the gradients of other processes.
+            it adds the gradients of other processes. `zero_grad` removes it.
 
     Raises ValueError if all parameters are frozen, or for several devices or dtypes.
     """
@@ -86,8 +86,9 @@ class FlatAdam:
         return minimize
 
     def zero_grad(self) -> None:
-        """Set the gradient to 0."""
+        """Set the gradient to 0, and `before_step` to None."""
         self.flat.grad.zero_()
+        self.before_step = None
 
     def step(self, lr: float | None = None) -> Tensor:
         """Clip the gradient, which one or several `backward` calls have summed, and make one Adam
