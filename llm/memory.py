@@ -12,6 +12,7 @@ from llm.policy.transformer import Shape, Transformer
 from spinup import errors
 from spinup.errors import UserError
 from spinup.machine import free_memory
+from spinup.runs import ranks
 from spinup.runs.config import Natural, checked
 from spinup.runs.folders import read_run
 
@@ -75,6 +76,8 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     """
     cuda = model.device.type == "cuda"
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
+    if not cuda and ranks.rank() == 0:                        # the other ranks load their models later
+        free //= ranks.wanted(cfg.workers)
     parameters, judges = (sum(p.numel() for p in m.parameters()) if m is not None else 0 for m in (model, judge))
     adapters = sum(p.numel() for p in model.parameters() if p.requires_grad) if cfg.lora else 0
     loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges

@@ -1,7 +1,7 @@
 """Several processes for one run: each samples, scores and differentiates its share of the responses.
 
 Every rank has the whole model and the whole batch. So the advantages, the denominators and the statistics of a method
-are those of the whole batch, without a line of its code. What the ranks exchange:
+are those of the whole batch, and its file needs no code for this. The ranks exchange:
 
 - the responses, after each has sampled those to its share of the prompts;
 - log-probabilities and values of responses, each rank those of its share;
@@ -21,21 +21,21 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.runs import ranks
 
 
-def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: torch.Generator | None) -> Batch:
+def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: torch.Generator) -> Batch:
     """Return `draw(problems, generator=generator)`; of several ranks, each draws the responses to its share.
 
     The generator, which is the same on all ranks, then draws a seed, and each rank gets another generator from it.
     """
     if ranks.size() == 1:
         return draw(problems, generator=generator)
-    device, own = None if generator is None else generator.device, ranks.mine(len(problems))
-    if generator is not None:
-        seed = int(torch.randint(2**60, (), generator=generator, device=device))
-        generator = torch.Generator(device).manual_seed(seed + ranks.rank())
-    part = draw(problems[own.start:own.stop], generator=generator) if own else None
-    where = torch.device("cpu") if part is None else part.rewards.device
-    found = ranks.gather(None if part is None else moved(replace(part, problems=[None] * len(own)), "cpu"))
-    return replace(moved(join([x for x in found if x is not None]), where), problems=list(problems))
+    device, own = generator.device, ranks.mine(len(problems))
+    seed = int(torch.randint(2**60, (), generator=generator, device=device)) + ranks.rank()
+    part = None
+    if own:
+        part = draw(problems[own.start:own.stop], generator=torch.Generator(device).manual_seed(seed))
+        part = moved(replace(part, problems=[None] * len(own)), "cpu")
+    whole = join([x for x in ranks.gather(part) if x is not None])
+    return replace(moved(whole, device), problems=list(problems))
 
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:

@@ -59,7 +59,8 @@ class Run(Training):
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
-        self.workers, self.resumes = Workers(config.workers, replace(config, on_row=None)), resume
+        self.workers = Workers(config.workers, replace(config, on_row=None))
+        self.leads = self.workers.rank == 0
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
@@ -191,8 +192,8 @@ class Run(Training):
             self.tokenizer.save(self.directory / TOKENIZER)
 
     def __enter__(self) -> "Run":
-        others = replace(self.config, on_row=None, quiet=True)
-        joined = self.workers.together(find(self.algorithm).load().train, others, self.resumes)
+        train, others = find(self.algorithm).load().train, replace(self.config, on_row=None, quiet=True)
+        joined = self.workers.together(train, others, self.directory if self.resumed else None)
         self.stack = nested(joined, super().__enter__, super().__exit__)
         return self
 

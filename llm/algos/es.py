@@ -122,7 +122,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with evolution strategies. `resume`: folder of a run with the same settings,
     to resume it."""
     # Set up.
-    if cfg.workers > 1:
+    if ranks.wanted(cfg.workers) > 1:
         cfg = replace(cfg, device="cpu")
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)

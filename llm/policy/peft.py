@@ -10,6 +10,7 @@ from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.files import write_json
 
+LARGEST = 1024          # rank
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 # Names of the layers that a linear layer of a block fuses, in Hugging Face's format.
 PLACES = {"qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "out": ("self_attn.o_proj",),
@@ -53,9 +54,12 @@ def settings(folder: Path) -> tuple[str, int, float]:
             raise UserError(f"{folder / CONFIG} has {name} {config[name]!r}, which this library does not support; "
                             "merge the adapters into the model with PEFT, and use the merged model")
     base, rank, alpha = (config.get(name) for name in ("base_model_name_or_path", "r", "lora_alpha"))
-    if not (isinstance(base, str) and base and type(rank) is int and rank > 0
+    if not (isinstance(base, str) and base and type(rank) is int and 0 < rank <= LARGEST
             and type(alpha) in (int, float) and 0 < alpha < math.inf):
         raise UserError(f"{folder / CONFIG} lacks a base model, a rank r or lora_alpha; {FETCH}")
+    if (Path(base) / CONFIG).is_file():
+        raise UserError(f"{folder / CONFIG} names {base} as its base model, which holds adapters too; give the folder "
+                        "of a whole model")
     return base, rank, alpha * math.sqrt(rank) if config.get("use_rslora") else alpha
 
 

@@ -28,6 +28,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
 
 
+def wanted(count: int) -> int:
+    """Number of ranks that a run will have: `count`, or that of torchrun."""
+    return int(os.environ.get("WORLD_SIZE", count))
+
+
 def mine(n: int) -> range:
     """Numbers of the tasks, out of n, for this rank: adjacent ones, as many as for the others or one more."""
     each, more = divmod(n, size())

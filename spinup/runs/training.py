@@ -14,7 +14,7 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
-from spinup.runs import folders, ranks
+from spinup.runs import folders
 from spinup.runs.checkpoint import load_checkpoint, remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
 from spinup.runs.display import Display, duration, pace, quoted
@@ -47,7 +47,7 @@ class Training(Hooks):
     def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
-        self.resumed, self.leads = resume is not None, ranks.rank() == 0
+        self.resumed = resume is not None
         self.device, self.threads, self.compile = device, config.threads or threads, compile
         check_wandb(config.wandb)
         if compile and find_compiler() is None:

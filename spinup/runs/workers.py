@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from spinup.errors import EnvironmentFailure, UserError, WorkerError
+from spinup.runs import ranks
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
 from spinup.runs.folders import find_run
@@ -48,8 +49,7 @@ class Workers:
 
     def __init__(self, count: int, cfg: RunConfig):
         self.under_torchrun = "WORLD_SIZE" in os.environ and PARENT not in os.environ
-        self.rank = int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
-        self.size = int(os.environ.get("WORLD_SIZE", count))
+        self.rank, self.size = ranks.rank(), ranks.wanted(count)
         self.sent = 0
         if self.size > 1 and not self.under_torchrun:
             try:
@@ -117,10 +117,8 @@ class Workers:
         padded[:len(results)] = results
         of_each = [torch.empty_like(padded) for _ in range(self.size)]
         self.sent += padded.nbytes
-        try:
+        with ranks.answering():
             dist.all_gather(of_each, padded)
-        except RuntimeError:
-            raise WorkerError("a worker process ended, or did not answer, in the middle of an update") from None
         return torch.stack(of_each, 1).flatten(0, 1)[:n]
 
 

@@ -242,6 +242,10 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - LIBRARIES - 1)
     fit(cfg, model, 7, 24, judge=model)
     assert cfg.micro_batch == 8
+    cfg.micro_batch, cfg.workers = 0, 2                                   # each process needs its own memory
+    monkeypatch.setattr("llm.memory.free_memory", lambda: 2 * (sum(judged.values()) - 8 * parameters - LIBRARIES) - 1)
+    fit(cfg, model, 7, 24, judge=model)
+    assert cfg.micro_batch == 8
 
 
 # Turned red by: a reference policy that is another one after a resume; a vocabulary, or a template, that is; a message

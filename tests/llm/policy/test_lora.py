@@ -151,11 +151,13 @@ def test_adapters_of_peft_are_read_and_written(theirs, tmp_path):
     ({"modules_to_save": ["lm_head"]}, r"modules_to_save \['lm_head'\], which this library does not"),
     ({"rank_pattern": {"q_proj": 2}}, "has rank_pattern"), ({"peft_type": "IA3"}, "has peft_type 'IA3'"),
     ({"r": 0}, "lacks a base model, a rank r or lora_alpha"), ({"lora_alpha": "x"}, "lacks a base model"),
+    ({"r": 10**9}, "lacks a base model"), ({"base_model_name_or_path": "SELF"}, "which holds adapters too; give the"),
     ({"r": 2}, "has the shape .* instead of .*; its base model is another one"),
     ({"base_model_name_or_path": "nowhere"}, "the base model of the adapters in .* cannot be loaded: nowhere")])
 def test_settings_of_adapters_that_do_not_fit(change, says, theirs):
     folder, _ = theirs
-    (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | change))
+    given = {name: str(folder) if x == "SELF" else x for name, x in change.items()}
+    (folder / CONFIG).write_text(json.dumps(json.loads((folder / CONFIG).read_text()) | given))
     with pytest.raises(UserError, match=says):
         load_model(folder)
 
