@@ -7,9 +7,7 @@ are those of the whole batch, and its file needs no code for this. The ranks exc
 - log-probabilities and values of responses, each rank those of its share;
 - the gradient, summed over the ranks before each step of the optimiser. All ranks then make the same step.
 """
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import fields, replace
 
 import torch
@@ -54,17 +52,3 @@ def sum_gradients(parts: dict[str, object]) -> None:
     for part in parts.values():
         if isinstance(part, FlatAdam):
             part.before_step = ranks.add
-
-
-def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
-    """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
-    outer.__enter__()
-    try:
-        enter()
-    except BaseException:
-        outer.__exit__(*sys.exc_info())
-        raise
-    stack = ExitStack()
-    stack.push(leave)
-    stack.push(outer)
-    return stack

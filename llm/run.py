@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
 from llm.memory import as_before, enough_memory, fit, out_of_memory
-from llm.parallel import nested, shared, sum_gradients
+from llm.parallel import shared, sum_gradients
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -31,14 +31,11 @@ from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
 from spinup.errors import UserError
 from spinup.machine import cores
-from spinup.registry import find
-from spinup.runs import ranks
 from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import SAMPLES, current, read_progress
 from spinup.runs.result import Result
 from spinup.runs.training import Training
-from spinup.runs.workers import Workers
 
 INITIAL = re.compile(r"start_.+_[0-9a-f]{8}")    # folder name of an initial policy, as in `find_start`
 WIDE = 128              # from this width on, a second thread saves time
@@ -59,13 +56,11 @@ class Run(Training):
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
-        self.workers = Workers(config.workers, replace(config, on_row=None))
-        self.leads = self.workers.rank == 0
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
         if self.pretrained:
             self.epochs = config.total_steps / config.updates_per_row
-        threads = min(2, cores()) if self.model.shape.width >= WIDE and self.workers.size == 1 else 1
+        threads = min(2, cores()) if self.model.shape.width >= WIDE else 1
         super().__init__(config, task.name, self.model.device, threads, resume)
         if self.longer and INITIAL.fullmatch(self.directory.parent.name):
             raise UserError(f"{describe(self.directory)} is the initial policy of other runs and must not change; "
@@ -191,17 +186,8 @@ class Run(Training):
         if self.pretrained and not self.resumed:                          # the folder must be complete
             self.tokenizer.save(self.directory / TOKENIZER)
 
-    def __enter__(self) -> "Run":
-        train, others = find(self.algorithm).load().train, replace(self.config, on_row=None, quiet=True)
-        joined = self.workers.together(train, others, self.directory if self.resumed else None)
-        self.stack = nested(joined, super().__enter__, super().__exit__)
-        return self
-
-    def interrupted(self) -> bool:
-        return ranks.any_of(super().interrupted())
-
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        self.stack.__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)
         if told := out_of_memory(error, self.config):
             raise told from None
 

@@ -37,7 +37,6 @@ from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, NonNegative, Positive, Processes, Size, Widths
 from spinup.runs.episodes import check_ends
 from spinup.runs.run import Result, Run, make_env
-from spinup.runs.workers import Follower, Workers
 
 
 @dataclass(kw_only=True)
@@ -149,22 +148,20 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     to resume it."""
     # Set up.
     env = make_env(cfg)
-    workers = Workers(cfg.workers, cfg)
-    run = (Follower(cfg, resume) if workers.rank else         # seeds torch: create networks later
-           Run(cfg, env, resume, whole_episodes=True))
+    run = Run(cfg, env, resume, whole_episodes=True)          # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     env.check_restart()
     optimizer = FlatAdam(policy.pi.parameters(), lr=cfg.lr, eps=1e-8)
     theta = optimizer.flat                                    # [P]; the weights are views of it
 
-    with run, workers.together(train, cfg, resume):
+    with run:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer)
         for update in run.updates(cfg.total_steps):
             # Each process plays its share of the perturbations. Then all exchange their results.
             seeds = seeds_of(cfg.seed, update, cfg.pairs)                 # [n]
-            mine = play(env, policy, theta, cfg.sigma, seeds[workers.mine(cfg.pairs)])
-            totals = workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
+            mine = play(env, policy, theta, cfg.sigma, seeds[run.workers.mine(cfg.pairs)])
+            totals = run.workers.share(torch.from_numpy(mine), cfg.pairs)     # [n, 2, 2 + 2 d]
             returns, steps = totals[..., 0].numpy(), totals[..., 1].numpy()       # [n, 2]
             lengths = steps.ravel().astype(int)
             env.finished = list(zip(returns.ravel().tolist(), lengths.tolist(), strict=True))

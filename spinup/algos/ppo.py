@@ -34,11 +34,13 @@ from spinup.runs.config import (
     LogStd,
     NonNegative,
     Positive,
+    Processes,
     Unit,
     Widths,
     check_minibatches,
 )
-from spinup.runs.run import Result, Run, make_env
+from spinup.runs.divided import make_share, minimizer, whole
+from spinup.runs.run import Result, Run
 
 
 @dataclass(kw_only=True)
@@ -60,6 +62,7 @@ class Config(AtariConfig):
     normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = 0.0            # initial log standard deviation (Box actions in -1 to 1)
+    workers: Processes = 1           # processes, each with a share of the copies and of a minibatch
 
     def __post_init__(self):
         super().__post_init__()
@@ -107,7 +110,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO. `resume`: folder of a run with the same settings, to resume it."""
     # Set up.
-    env = make_env(cfg)                                       # [1] copies of one environment
+    env = make_share(cfg)                                     # [1] copies of one environment
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,                      # [3]
@@ -115,11 +118,11 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     scaler = ReturnScaler(cfg.num_envs, cfg.gamma).to(run.device)
     N, T = cfg.num_envs, cfg.rollout_steps
 
-    def loss(obs: Tensor, act: Tensor, logp_old: Tensor, adv: Tensor, target: Tensor,
-             value_old: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(obs: Tensor, act: Tensor, logp_old: Tensor, target: Tensor, value_old: Tensor,
+             adv: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         logp, entropy, value = policy.evaluate(obs, act)      # [c3] sum over independent dimensions
         clip = (cfg.clip_ratio, cfg.clip_ratio)
-        surrogate, stats = clipped_surrogate(logp, logp_old, whiten(adv), clip)         # [7]
+        surrogate, stats = clipped_surrogate(logp, logp_old, adv, clip)
         error = value_loss(value, target, old=value_old, clip=cfg.clip_value)
         stats["entropy"], stats["value_loss"] = entropy.detach().mean(), error.detach().mean()
         total = surrogate + cfg.value_coef * error - cfg.entropy_coef * entropy         # [10] eq. 9
@@ -129,15 +132,16 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         return policy.value(policy.normalise(obs))
 
     # `minimize(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's step():
-    # one call, so that --compile can compile all of it.
-    minimize = optimizer.minimizer(loss)
+    # one call, so that --compile can compile all of it. With --workers, each process has a share.
+    minimize = minimizer(optimizer, loss)
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()
         run.keep(policy=policy, optimizer=optimizer, scaler=scaler)
         for update in run.updates(updates, N * T):
             # Collect a rollout with the current policy.
-            rollout = collect(env, policy.actor(), policy.dist, T, run.rng, run.device)  # [c5]
+            rollout = whole(collect(env, policy.actor(), policy.dist, T, run.rng,       # [c5]
+                                    run.device))
             obs = policy.normalise(rollout.obs[:, :T])        # [c6, c7] as the actor saw them
             act, rew = rollout.act, rollout.rew               # [N, T, ...]
             terminated, truncated = rollout.terminated, rollout.truncated
@@ -154,13 +158,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             # Update: several epochs of shuffled minibatches.
             lr = cfg.lr * (1 - update / updates) if cfg.anneal else cfg.lr              # [4]
             batch = [x.reshape(N * T, *x.shape[2:])
-                     for x in (obs, act, logp_old, adv, ret, values)]
+                     for x in (obs, act, logp_old, ret, values, adv)]
             for epoch in range(1, cfg.epochs + 1):
                 order = torch.randperm(N * T).to(run.device)  # [6] every step once an epoch
                 shuffled = [x.index_select(0, order) for x in batch]
                 kls = []
-                for minibatch in zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True):
-                    stats = minimize(*minibatch, lr=lr)
+                minibatches = zip(*(x.chunk(cfg.minibatches) for x in shuffled), strict=True)
+                for *minibatch, advantages in minibatches:
+                    stats = minimize(*minibatch, whiten(advantages), lr=lr)             # [7]
                     kls.append(stats["kl"])
                 # The epoch's mean, because the KL of one minibatch is too noisy (Spinning Up uses
                 # the KL of the batch).

@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spinup.runs.hooks import Hooks
+
 SHORT = {"return_mean_100": "return", "held_out_gold": "true held-out reward"}                 # for others see `short`
 PLAIN_LINES = 10        # approximate number of lines that a run prints in a pipe
 TELL_EVERY = 10         # seconds between two lines about work before a training
@@ -166,3 +168,19 @@ class Display:
         except OSError:
             self.quiet = True
             self.console.silence()
+
+
+def ending(folder: str, steps: int, seconds: float, run: Hooks) -> Iterator[str]:
+    """Yield the last lines of a run: its result, and the commands that continue it.
+
+    steps: those of the run so far. seconds: its training time.
+    """
+    if run.status == "finished":
+        files = "; ".join(f"{kind}: {folder}/{name}" for kind, name in run.results.items())
+        yield f"{steps:,} steps in {duration(seconds)}, {pace(steps / seconds)} a second; {run.summary()}; {files}"
+        more = {"resume": f" --total-steps {2 * steps}"}                  # otherwise there is nothing left to do
+        yield "\n".join(f"  spinup {w} {quoted(folder)}{more.get(w, '')}" for w in run.next_words)
+    else:
+        how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in run.next_words else (
+            f"call the same function with resume={folder!r}")
+        yield f"interrupted after {steps:,} steps{' and saved' if steps else ''}; to resume, {how}"

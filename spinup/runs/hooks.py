@@ -11,14 +11,14 @@ class Hooks:
         next_words: the commands that a finished run recommends.
         epochs: rows of `progress.csv` in a run.
         results: the files that a finished run names, by kind.
-        leads: whether this process prints and writes the folder; of several processes of a run, only one does.
+        status: "running", then "finished", "interrupted" or "failed".
     """
 
     measure = "return_mean_100"
     next_words: tuple[str, ...] = ("plot", "watch", "eval", "resume")
     epochs = 200
     results: Mapping[str, str] = {"curve": "curve.png"}
-    leads = True
+    status = "running"
 
     def describe_subject(self) -> dict[str, Any]:
         """Entries of `config.json` in addition to the settings."""

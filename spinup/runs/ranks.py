@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -35,10 +36,19 @@ def wanted(count: int) -> int:
 
 def mine(n: int) -> range:
     """Numbers of the tasks, out of n, for this rank: adjacent ones, as many as for the others or one more."""
+    return of_rank(n, rank() if size() > 1 else 0)            # before the ranks have met, each has all tasks
+
+
+def of_rank(n: int, place: int) -> range:
+    """Numbers of the tasks, out of n, for the rank with this number."""
     each, more = divmod(n, size())
-    place = rank() if size() > 1 else 0                       # before the ranks have met, each has all tasks
     first = place * each + min(place, more)
     return range(first, first + each + (place < more))
+
+
+def own_seed(seed: int) -> int:
+    """Return the seed of this rank's own random numbers, for a run with this seed; rank 0 has that of the run."""
+    return seed if rank() == 0 else int(np.random.SeedSequence((seed, rank())).generate_state(1)[0])
 
 
 @contextmanager
@@ -88,4 +98,22 @@ def join(rows: Tensor) -> Tensor:
 
 def any_of(flag: bool) -> bool:
     """Return whether a flag is True on at least one rank."""
-    return any(gather(flag))
+    return flag if size() == 1 else bool(add(torch.tensor(float(flag))))
+
+
+def mean(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the mean over the ranks of each number `[]`, by name, in one exchange."""
+    if size() == 1:
+        return values
+    means = add(torch.stack(list(values.values()))) / size()
+    return dict(zip(values, means, strict=True))
+
+
+def share(x: Tensor) -> Tensor:
+    """Give every rank all rows of a tensor `[n, ...]`, in place, of which each rank has its own, `mine(n)`."""
+    if size() > 1:
+        with answering():
+            for owner in range(size()):
+                rows = of_rank(len(x), owner)
+                dist.broadcast(x[rows.start:rows.stop], owner)
+    return x

@@ -1,6 +1,7 @@
 """Training run on environments: it makes rows from episodes and saves the state of the environments."""
 import math
 from collections import deque
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from spinup.envs.atari import in_words, protocol
 from spinup.envs.look import look
 from spinup.envs.make import env_name, make
 from spinup.envs.spaces import observation_view, space_to_json
+from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.machine import cores, find_device
+from spinup.runs import ranks
 from spinup.runs.config import BaseConfig
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
 from spinup.runs.episodes import play_episodes
+from spinup.runs.folders import describe
 from spinup.runs.log import read_progress
 from spinup.runs.policy import Policy, initial
 from spinup.runs.replay import ReplayFiles, statement
@@ -29,13 +33,15 @@ from spinup.runs.training import Training
 WIDE = 128              # width of a hidden layer from which a second thread is faster
 
 
-def make_env(cfg: BaseConfig) -> VectorEnv:
-    """Make the environments of a training run. UserError if the settings contradict each other."""
+def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = None) -> VectorEnv:
+    """Make the environments of a training run: those of the settings, or `num_envs` copies with another seed.
+    UserError if the settings contradict each other."""
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes needs separate environments; give a function that makes the vector "
                         "environment, instead of the object")
     look(cfg.env, cfg.seed, **cfg.env_settings)
-    return make(cfg.env, cfg.num_envs, cfg.seed, cfg.env_workers, **cfg.env_settings)
+    seed = cfg.seed if seed is None else seed
+    return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, **cfg.env_settings)
 
 
 class Run(Training):
@@ -52,6 +58,8 @@ class Run(Training):
         super().__init__(config, env_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.whole_episodes = env, whole_episodes
+        if not self.leads:                                                # else the ranks would explore alike
+            self.rng = np.random.default_rng(ranks.own_seed(config.seed))
         self.said_unsaved = False                                         # whether this was printed
         if not isinstance(config.env, str):                               # a command cannot make it again
             self.next_words = ("plot",)
@@ -99,6 +107,8 @@ class Run(Training):
 
     def after_update(self) -> None:
         finished = self.env.take_finished()
+        if not self.whole_episodes:                                       # else each rank knows all episodes
+            finished = list(chain.from_iterable(ranks.gather(finished)))
         self.pending += finished
         self.recent.extend(r for r, _ in finished)
 
@@ -129,7 +139,7 @@ class Run(Training):
 
     def _test(self) -> dict[str, float]:
         """Mean return of the current policy in separate test episodes, always the same ones, without exploration."""
-        if not self.config.test_episodes:
+        if not self.config.test_episodes or not self.leads:
             return {}
         returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
                                    seed=self.config.seed)
@@ -166,19 +176,29 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         if self.replay is not None and self.config.save_replay:
             self.replay_files.append(self.replay)
+        env = self.env.state_dict() if not self.whole_episodes and self._can_save() else None
+        own = None if self.leads or self.whole_episodes else {"env": env, "rng": save_rng(self.rng)}
         return {"replay": dict(self.replay_files.sums) if self.replay is not None else {},
                 "recent": list(self.recent), "pending": [list(e) for e in self.pending],
-                "env": self.env.state_dict() if not self.whole_episodes and self._can_save() else None}
+                "env": env, "others": ranks.gather(own)[1:]}
 
     def after_save(self) -> None:
         if self.replay is not None:
             self.replay_files.tidy(self.replay)
 
     def load_subject(self, state: dict[str, Any]) -> None:
+        """Restore the state from `save_subject`. UserError if it is that of another number of processes."""
         self.recent = deque((float(r) for r in state["recent"]), maxlen=100)          # raises if they are no numbers
         self.pending = [(float(r), int(n)) for r, n in state["pending"]]
-        if state["env"] is not None:
-            self.env.load_state_dict(state["env"])
+        others = state.get("others", [])                                  # ranks 1, 2, ...
+        if not self.whole_episodes and len(others) != self.workers.size - 1:
+            raise UserError(f"{describe(self.directory)} was saved by {len(others) + 1} processes, and resumes with as "
+                            f"many; there are {self.workers.size}")
+        own = state if self.leads or self.whole_episodes else others[self.workers.rank - 1]
+        if own["env"] is not None:
+            self.env.load_state_dict(own["env"])
+        if own is not state:
+            load_rng(self.rng, own["rng"])
 
     def recover(self, state: dict[str, Any]) -> str:
         if self.steps >= self.end:                                        # the run is complete

@@ -2,6 +2,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,18 @@ from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
 from spinup.machine import find_compiler
-from spinup.runs import folders
-from spinup.runs.checkpoint import load_checkpoint, remove_leftovers, save_checkpoint
+from spinup.registry import find
+from spinup.runs import folders, ranks
+from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
 from spinup.runs.config import Row, RunConfig
-from spinup.runs.display import Display, duration, pace, quoted
+from spinup.runs.display import Display, ending
 from spinup.runs.files import disk_error, write_json
-from spinup.runs.folders import HOW, check_writable, config_to_json, describe, find_run
+from spinup.runs.folders import check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
 from spinup.runs.log import Log, Silent, check_wandb
+from spinup.runs.resuming import state_to_resume
 from spinup.runs.values import FAULTS, finite, restore, weights
+from spinup.runs.workers import Workers, nested
 from spinup.signals import Interruption
 
 CHECKPOINTS = 20        # checkpoints per run, unless checkpoint_steps is set
@@ -47,8 +51,11 @@ class Training(Hooks):
     def __init__(self, config: RunConfig, subject: str, device: torch.device, threads: int,
                  resume: str | Path | None = None, compile: bool = False):
         self.algorithm, self.config, self.subject = config.algorithm, config, subject
+        self.workers = Workers(getattr(config, "workers", None), replace(config, on_row=None))
+        self.leads = self.workers.rank == 0
         self.resumed = resume is not None
-        self.device, self.threads, self.compile = device, config.threads or threads, compile
+        self.device, self.compile = device, compile
+        self.threads = config.threads or (threads if self.workers.size == 1 else 1)
         check_wandb(config.wandb)
         if compile and find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
@@ -58,25 +65,25 @@ class Training(Hooks):
         self.update = self.steps = self.rows = 0
         self.logged: dict[str, float] = {}
         self.earlier_seconds = 0.0                                        # training time in earlier processes
-        self.status, self.longer, self.stopped = "running", False, False
-        self.state = None
+        self.longer, self.stopped, self.state = False, False, None
         if resume is not None:
             self.directory = find_run(Path(resume))
-            advice = "give the same settings again, or leave out resume"
-            folders.check_same(self.directory, self.algorithm, config, HOW | {"total_steps"}, advice)
-            if (self.directory / "checkpoint.pt").exists():
-                self.state = load_checkpoint(self.directory / "checkpoint.pt")
-                if self.state["algorithm"] != self.algorithm:
-                    raise UserError(f"{(where := describe(self.directory))} holds a checkpoint of "
-                                    f"{self.state['algorithm']}, not of {self.algorithm}; type: spinup resume {where}")
-                folders.check_unchanged(self.directory, self.state.get("settings", {}))
-            folders.check_longer(self.directory, config, self.state)
+            self.state = state_to_resume(self.directory, config)
             self.longer = folders.read_run(self.directory)["config"].get("total_steps") != config.total_steps
         else:
             self.directory = folders.free_directory(self.algorithm, subject, config)
             check_writable(Path(config.log_dir))
 
     def __enter__(self) -> "Training":
+        train, others = find(self.algorithm).load().train, replace(self.config, on_row=None, quiet=True)
+        joined = self.workers.together(train, others, self.directory if self.resumed else None)
+        self.stack = nested(joined, self._begin, self._end)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.stack.__exit__(*error)
+
+    def _begin(self) -> None:
         if self.leads:
             self._open_folder()
         else:
@@ -89,7 +96,6 @@ class Training(Hooks):
                                f"{describe(self.directory)}", self.measure, self.config.quiet or not self.leads)
         self.interruption = Interruption(self.display.say).__enter__()
         self.started = time.perf_counter()
-        return self
 
     def _open_folder(self) -> None:
         description = None if self.resumed else {
@@ -110,7 +116,7 @@ class Training(Hooks):
     def _make_directory(self) -> None:
         self.directory = folders.make_directory(self.directory, self.resumed, self.algorithm, self.subject, self.config)
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+    def _end(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
         self.blas.restore_original_limits()                               # first: it also restores OpenMP's threads
         torch.set_num_threads(self.threads_before)
         self.interruption.__exit__()
@@ -193,8 +199,8 @@ class Training(Hooks):
         self.stopped = True
 
     def interrupted(self) -> bool:
-        """Return whether a signal has asked the run to stop; called once an update, as ranks may exchange it."""
-        return bool(self.interruption.received)
+        """Return whether a signal has asked a rank to stop; the ranks exchange this once an update."""
+        return ranks.any_of(bool(self.interruption.received))
 
     @property
     def row_due(self) -> bool:
@@ -222,15 +228,17 @@ class Training(Hooks):
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other
-        than 0 do nothing: their numbers are equal."""
+        than 0 contribute what they alone have, and load it."""
+        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        subject = self.save_subject()
         if not self.leads:
+            self.load_subject(subject)
             return
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
                  "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
-                 "parts": {name: part.state_dict() for name, part in self.parts.items()},
-                 "subject": self.save_subject(), "settings": config_to_json(self.config)}
+                 "parts": parts, "subject": subject, "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
         self._load(written)       # but the tensors of a large part, written bit for bit, are the live ones themselves
@@ -262,18 +270,8 @@ class Training(Hooks):
             from spinup.runs.curve import draw_curve
             draw_curve(self.directory)
         self.display.close()
-        folder = describe(self.directory)
-        if self.status == "finished":
-            files = "; ".join(f"{kind}: {folder}/{name}" for kind, name in self.results.items())
-            self.display.say(f"{self.steps:,} steps in {duration(seconds)}, {pace(self.steps / seconds)} a second; "
-                             f"{self.summary()}; {files}")
-            more = {"resume": f" --total-steps {2 * self.steps}"}        # otherwise there is nothing left to do
-            self.display.say("\n".join(f"  spinup {w} {quoted(folder)}{more.get(w, '')}" for w in self.next_words))
-        else:
-            how = f"type:\n  spinup resume {quoted(folder)}" if "resume" in self.next_words else (
-                f"call the same function with resume={folder!r}")
-            self.display.say(f"interrupted after {self.steps:,} steps{' and saved' if self.steps else ''}; to resume, "
-                             f"{how}")
+        for lines in ending(describe(self.directory), self.steps, seconds, self):
+            self.display.say(lines)
 
     def _rate(self) -> float:
         """Steps per second so far, with six digits, because updates of a large model take minutes."""

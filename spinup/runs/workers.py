@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from multiprocessing.pool import RemoteTraceback
 from multiprocessing.reduction import ForkingPickler
@@ -17,15 +17,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from spinup.errors import EnvironmentFailure, UserError, WorkerError
 from spinup.runs import ranks
-from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import RunConfig
-from spinup.runs.folders import find_run
-from spinup.runs.policy import initial
 from spinup.signals import NAMES
 
 JOIN_SECONDS = 120      # to import the library and join
@@ -38,7 +34,7 @@ class Workers:
     """Processes of one training run as a context: this one and `count` - 1 new ones, or those of `torchrun`.
 
     Args:
-        count: number of processes; torchrun's number overrides it.
+        count: number of processes; torchrun's number overrides it. None: the algorithm trains in one process.
         cfg: the settings to send to them. UserError if they cannot be sent to a process.
 
     Attributes:
@@ -47,10 +43,12 @@ class Workers:
         sent: bytes that this process has sent to the others so far.
     """
 
-    def __init__(self, count: int, cfg: RunConfig):
+    def __init__(self, count: int | None, cfg: RunConfig):
         self.under_torchrun = "WORLD_SIZE" in os.environ and PARENT not in os.environ
-        self.rank, self.size = ranks.rank(), ranks.wanted(count)
+        self.rank, self.size = ranks.rank(), ranks.wanted(count or 1)
         self.sent = 0
+        if count is None and self.size > 1:
+            raise UserError(f"{cfg.algorithm} trains in one process; start it without torchrun")
         if self.size > 1 and not self.under_torchrun:
             try:
                 ForkingPickler.dumps(cfg)
@@ -122,52 +120,18 @@ class Workers:
         return torch.stack(of_each, 1).flatten(0, 1)[:n]
 
 
-class Follower:
-    """Replacement of `Run` in worker processes: without a folder, rows or checkpoints.
-
-    It starts from the same seed or checkpoint as the first process, and ends with it.
-    """
-
-    row_due = False
-
-    def __init__(self, cfg: RunConfig, resume: str | Path | None = None):
-        self.device, self.steps, self.steps_each, self.update = torch.device("cpu"), 0, 1, 0
-        torch.manual_seed(cfg.seed)
-        self.init = getattr(cfg, "init", "") if resume is None else ""     # language models have no such setting
-        path = find_run(Path(resume)) / "checkpoint.pt" if resume is not None else None
-        self.state = load_checkpoint(path) if path and path.exists() else None
-
-    def __enter__(self) -> "Follower":
-        torch.set_num_threads(1)
-        threadpool_limits(1, "blas")
-        return self
-
-    def __exit__(self, kind: type | None, *_: Any) -> bool:
-        return kind is WorkerError              # the first process has ended, or reports the missing one
-
-    def place(self, policy: Any) -> Any:
-        """Prepare the policy as `Run.place` does in the first process."""
-        return initial(policy, self.init)
-
-    def keep(self, **parts: Any) -> None:
-        """Name the parts that `updates` restores before it begins."""
-        self.parts = parts
-
-    def updates(self, total: int) -> Iterator[int]:
-        """Yield the numbers of the remaining updates."""
-        if self.state is not None:
-            self.update, self.steps = self.state["update"], self.state["steps"]
-            for name, part in self.parts.items():
-                part.load_state_dict(self.state["parts"][name])
-        while self.steps < total:
-            yield self.update
-            self.update, self.steps = self.update + 1, self.steps + self.steps_each
-
-    def check_finite(self, **tensors: Tensor) -> None:
-        """Do nothing; the first process checks."""
-
-    def result(self, module: Any = None) -> None:
-        """Do nothing; the first process has the result."""
+def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:
+    """Enter `outer`, then call `enter`. Return a stack that closes `outer` first: `leave` gets an error of its exit."""
+    outer.__enter__()
+    try:
+        enter()
+    except BaseException:
+        outer.__exit__(*sys.exc_info())
+        raise
+    stack = ExitStack()
+    stack.push(leave)
+    stack.push(outer)
+    return stack
 
 
 def _start(train: Callable[..., Any], cfg: RunConfig, resume: str | Path | None, rank: int, size: int,

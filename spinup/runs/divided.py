@@ -1,0 +1,58 @@
+"""Data parallel training on environments: each rank steps its share of the copies, and differentiates its share of each
+minibatch. Every rank has the whole batch, so its advantages and statistics are those of one process."""
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spinup.core.fast.adam import FlatAdam, Loss
+from spinup.core.rollout import Rollout
+from spinup.envs.vector import VectorEnv
+from spinup.errors import UserError
+from spinup.runs import ranks
+from spinup.runs.run import make_env
+
+
+def make_share(cfg: Any) -> VectorEnv:
+    """Make this rank's share of the environment copies. UserError if the copies, or the steps of a minibatch, cannot be
+    divided equally."""
+    size, rows = ranks.wanted(cfg.workers), cfg.num_envs * cfg.rollout_steps // cfg.minibatches
+    if size == 1:
+        return make_env(cfg)
+    if cfg.compile:
+        raise UserError("--compile compiles an update of one process; leave out --compile or --workers")
+    for n, name in ((cfg.num_envs, f"--num-envs {cfg.num_envs}"), (rows, f"a minibatch of {rows} steps")):
+        if n % size:
+            raise UserError(f"{name} cannot be divided among {size} processes; choose a multiple of {size}")
+    return make_env(cfg, cfg.num_envs // size, ranks.own_seed(cfg.seed))
+
+
+def whole(rollout: Rollout) -> Rollout:
+    """Join the rollouts of all ranks, `[N / ranks, T]` each, to one of `[N, T]`. One process returns its own."""
+    if ranks.size() == 1:
+        return rollout
+    n, device = len(rollout.rew), rollout.rew.device
+    own = replace(rollout, copy=rollout.copy + ranks.rank() * n)
+    parts = ranks.gather({name: None if x is None else x.cpu() for name, x in vars(own).items()})
+    return Rollout(*(None if x is None else torch.cat([part[name] for part in parts]).to(device)
+                     for name, x in vars(own).items()))
+
+
+def minimizer(optimizer: FlatAdam, loss: Loss) -> Callable[..., dict[str, Tensor]]:
+    """Return `optimizer.minimizer(loss)`. Each of several ranks evaluates the loss on its share of the rows, and the
+    gradient and the statistics are the means over the ranks.
+
+    `loss(*batch)` must be a mean over rows `[B, ...]`, of which each rank has an equal share.
+    """
+    def loss_of_share(*batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        if ranks.size() == 1:
+            return loss(*batch)
+        rows = ranks.mine(len(batch[0]))
+        value, stats = loss(*(x[rows.start:rows.stop] for x in batch))
+        optimizer.before_step = ranks.add                     # of this gradient, which `zero_grad` began
+        return value / ranks.size(), stats
+
+    minimize = optimizer.minimizer(loss_of_share)
+    return lambda *batch, lr=None: ranks.mean(minimize(*batch, lr=lr))

@@ -1,0 +1,101 @@
+"""Several processes train one policy on environments: the update is that of one process on the whole batch."""
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from spinup import ppo
+from spinup.core.fast.adam import FlatAdam
+from spinup.errors import UserError
+from spinup.runs import divided, ranks
+from tests.algos.test_es import children
+
+SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps": 16, "minibatches": 2, "epochs": 2,
+         "total_steps": 256, "normalise_obs": True, "normalise_reward": True, "quiet": True, "anneal": False}
+
+
+# Turned red by: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
+# gradient out; rollouts of all ranks from the same seeds.
+def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, full_runs, monkeypatch, tmp_path):
+    steps, rollouts, real, real_whole = [], [], divided.minimizer, divided.whole
+
+    def recorded(optimizer: FlatAdam, loss):
+        minimize = real(optimizer, loss)
+
+        def minimize_and_record(*batch, lr=None):
+            before = optimizer.flat.clone()
+            stats = minimize(*batch, lr=lr)
+            steps.append((batch, before, optimizer.flat.grad.clone(), stats, loss))
+            return stats
+        return minimize_and_record
+
+    def whole(rollout):
+        rollouts.append((rollout, real_whole(rollout)))
+        return rollouts[-1][1]
+
+    monkeypatch.setattr("spinup.algos.ppo.minimizer", recorded)
+    monkeypatch.setattr("spinup.algos.ppo.whole", whole)
+    result = ppo(**SMALL, workers=2, log_dir=tmp_path)
+    module = result.policy.module
+    params = list(module.parameters())
+    trained = FlatAdam(params, lr=1.0)
+    assert len(steps) == 4 * 2 * 2
+    for batch, before, grad, stats, loss in steps:
+        trained.flat.copy_(before)
+        trained.zero_grad()
+        value, expected = loss(*batch)                                    # one process, all rows
+        value.backward(inputs=params)
+        scale = min(1, 0.5 / float(trained.flat.grad.norm()))             # as the step has clipped it
+        torch.testing.assert_close(grad, trained.flat.grad * scale, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(stats["kl"], expected["kl"], rtol=1e-4, atol=1e-6)
+    for own, joined in rollouts:
+        assert own.rew.shape == (2, 16) and joined.rew.shape == (4, 16) and len(joined.obs) == 4
+        assert torch.equal(joined.obs[:2], own.obs) and not torch.equal(joined.obs[2:], own.obs)
+        ended = joined.terminated | joined.truncated
+        places = torch.stack([joined.copy, joined.step], 1)
+        assert sorted(places.tolist()) == ended.nonzero().tolist()
+
+
+# Turned red by: environments or random numbers of rank 1 that are left out of the checkpoint.
+def test_a_pair_that_is_killed_resumes_as_if_nothing_had_happened(start, forking, rows, wait_for, cli, curve, tmp_path):
+    words = ["ppo", "--preset", "none", "--exp-name", "x", "--total-steps", 1920, "--num-envs", 4, "--rollout-steps",
+             16, "--minibatches", 1, "--epochs", 1, "--checkpoint-steps", 320, "--normalise-obs",
+             "--workers", 2, "--env", "Pendulum-v1", "--quiet"]
+    whole = start(*words, "--log-dir", "whole", prelude=forking)
+    process = start(*words, prelude=forking)
+    wait_for(lambda: rows(tmp_path / "runs/x/x_s1") > 8, process)
+    (worker,) = children(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    done = process.end(30)
+    assert done.code == 1 and "to resume, type: spinup resume runs/x/x_s1" in done.err and "Traceback" not in done.err
+    assert start("resume", "runs/x/x_s1", prelude=forking).end().code == 0
+    assert whole.end().code == 0
+    assert curve(tmp_path / "whole/x/x_s1") == curve(tmp_path / "runs/x/x_s1")
+
+
+def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, monkeypatch, cli):
+    with pytest.raises(UserError, match="--num-envs 4 cannot be divided among 3 processes; choose a multiple of 3"):
+        ppo(**SMALL, workers=3, log_dir=tmp_path)
+    with pytest.raises(UserError, match="a minibatch of 2 steps cannot be divided among 4 processes"):
+        ppo(**SMALL | {"minibatches": 32}, workers=4, log_dir=tmp_path)
+    with pytest.raises(UserError, match="leave out --compile or --workers"):
+        ppo(**SMALL, workers=2, compile=True, log_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    done = cli("sac", "--env", "Pendulum-v1")
+    assert done.code == 2 and done.err.strip() == "spinup: sac trains in one process; start it without torchrun"
+
+
+def test_shares_and_seeds_of_ranks(monkeypatch):
+    monkeypatch.setattr(ranks, "size", lambda: 3)
+    assert [list(ranks.of_rank(7, place)) for place in range(3)] == [[0, 1, 2], [3, 4], [5, 6]]
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    seeds = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
+        seeds.append(ranks.own_seed(5))
+    assert seeds[0] == 5 and len(set(seeds)) == 3 and all(isinstance(seed, int) for seed in seeds)
+    assert np.isfinite(seeds).all()
