@@ -29,7 +29,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
 
     - weights, gradients and Adam of each trained model. Adam has two moments in fp32. With bf16 weights it also has a
-      copy of the weights in fp32.
+      copy of the weights in fp32. With `shard`, each process has its share of these.
       With adapters, only they have gradients and moments, and all models share the frozen weights.
     - frozen models: the reference policy, the reward model, and other models that do not learn.
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
@@ -58,7 +58,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     learning = trained * (adapters or parameters)
     shared = parameters - adapters if adapters else 0
     return {"weights": (shared + learning) * each, "gradients": learning * each,
-            "Adam": learning * (8 if each == 4 else 12),
+            "Adam": learning * (8 if each == 4 else 12) // (ranks.wanted(cfg.workers) if cfg.shard else 1),
             "frozen models": (0 if adapters else frozen * parameters * each) + 4 * judge,
             "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
             "activations and logits": activations * each * trained + logits * 4,

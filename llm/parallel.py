@@ -9,6 +9,7 @@ are those of the whole batch, and its file needs no code for this. The ranks exc
 """
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 
 import torch
 
@@ -52,3 +53,12 @@ def sum_gradients(parts: dict[str, object]) -> None:
     for part in parts.values():
         if isinstance(part, FlatAdam):
             part.before_step = ranks.add
+
+
+def shard(parts: dict[str, object]) -> None:
+    """Let each rank keep the moments of its share of the parameters of each optimiser among these parts."""
+    for part in parts.values():
+        if isinstance(part, FlatAdam) and ranks.size() > 1:
+            n = part.flat.numel()
+            own = ranks.mine(n)
+            part.shard(slice(own.start, own.stop), ranks.share, partial(ranks.collect, n=n))

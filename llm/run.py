@@ -19,7 +19,7 @@ from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
 from llm.memory import as_before, enough_memory, fit, out_of_memory
-from llm.parallel import shared, sum_gradients
+from llm.parallel import shard, shared, sum_gradients
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -180,6 +180,11 @@ class Run(Training):
                       self.measure)
 
     # Methods for `Training`.
+
+    def keep(self, **parts: Any) -> None:
+        super().keep(**parts)
+        if self.config.shard:
+            shard(parts)
 
     def _make_directory(self) -> None:
         super()._make_directory()

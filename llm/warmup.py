@@ -24,10 +24,10 @@ from spinup.runs.presets import choose_preset
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "dtype", "checkpoint_steps",
-             "system", "template", "lora", "lora_alpha", "workers"}
+             "system", "template", "lora", "lora_alpha", "workers", "shard"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype", "lora",
-           "lora_alpha", "workers")
+           "lora_alpha", "workers", "shard")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
@@ -103,6 +103,9 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
 
     Create nothing. Raise UserError if the run could not start.
     """
+    if cfg.shard and ranks.wanted(cfg.workers) == 1:
+        raise UserError("--shard divides Adam's moments among processes, and this run has one; add --workers 2, or "
+                        "leave out --shard")
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or initial(cfg, task)
     prompt = longest_prompt(task, start.tokenizer)

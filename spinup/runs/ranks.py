@@ -96,6 +96,23 @@ def join(rows: Tensor) -> Tensor:
     return rows if size() == 1 else torch.cat(gather(rows.cpu())).to(rows.device)
 
 
+def collect(own: Tensor, n: int) -> Tensor:
+    """Return all rows `[n, ...]` on rank 0, of which each rank gives its own, `[len(mine(n)), ...]`. The other ranks
+    get theirs back."""
+    if size() == 1:
+        return own
+    with answering():
+        if rank():
+            dist.send(own, 0)
+            return own
+        rows = own.new_empty(n, *own.shape[1:])
+        rows[:len(own)] = own
+        for other in range(1, size()):
+            theirs = of_rank(n, other)
+            dist.recv(rows[theirs.start:theirs.stop], other)
+    return rows
+
+
 def any_of(flag: bool) -> bool:
     """Return whether a flag is True on at least one rank."""
     return flag if size() == 1 else bool(add(torch.tensor(float(flag))))

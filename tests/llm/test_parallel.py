@@ -153,17 +153,25 @@ def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
     assert not torch.equal(one, torch.cat([p.flatten() for p in load_model(beginner).model.parameters()]))
 
 
-# Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes.
-def test_a_killed_pair_goes_on(beginner, fork_workers, killed, cli, curve, tmp_path):
+# Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
+# checkpoint with the moments of one rank.
+@pytest.mark.parametrize("shard", [[], ["--shard"]])
+def test_a_killed_pair_goes_on(shard, beginner, fork_workers, killed, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     words = ["llm", "ppo", "--task", SMALL["task"], "--reward", "score.py:early", "--model", beginner, "--preset",
              "none", "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--prompts", 3,
-             "--samples", 4, "--total-steps", 16, "--checkpoint-steps", 4, "--workers", 2]
+             "--samples", 4, "--total-steps", 16, "--checkpoint-steps", 4, "--workers", 2, *shard]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo")
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
     assert len({row[expected[0].index("reward")] for row in expected[1:]}) > 1
+
+
+def test_moments_cannot_be_divided_among_one_process(beginner, tmp_path):
+    with pytest.raises(UserError, match="--shard divides Adam's moments among processes, .* add --workers 2"):
+        llm.grpo(**SMALL, model=beginner, shard=True, log_dir=str(tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_fails_in_another_process_is_said(beginner, fork_workers, tmp_path):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
+Exchange = Callable[[Tensor], Tensor]
 PIECE = 2**24           # parameters per kernel call in bf16: their gradient is copied to fp32
 
 
@@ -38,6 +39,7 @@ class FlatAdam:
     Attributes:
         before_step: a function that `step` calls with the gradient, `[parameters]`; for example,
             it adds the gradients of other processes. `zero_grad` removes it.
+        own: the parameters whose moments this process keeps; all, unless `shard` divides them.
 
     Raises ValueError if all parameters are frozen, or for several devices or dtypes.
     """
@@ -66,6 +68,19 @@ class FlatAdam:
         self.steps = 0
         self.count = torch.zeros((), device=self.flat.device)             # for the kernel
         self.before_step: Callable[[Tensor], object] | None = None
+        self.own, self.share, self.collect = slice(None), same, same
+
+    def shard(self, own: slice, share: Exchange, collect: Exchange) -> None:
+        """Keep the moments, and in bf16 the fp32 copy, of the parameters `own` alone. Other
+        processes keep the rest (ZeRO-1: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1).
+
+        share(flat): gives all processes the parameters `[parameters]` that each has updated.
+        collect(x): returns the moments `[parameters]` of all processes from those of this one.
+        """
+        rounded = self.master is not self.flat
+        self.master = self.master[own].clone() if rounded else self.flat
+        self.first, self.second = self.first[own].clone(), self.second[own].clone()
+        self.own, self.share, self.collect = own, share, collect
 
     def minimizer(self, loss: Loss) -> Callable[..., dict[str, Tensor]]:
         """Return a function `(*batch, lr=None) -> stats` that makes one gradient step on `loss`.
@@ -110,8 +125,10 @@ class FlatAdam:
         # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). The code below calls
         # Adam's kernel, because creating torch's Adam imports the compiler: one second and 90 MB.
         self.count += 1
-        pieces = [(self.master, self.flat.grad, self.first, self.second)]
-        if self.master is not self.flat:
+        flat, rounded = self.flat[self.own], self.master is not self.flat
+        pieces = [(self.master if rounded else flat, self.flat.grad[self.own], self.first,
+                   self.second)]
+        if rounded:
             pieces = zip(*(x.split(PIECE) for x in pieces[0]), strict=True)
         for master, grad, first, second in pieces:
             grad = grad.float()                               # copies only other types
@@ -121,15 +138,17 @@ class FlatAdam:
                                lr=self.lr if lr is None else lr, beta1=self.BETAS[0],
                                beta2=self.BETAS[1], eps=self.eps, weight_decay=0, amsgrad=False,
                                maximize=False)
-        if self.master is not self.flat:
-            self.flat.copy_(self.master)
+        if rounded:
+            flat.copy_(self.master)
+        self.share(self.flat)
         self.steps += 1
         return norm
 
     def _follow_weights(self) -> None:
         """Copy weights that were loaded in place since the last step into the fp32 copy. These
         weights differ from the rounded values of the copy."""
-        for flat, master in zip(self.flat.split(PIECE), self.master.split(PIECE), strict=True):
+        own = self.flat[self.own].split(PIECE)
+        for flat, master in zip(own, self.master.split(PIECE), strict=True):
             changed = master.to(flat.dtype) != flat
             if changed.any():
                 master.copy_(torch.where(changed, flat.float(), master))
@@ -171,15 +190,22 @@ class FlatAdam:
 
     def state_dict(self) -> dict[str, Tensor | int]:
         """Return the moments, `[parameters]` each, and the number of steps. As in torch's
-        optimisers, they are not copies."""
-        own = {} if self.master is self.flat else {"master": self.master}
-        return {"steps": self.steps, "first": self.first, "second": self.second, **own}
+        optimisers, they are not copies, unless they are divided among processes."""
+        kept = {"first": self.first, "second": self.second}
+        if self.master is not self.flat:
+            kept["master"] = self.master
+        return {"steps": self.steps, **{name: self.collect(x) for name, x in kept.items()}}
 
     def load_state_dict(self, state: dict[str, Tensor | int]) -> None:
         """Restore the moments, `[parameters]` each, and the number of steps."""
         self.steps = int(state["steps"])
         self.count.fill_(self.steps)
-        self.first.copy_(state["first"])
-        self.second.copy_(state["second"])
+        self.first.copy_(state["first"][self.own])
+        self.second.copy_(state["second"][self.own])
         if "master" in state:
-            self.master.copy_(state["master"])
+            self.master.copy_(state["master"][self.own])
+
+
+def same(x: Tensor) -> Tensor:
+    """Return the tensor `[...]`: one process has all of it."""
+    return x

@@ -180,3 +180,36 @@ def test_weights_that_are_loaded_into_a_bf16_network_stay(piece, monkeypatch):
     for _ in range(5):
         optimizer.step()                                                  # far below the precision of bf16
     assert ((optimizer.master - before).abs() > 2e-6).all()
+
+
+# Turned red by: a share of the moments that starts at another parameter; a norm of the share's gradient alone; an fp32
+# copy of all parameters; a checkpoint with this process's moments only.
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_optimisers_with_shares_of_the_moments_make_the_step_of_one(dtype):
+    nets = [network().to(dtype) for _ in range(3)]
+    one, *parts = (FlatAdam(net.parameters(), lr=LR, max_grad_norm=CLIP) for net in nets)
+    n = one.flat.numel()
+    cut = n // 3
+    for part, own in zip(parts, (slice(0, cut), slice(cut, n)), strict=True):
+        part.shard(own, lambda flat: flat, lambda own: own)
+    for step in range(3):
+        for net, optimizer in zip(nets, (one, *parts), strict=True):
+            optimizer.zero_grad()
+            loss_of(net)(*(x.to(dtype) for x in batch(step)))[0].backward()
+            optimizer.step()
+        joined = torch.cat([part.flat[part.own] for part in parts])       # what `share` does among processes
+        torch.testing.assert_close(joined, one.flat, rtol=1e-6, atol=0)   # kernels round a share's ends otherwise
+        for part in parts:
+            part.flat.copy_(joined)
+    kept = [[part.first, part.second] + [part.master] * (part.master is not part.flat) for part in parts]
+    assert [x.numel() for x in kept[0]] == [cut] * (2 + (dtype == torch.bfloat16))
+    for part in parts:                                                    # a checkpoint holds the moments of all
+        part.collect = lambda own: next(torch.cat(pair) for pair in zip(*kept, strict=True)
+                                                   if any(own is x for x in pair))
+    expected = one.state_dict()
+    for name, value in parts[0].state_dict().items():
+        torch.testing.assert_close(torch.as_tensor(value), torch.as_tensor(expected[name]), rtol=1e-6, atol=0)
+    again = FlatAdam(network(1).to(dtype).parameters(), lr=LR)
+    again.shard(slice(cut, n), lambda flat: flat, lambda own: own)
+    again.load_state_dict(expected)
+    assert torch.equal(again.first, one.first[cut:]) and torch.equal(again.second, one.second[cut:])
