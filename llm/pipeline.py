@@ -25,7 +25,7 @@ from spinup.registry import find
 from spinup.runs.config import check_names, flag, settings_of
 from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name, describe
-from spinup.runs.log import check_wandb, read_progress
+from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml
 from spinup.view.grid import Job, check_job
 
@@ -112,7 +112,7 @@ def check(stages: Sequence[Stage]) -> None:
         cfg = stage.cfg
         try:
             find_device(cfg.device, True)
-            check_wandb(cfg.wandb)
+            check_logs(cfg)
             task = make_task(cfg.task, (lambda prompt, response: 0.0) if cfg.reward in to_come else cfg.reward or None)
             start = check_start(cfg, task, start)
         except UserError as error:

@@ -5,8 +5,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from spinup.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +18,7 @@ def cores() -> int:
 
 def free_memory() -> int:
     """Bytes of memory available without swapping, on the machine and in the container of this process."""
+    import psutil
     free = psutil.virtual_memory().available
     group = Path("/sys/fs/cgroup")
     try:

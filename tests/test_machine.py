@@ -5,6 +5,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from spinup import machine
@@ -13,7 +14,7 @@ from spinup.machine import cores, free_memory
 
 # Turned red by: a container whose limit is not looked at, or whose use is not.
 def test_free_memory_is_what_the_container_leaves(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine.psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     monkeypatch.setattr(machine, "Path", lambda _: tmp_path)
     assert free_memory() == 1000
     for limit, current, free in ("900", "300", 600), ("max", "300", 1000), ("9000", "300", 1000):

@@ -1,6 +1,8 @@
 """Learning curve of one run, drawn at its end, and functions that all plots of curves share."""
 import io
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,8 +89,14 @@ def read_curves(directory: Path) -> Curves:
     return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older))
 
 
-def draw_curve(directory: Path) -> Path:
-    """Plot the training performance and the measure of a run into its `curve.png`, and return the path of the file."""
+def draw_curve(directory: Path) -> Path | None:
+    """Plot the training performance and the measure of a run into its `curve.png`, and return the path of the file.
+
+    Without matplotlib, print the pip command and return None: the run itself is complete.
+    """
+    if find_spec("matplotlib") is None:
+        print(f"spinup: no {directory}/curve.png; type: pip install matplotlib", file=sys.stderr)
+        return None
     from matplotlib import rc_context
     run, path = read_curves(Path(directory)), Path(directory) / "curve.png"
     other = short(run.measure), {"reward": "mean reward in training", run.measure: short(run.measure)}

@@ -4,12 +4,13 @@ import io
 import os
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from spinup.errors import UserError
-from spinup.runs.config import Row
+from spinup.runs.config import Row, RunConfig
 
 SUM = "progress.csv crc32"
 SAMPLES = "samples.jsonl"                                                 # texts of a language model
@@ -115,11 +116,12 @@ def current(column: str) -> str:
     return RENAMED.get(column, column)
 
 
-def check_wandb(wanted: bool) -> None:
-    """UserError if Weights & Biases is requested but not installed."""
-    from importlib.util import find_spec
-    if wanted and find_spec("wandb") is None:
+def check_logs(config: RunConfig) -> None:
+    """UserError if the settings request a log whose package is not installed."""
+    if config.wandb and find_spec("wandb") is None:
         raise UserError("--wandb needs Weights & Biases; type: pip install wandb")
+    if config.tensorboard and find_spec("tensorboard") is None:
+        raise UserError("the log of a run needs TensorBoard; type: pip install tensorboard, or add --no-tensorboard")
 
 
 def checksum(path: Path, size: int) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import find_compiler
+from spinup.machine import find_compiler, git_revision
 from spinup.registry import find
 from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
@@ -23,7 +23,7 @@ from spinup.runs.display import Display, ending
 from spinup.runs.files import disk_error, write_json
 from spinup.runs.folders import check_writable, config_to_json, describe, find_run
 from spinup.runs.hooks import Hooks
-from spinup.runs.log import Log, Silent, check_wandb
+from spinup.runs.log import Log, Silent, check_logs
 from spinup.runs.resuming import state_to_resume
 from spinup.runs.values import FAULTS, finite, restore, weights
 from spinup.runs.workers import Workers, nested
@@ -56,7 +56,7 @@ class Training(Hooks):
         self.resumed = resume is not None
         self.device, self.compile = device, compile
         self.threads = config.threads or (threads if self.workers.size == 1 else 1)
-        check_wandb(config.wandb)
+        check_logs(config)
         if compile and find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
         self.parts: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class Training(Hooks):
     def _open_folder(self) -> None:
         description = None if self.resumed else {
             "algorithm": self.algorithm, "measure": self.measure, "config": config_to_json(self.config),
-            **self.describe_subject(), "versions": folders.versions(), "git": folders.git_revision()}
+            **self.describe_subject(), "versions": folders.versions(), "git": git_revision()}
         self._make_directory()
         self.lock = folders.lock(self.directory)
         remove_leftovers(self.directory / "checkpoint.pt")                # of a process that was killed
