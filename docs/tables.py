@@ -2,9 +2,11 @@
 
 A page has <!-- results: NAME --> and <!-- /results --> around a table of benchmarks/README.md, NAME being that of its
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
-the table of what each method of `llm` imports from classic algorithms. A test fails where a page differs.
+the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
+table of the raw files in benchmarks/gpu, or a sentence without them. A test fails where a page differs.
 """
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,6 +16,8 @@ from spinup.registry import algorithms
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 PAIRS = re.compile(r"(<!-- pairs -->\n).*?(<!-- /pairs -->)", re.DOTALL)
+
+GPU = re.compile(r"(<!-- gpu -->\n).*?(<!-- /gpu -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -32,7 +36,25 @@ def fill(page: str, benchmarks: str) -> str:
         if "|" not in text:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
+    page = GPU.sub(lambda place: f"{place[1]}\n{measured_on_gpus()}\n\n{place[2]}", page)
     return PAIRS.sub(lambda place: f"{place[1]}\n{pairs()}\n\n{place[2]}", PLACE.sub(filled, page))
+
+
+def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
+    """The table of the raw files of `.ci/gpu` in a folder. Files of a CPU and of quick checks do not count."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    found = [part for part in found if part["kind"] == "cuda" and not part["quick"]]
+    if not found:
+        return "**No GPU has run these parts yet.** So this documentation has no figure that was measured on a GPU."
+    rows = ["| part | measured | value | goal | | GPU | commit |", "|---|---|---|---|---|---|---|"]
+    for part in found:
+        for line in part["lines"]:
+            value = "-" if line["value"] is None else f"{line['value']:,.4g}"
+            least, met = ("", "") if line["goal"] is None else (
+                f"{line['goal']:,.4g}", "met" if line["met"] else "missed")
+            rows.append(f"| {part['part']} | {line['what']} | {value} | {least} | {met} | {part['device']} | "
+                        f"`{part['commit']}` |")
+    return "\n".join(rows)
 
 
 def pairs() -> str:

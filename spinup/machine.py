@@ -1,7 +1,9 @@
 """Cores, memory, devices and compiler of the machine. Heavy modules are imported only when needed."""
 import os
 import shutil
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,3 +50,17 @@ def find_compiler() -> str | None:
     """Return the path of the C++ compiler that torch uses, or None."""
     names = [os.environ.get("CXX", ""), *(["cl"] if sys.platform == "win32" else ["g++", "clang++"])]
     return next((path for name in names if name and (path := shutil.which(name))), None)
+
+
+@cache
+def git_revision() -> str | None:
+    """Return the git revision of the source tree of this package, with + if it has changes; None outside git. It is
+    read once per process, because later edits do not change the code that the process has loaded."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
+                              check=True).stdout.strip()
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)           # fails in another repository
+        return git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -211,10 +211,13 @@ def training_step(model: Transformer, rows: int, length: int) -> float:
     return best(device, step, REPEATS)
 
 
-def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int) -> dict[str, Any]:
-    """Break down the seconds of an update in a short run of `grpo` with default settings, without its first update.
+def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int, *,
+              prompts: int = grpo.Config.prompts, samples: int = grpo.Config.samples,
+              threads: int = 1) -> dict[str, Any]:
+    """Break down the seconds of an update in a short run of `grpo`, without the first update.
 
-    The alphabet has a character for every token of the shape, so that every response has a text and a reward.
+    tokens: length of each response. The alphabet has a character for every token of the shape, so that every response
+    has a text and a reward.
     """
     alphabet = "".join(map(chr, range(0x10000, 0x10000 + shape.vocab_size - 1)))
     with tempfile.TemporaryDirectory(prefix="spinup-bench-") as folder:
@@ -223,11 +226,12 @@ def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: in
         save_pretrained(Path(folder, "model"), model, CharTokenizer(alphabet))
         rows = grpo.train(grpo.Config(
             task=Questions(alphabet=alphabet, max_tokens=tokens), model=str(Path(folder, "model")), total_steps=steps,
-            lr=1e-6, warmup=0, anneal=False, held_out=32, micro_batch=32 if device.type == "cuda" else 0, threads=1,
-            device=str(device), checkpoint_steps=steps, tensorboard=False, quiet=True, log_dir=folder)).progress
+            prompts=prompts, samples=samples, lr=1e-6, warmup=0, anneal=False, held_out=32, threads=threads,
+            micro_batch=32 if device.type == "cuda" else 0, device=str(device), checkpoint_steps=steps,
+            tensorboard=False, quiet=True, log_dir=folder)).progress
     phases = {phase: float(np.mean(rows[f"{phase}_seconds"][1:])) for phase in ("rollout", "reward", "update")}
     seconds = sum(phases.values())
-    answers = grpo.Config.prompts * grpo.Config.samples
+    answers = prompts * samples
     return {"seconds": round(seconds, 4), "answers": answers, "tokens_each": float(np.mean(rows["length"][1:])),
             "shares": {phase: round(s / seconds, 3) for phase, s in phases.items()},
             "tokens_per_second": round(answers * float(np.mean(rows["length"][1:])) / seconds)}

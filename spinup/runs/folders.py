@@ -3,7 +3,6 @@ import json
 import os
 import platform
 import re
-import subprocess
 import tempfile
 from collections.abc import Set
 from dataclasses import dataclass
@@ -163,20 +162,6 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-@cache
-def git_revision() -> str | None:
-    """Return the git revision of the source tree of this package, with + if it has changes; None outside git. It is
-    read once per process, because later edits do not change the code that the process has loaded."""
-    def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5,
-                              check=True).stdout.strip()
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)           # fails in another repository
-        return git("describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*")
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 @dataclass(frozen=True)

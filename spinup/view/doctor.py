@@ -103,7 +103,7 @@ def installed(name: str) -> str:
 def source() -> Line:
     """Row about the location of this library."""
     from spinup import __version__
-    from spinup.runs.folders import git_revision
+    from spinup.machine import git_revision
     revision = git_revision()
     git = f"git revision {revision}" if revision else "not in a git checkout"
     return "spinup", "ok", f"{__version__} at {Path(__file__).parents[1]}, {git}"

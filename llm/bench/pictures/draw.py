@@ -10,8 +10,9 @@ from typing import Any
 
 from llm.bench.pictures.names import picture_names
 from spinup.errors import UserError
+from spinup.machine import git_revision
 from spinup.runs.files import write_json, write_whole
-from spinup.runs.folders import finished, git_revision, versions
+from spinup.runs.folders import finished, versions
 
 WORKERS = 2                 # training runs in parallel, one thread each
 

@@ -1,0 +1,66 @@
+"""Agents whose networks are on a GPU: they train, resume, and are loaded without one."""
+import numpy as np
+import pytest
+import torch
+
+import spinup
+
+TINY = {"preset": "none", "tensorboard": False, "quiet": True, "threads": 1, "exp_name": "x"}
+ON_POLICY = {"total_steps": 256, "num_envs": 4, "rollout_steps": 16, "checkpoint_steps": 64}
+OFF_POLICY = {"total_steps": 120, "learning_starts": 40, "batch_size": 8, "hidden": (16, 16), "checkpoint_steps": 40}
+RUNS = {
+    "vpg": ("CartPole-v1", {**ON_POLICY, "normalise_obs": True, "normalise_reward": True}),
+    "ppo": ("Pendulum-v1", {**ON_POLICY, "normalise_obs": True, "normalise_reward": True}),
+    "curiosity": ("CartPole-v1", ON_POLICY), "rl2": ("Bandits-5x10-v0", {**ON_POLICY, "episodes": 10}),
+    "dqn": ("CartPole-v1", {**OFF_POLICY, "prioritised": True}), "ddpg": ("Pendulum-v1", OFF_POLICY),
+    "td3": ("Pendulum-v1", OFF_POLICY), "sac": ("Pendulum-v1", OFF_POLICY),
+    "param_noise": ("CartPole-v1", OFF_POLICY), "self_play": ("TicTacToe-v0", {**ON_POLICY, "num_envs": 8})}
+
+
+def observed(policy):
+    return policy.observation_space.sample()
+
+
+# Turned red by: a tensor that stays on the other device, at once or after a checkpoint was read back.
+@pytest.mark.parametrize("name", RUNS)
+def test_an_agent_trains_and_resumes(name, device, tmp_path):
+    env, settings = RUNS[name]
+    train = getattr(spinup, name)
+    first = train(env, **TINY, **settings, device=str(device), log_dir=str(tmp_path))
+    assert first.status == "finished" and next(first.policy.module.parameters()).device.type == device.type
+    longer = {**settings, "total_steps": 2 * settings["total_steps"]}
+    again = train(env, **TINY, **longer, device=str(device), log_dir=str(tmp_path), resume=first.directory)
+    assert again.status == "finished" and again.progress["steps"][-1] == 2 * settings["total_steps"]
+    loaded = spinup.load(first.directory)
+    assert {p.device.type for p in loaded.module.parameters()} == {"cpu"}
+    loaded.act(observed(loaded))
+
+
+# Turned red by: an update that a GPU computes otherwise than the CPU, beyond rounding.
+def test_one_update_is_that_of_the_cpu(device, tmp_path):
+    found = []
+    for where in ("cpu", str(device)):
+        run = spinup.ppo("CartPole-v1", **TINY, total_steps=64, num_envs=4, rollout_steps=16, device=where,
+                         log_dir=str(tmp_path / where.replace(":", "_")))
+        found.append(torch.cat([p.detach().cpu().flatten() for p in run.policy.module.parameters()]))
+    np.testing.assert_allclose(*found, atol=2e-3)
+
+
+# Turned red by: work on the first GPU where the second is asked for.
+@pytest.mark.parametrize("name", ["ppo", "rl2", "sac"])
+def test_the_second_gpu_is_used(name, second, tmp_path):
+    env, settings = RUNS[name]
+    before = torch.cuda.memory_allocated(0)
+    run = getattr(spinup, name)(env, **TINY, **settings, device="cuda:1", log_dir=str(tmp_path))
+    assert {p.device for p in run.policy.module.parameters()} == {second}
+    assert torch.cuda.memory_allocated(0) == before
+
+
+# Turned red by: --compile that works on the CPU only.
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_a_compiled_update_runs(name, device, tmp_path):
+    if device.type == "cpu":
+        pytest.skip("needs a CUDA device; tests/algos/test_compiled.py compiles for the CPU")
+    env, settings = RUNS[name]
+    run = getattr(spinup, name)(env, **TINY, **settings, compile=True, device=str(device), log_dir=str(tmp_path))
+    assert run.status == "finished"

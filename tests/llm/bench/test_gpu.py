@@ -1,0 +1,131 @@
+"""`.ci/gpu` on the CPU with tiny sizes: every part measures, writes its raw file, and is not repeated."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from llm.bench import roofline
+from llm.bench.gpu import agents, models, parts, wheels
+from spinup.errors import UserError
+
+DOOR = parts.ROOT / ".ci" / "gpu"
+KEYS = {"part", "about", "command", "quick", "device", "kind", "commit", "source", "versions", "lines", "met"}
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """A roofline in a second."""
+    monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
+    monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)
+    for name, value in {"ROWS": {"cpu": (2, 16)}, "CONTEXT": 16, "NEW": 4, "REPEATS": 1, "ANSWER": {"cpu": 2}}.items():
+        monkeypatch.setattr(roofline, name, value)
+
+
+# Turned red by: a part that fails, or that has no number, a setting or a version in its raw file.
+@pytest.mark.parametrize("name", [name for name in parts.PARTS if name != "tests"])
+def test_each_part_runs_on_the_cpu(name, brief):
+    found = json.loads(json.dumps(parts.measure(name, "cpu", True)))
+    assert found.keys() >= KEYS and found["met"] and found["kind"] == "cpu" and "CPU" in found["device"]
+    assert found["versions"]["torch"] == torch.__version__ and found["lines"]
+    assert any(line["value"] for line in found["lines"])
+    assert all(line["value"] is not None for line in found["lines"] if "return" not in line["what"])    # no game ended
+
+
+# Turned red by: a part that is repeated, or skipped after its code has changed; a door that needs an installation.
+def test_a_part_is_not_repeated_unless_it_is_asked_for(tmp_path, monkeypatch, capfd):
+    def ran(*words):
+        code = parts.main(["rl2", "--device", "cpu", "--quick", "--out", str(tmp_path), *words])
+        return code, "skipped" not in capfd.readouterr().out
+    environment = {**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path)}
+    done = subprocess.run(["bash", str(DOOR), "rl2", "--device", "cpu", "--quick"], cwd=tmp_path, env=environment,
+                          capture_output=True, text=True)
+    assert done.returncode == 0 and "rl2, steps a second on cpu" in done.stdout, done.stderr
+    found = json.loads((tmp_path / "rl2.json").read_text())
+    assert found["commit"] and found["source"] == parts.source() and found["settings"]["num_envs"] == 64
+    calls = []
+
+    def again(command, **_):
+        calls.append(command)
+        return subprocess.CompletedProcess(command, 0)
+    monkeypatch.setattr(parts.subprocess, "run", again)
+    assert ran() == (0, False) and not calls
+    assert ran("--again") == (0, True) and len(calls) == 1
+    monkeypatch.setattr(parts, "source", lambda: "other code")
+    assert ran() == (0, True) and len(calls) == 2
+
+
+# Turned red by: a missing package that fails the part, or is not named; a failure or a missed goal with exit code 0.
+def test_what_is_missing_failed_or_missed_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(parts, "find_spec", lambda name: None if name == "ale_py" else name)
+    assert parts.run("atari", "cpu", True, tmp_path) == 0 and not list(tmp_path.iterdir())
+    assert capsys.readouterr().out == "atari: skipped, because ale_py is missing\n"
+    monkeypatch.setattr(parts, "PROGRAM", "raise SystemExit(3)")
+    assert parts.run("rl2", "cpu", True, tmp_path) == 1
+    assert "rl2: failed, because it ended with 3" in capsys.readouterr().out
+    monkeypatch.setattr(parts, "LIMIT", 0.2)
+    monkeypatch.setattr(parts, "PROGRAM", "import time; time.sleep(9)")
+    assert parts.run("rl2", "cpu", True, tmp_path) == 1 and "more than 0.2 s" in capsys.readouterr().out
+    missed = {"lines": [parts.goal("x", 1.0, 2.0, "a paper"), parts.goal("y", None, 2.0)], "met": False}
+    monkeypatch.setattr(parts, "PROGRAM", f"open({str(tmp_path / 'rl2.json')!r}, 'w').write({json.dumps(missed)!r})")
+    monkeypatch.setattr(parts, "LIMIT", 60)
+    assert parts.run("rl2", "cpu", True, tmp_path) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "  x: 1; goal 2 (a paper) missed", "  y: not measured; goal 2 missed"]
+    with pytest.raises(UserError, match="there is no part 'rl3'. Did you mean 'rl2'"):
+        parts.main(["rl3"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match="there is no device 'cuda' here"):
+        parts.main([])
+
+
+# Turned red by: a failed test of the GPU that meets the goal; no test at all on a GPU.
+@pytest.mark.parametrize(("cases", "device", "met"), [
+    ("<testcase><skipped message='no GPU'/></testcase>", "cpu", True), ("<testcase/>", "cuda", True),
+    ("<testcase><skipped message='no GPU'/></testcase>", "cuda", False),
+    ("<testcase/><testcase classname='a' name='b'><failure/></testcase>", "cpu", False)])
+def test_tests_are_counted(cases, device, met, tmp_path, monkeypatch):
+    monkeypatch.setattr(models.subprocess, "run", lambda *_, **__: (tmp_path / "tests.xml").write_text(
+        f"<testsuite>{cases}</testsuite>"))
+    lines, details = models.tests(device, True, str(tmp_path))
+    assert all(line["met"] for line in lines) == met
+    assert details["failed"] == ["a::b"] * ("failure" in cases)
+    assert details["skipped"] == ({"no GPU": 1} if "skipped" in cases else {})
+
+
+# Turned red by: eight minutes that nobody watches; a run that is lost when they are over.
+def test_pong_stops_when_its_time_is_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(agents, "SECONDS", 0)
+    before = signal.getsignal(signal.SIGINT)
+    _, details = agents.pong("ppo", "cpu", True, str(tmp_path))
+    assert details["status"] == "interrupted" and details["curve"]["steps"] == [16]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# Turned red by: a wheel that does not fit, and ends the script; one that is installed anew each time.
+def test_wheels_beside_the_script_are_installed_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    folder, built = tmp_path / "wheels", tmp_path / "build"
+    assert wheels.use(folder, built) == [] and not built.exists()
+    folder.mkdir()
+    about = {"METADATA": "Metadata-Version: 2.1\nName: lonely\nVersion: 1.0\n", "RECORD": "",
+             "WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    with zipfile.ZipFile(folder / "lonely-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("lonely.py", "number = 7\n")
+        for name, text in about.items():
+            wheel.writestr(f"lonely-1.0.dist-info/{name}", text)
+    (folder / "other-1.0-cp27-none-any.whl").write_bytes(b"")
+    (said,) = wheels.use(folder, built)
+    assert said.startswith("other-1.0-cp27-none-any.whl cannot be installed: ")
+    target = Path(sys.path[0])
+    assert target.parent == built and (target / "lonely.py").is_file() and str(target) in os.environ["PYTHONPATH"]
+    monkeypatch.setattr(wheels.subprocess, "run", lambda *_, **__: pytest.fail("installed again"))
+    assert wheels.use(folder, built) == []
+    monkeypatch.setattr(wheels, "LARGEST", 1)
+    assert "at most 0 MiB can be copied" in wheels.use(folder, built)[0]
