@@ -73,6 +73,8 @@ class Config(LanguageConfig):
         if self.gradient_checkpointing:
             raise UserError("es has no backward pass, so it keeps no activations; leave out "
                             "--gradient-checkpointing")
+        if self.shard:
+            raise UserError("each process of es updates all weights; leave out --shard")
         if self.workers > self.pairs:
             raise UserError(f"--workers {self.workers} is more than --pairs {self.pairs}; choose "
                             f"at most {self.pairs}")

@@ -182,6 +182,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, cli, 
 def test_what_does_not_fit_is_refused(beginner, tmp_path):
     for settings, words in (({"workers": 6}, "--workers 6 is more than --pairs 5; choose at most 5"),
                             ({"gradient_checkpointing": True}, "es has no backward pass.* leave out --gradient-check"),
+                            ({"shard": True, "workers": 2}, "updates all weights; leave out --shard"),
                             ({"workers": 2, "device": "cuda"}, "run on the CPU; leave out --device cuda or --workers"),
                             ({"workers": 2, "reward": lambda prompt, response: 1.0}, "cannot be sent .* give task as")):
         with pytest.raises(UserError, match=words):
