@@ -30,10 +30,16 @@ def free_memory() -> int:
 
 
 def find_device(name: str, gpu_helps: bool) -> "torch.device":
-    """Return the device with this name; auto is a GPU if it is faster and available. UserError if there is none."""
+    """Return the device with this name; auto is a GPU if it is faster and available. UserError if there is none.
+
+    Each process of a run with several takes a GPU of its own, if there are enough.
+    """
     import torch
     if name == "auto":
-        return torch.device("cuda" if gpu_helps and torch.cuda.is_available() else "cpu")
+        name = "cuda" if gpu_helps and torch.cuda.is_available() else "cpu"
+    if name == "cuda" and torch.cuda.is_available() and "WORLD_SIZE" in os.environ:
+        place = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+        return torch.device("cuda", place % torch.cuda.device_count())
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -69,7 +69,7 @@ class Workers:
         children, store = [], None
         try:
             if self.under_torchrun:
-                dist.init_process_group("gloo", timeout=timedelta(seconds=WAIT_SECONDS))
+                dist.init_process_group(backend(self.size), timeout=timedelta(seconds=WAIT_SECONDS))
             else:
                 if sys.platform == "linux":
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")     # DNS may not know the machine's name
@@ -81,7 +81,7 @@ class Workers:
                     _wait(store, children)
                 else:
                     store.set(f"here {self.rank}", "")
-                dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.size,
+                dist.init_process_group(backend(self.size), store=store, rank=self.rank, world_size=self.size,
                                         timeout=timedelta(seconds=WAIT_SECONDS))
             yield
         except WorkerError as error:
@@ -118,6 +118,12 @@ class Workers:
         with ranks.answering():
             dist.all_gather(of_each, padded)
         return torch.stack(of_each, 1).flatten(0, 1)[:n]
+
+
+def backend(size: int) -> str:
+    """Return the backends for an exchange between `size` processes. NCCL needs a GPU for each process of a machine."""
+    size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    return "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= size else "gloo"
 
 
 def nested(outer: AbstractContextManager, enter: Callable[[], object], leave: Callable[..., object]) -> ExitStack:

@@ -9,7 +9,9 @@ import torch
 from spinup import ppo
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
+from spinup.machine import find_device
 from spinup.runs import divided, ranks
+from spinup.runs.workers import backend
 from tests.algos.test_es import children
 
 SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps": 16, "minibatches": 2, "epochs": 2,
@@ -99,3 +101,19 @@ def test_shares_and_seeds_of_ranks(monkeypatch):
         seeds.append(ranks.own_seed(5))
     assert seeds[0] == 5 and len(set(seeds)) == 3 and all(isinstance(seed, int) for seed in seeds)
     assert np.isfinite(seeds).all()
+
+
+# Turned red by: NCCL for two processes on one GPU, which it refuses; all processes on the first GPU.
+def test_each_process_takes_a_gpu_of_its_own_if_there_are_enough(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    found = {}
+    for count in (1, 4):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda count=count: count)
+        devices = []
+        for rank in range(4):
+            monkeypatch.setenv("RANK", str(rank))
+            devices.append(find_device("auto", True).index)
+        found[count] = (backend(4), devices)
+    assert found == {1: ("gloo", [0, 0, 0, 0]), 4: ("cpu:gloo,cuda:nccl", [0, 1, 2, 3])}
+    assert find_device("cuda:1", True).index == 1 and find_device("auto", False).type == "cpu"
