@@ -133,7 +133,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     # `minimize(*batch)` is zero_grad(); loss(*batch)[0].backward(); clip_grad_norm_; Adam's step():
     # one call, so that --compile can compile all of it. With --workers, each process has a share.
-    minimize = minimizer(optimizer, loss)
+    minimize = minimizer(optimizer, loss, cfg.workers)
     updates = cfg.total_steps // (N * T)
     with run:
         env.reset()

@@ -40,19 +40,21 @@ def whole(rollout: Rollout) -> Rollout:
                      for name, x in vars(own).items()))
 
 
-def minimizer(optimizer: FlatAdam, loss: Loss) -> Callable[..., dict[str, Tensor]]:
+def minimizer(optimizer: FlatAdam, loss: Loss, workers: int) -> Callable[..., dict[str, Tensor]]:
     """Return `optimizer.minimizer(loss)`. Each of several ranks evaluates the loss on its share of the rows, and the
     gradient and the statistics are the means over the ranks.
 
     `loss(*batch)` must be a mean over rows `[B, ...]`, of which each rank has an equal share.
     """
+    size = ranks.wanted(workers)
+    if size == 1:
+        return optimizer.minimizer(loss)
+
     def loss_of_share(*batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        if ranks.size() == 1:
-            return loss(*batch)
         rows = ranks.mine(len(batch[0]))
         value, stats = loss(*(x[rows.start:rows.stop] for x in batch))
         optimizer.before_step = ranks.add                     # of this gradient, which `zero_grad` began
-        return value / ranks.size(), stats
+        return value / size, stats
 
     minimize = optimizer.minimizer(loss_of_share)
     return lambda *batch, lr=None: ranks.mean(minimize(*batch, lr=lr))

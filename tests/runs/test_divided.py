@@ -23,8 +23,8 @@ SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps":
 def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, full_runs, monkeypatch, tmp_path):
     steps, rollouts, real, real_whole = [], [], divided.minimizer, divided.whole
 
-    def recorded(optimizer: FlatAdam, loss):
-        minimize = real(optimizer, loss)
+    def recorded(optimizer: FlatAdam, loss, workers):
+        minimize = real(optimizer, loss, workers)
 
         def minimize_and_record(*batch, lr=None):
             before = optimizer.flat.clone()
