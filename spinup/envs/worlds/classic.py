@@ -17,6 +17,9 @@ from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, generator
 
 
+FEW = 8                 # copies up to which Python's math is faster than numpy: 5 µs a step instead of 15 with four
+
+
 class _Classic(VectorEnv):
     """Base class with the time limit, the reset and saving. A subclass defines the spaces, `limit` and the physics.
 
@@ -106,9 +109,10 @@ class CartPole(_Classic):
         return self.rng.uniform(-0.05, 0.05, (4, count))
 
     def _move(self, action):
-        if self.num_envs == 1:                                        # for one copy, Python's math is faster than numpy
-            self.state[:, 0] = x, _, angle, _ = self._after(*self.state[:, 0].tolist(), float(action[0]), math)
-            return self.ones, np.array([abs(x) > self.max_x or abs(angle) > self.max_angle])
+        if self.num_envs <= FEW:
+            rows = [self._after(*row, math) for row in zip(*self.state.tolist(), action.tolist(), strict=True)]
+            self.state.T[:] = rows
+            return self.ones, np.array([abs(x) > self.max_x or abs(angle) > self.max_angle for x, _, angle, _ in rows])
         x, speed, angle, spin = self.state
         x[:], speed[:], angle[:], spin[:] = self._after(x, speed, angle, spin, action, np)
         return self.ones, (np.abs(x) > self.max_x) | (np.abs(angle) > self.max_angle)
