@@ -4,6 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
+from llm.rollout import Batch
 from spinup.runs.log import current
 
 # The columns of a row between the accuracies and the seconds; NaN if a method has no such number.
@@ -11,9 +12,21 @@ METRICS = ("reward", "reward_std", "zero_variance", "length", "cut_off", "loss",
            "clip_fraction", "ratio_min", "ratio_max", "grad_norm", "learning_rate")
 PHASES = ("rollout", "reward", "update", "evaluation")
 BY_LOSS = {"logp", "kl", "clip_fraction"}     # metrics that a loss function may return, also the user's
+# Names that no other diagnostic may have.
 TAKEN = {"epoch", "steps", "held_out_accuracy", "held_out_greedy", "held_out_reward", "held_out_gold", *METRICS,
-         "kl_to_initial", "kl_of_response", *(f"{phase}_seconds" for phase in PHASES), "tokens", "tokens_per_second",
-         "wall_seconds", "steps_per_second"} - BY_LOSS      # names that no other diagnostic may have
+         "kl_to_initial", "kl_of_response", "off_policy", *(f"{phase}_seconds" for phase in PHASES), "tokens",
+         "tokens_per_second", "wall_seconds", "steps_per_second"} - BY_LOSS
+
+
+def statistics(batch: Batch) -> dict[str, Tensor]:
+    """Return the statistics of a whole batch, `[]` each."""
+    r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
+    found = {"reward": batch.rewards.mean(), "reward_std": batch.rewards.std(correction=0),
+             "length": r.lengths.float().mean(), "cut_off": 1 - r.finished.float().mean(), "tokens": r.lengths.sum(),
+             **{f"reward_{name}": x.mean() for name, x in batch.parts.items()}}
+    if groups.shape[1] > 1:
+        found["zero_variance"] = (groups.amax(1) == groups.amin(1)).float().mean()
+    return found
 
 
 class Means:

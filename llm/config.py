@@ -1,5 +1,6 @@
 """Settings of every training run of a language model: task, model, and how responses are sampled."""
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,6 +13,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes,
 FEW = 32                # pairs of a pretrained model sampled at a time: its caches of keys and values are large
 Depth = Annotated[int, Range(1, 1024)]  # number of layers, or of heads per layer
 Rank = Annotated[int, Range(0, 1024)]   # of the matrices of an adapter
+Lag = Annotated[int, Range(0, 1)]       # updates between the weights that sample a batch and those that learn from it
 
 
 @dataclass(kw_only=True)
@@ -25,6 +27,8 @@ class LanguageConfig(RunConfig):
     AUTOMATIC: ClassVar[frozenset[str]] = frozenset({"micro_batch"})
     # Models of the policy's size in memory: those that learn, and frozen ones (the reference policy).
     MODELS: ClassVar[tuple[int, int]] = (1, 1)
+    # True if responses are of older weights or of another program than the learner's; importance weights correct this.
+    off_policy: ClassVar[bool] = False
 
     task: str | object = "reverse"       # a name as in reverse:length=8, a JSONL of prompts or pairs, or a Task object
     reward: str | object = ""            # file.py:function, names as in exact,0.2*length, or the run of a reward model
@@ -113,6 +117,36 @@ class LearningConfig(LanguageConfig):
     def responses(self) -> int:
         """Number of responses that an update learns from."""
         return self.prompts * self.samples
+
+
+@dataclass(kw_only=True)
+class EngineConfig(LearningConfig):
+    """Settings of every method that can learn from responses of other weights, or of a sampling engine."""
+
+    ABOUT = "methods with importance weights"
+
+    engine: str = "own"                  # program that samples: own, or a vLLM server such as http://localhost:8000
+    engine_timeout: Positive = 600.0     # seconds until an answer of the server is late
+    lag: Lag = 0                         # 1 samples a batch during the update before it, in a second process or server
+    max_weight: Positive = 2.0           # largest importance weight of a token; larger: less bias, more variance
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.engine != "own":
+            check_address(self.engine)
+        if self.off_policy and self.workers > 1:
+            raise UserError("--engine and --lag work with one process that learns; leave out --workers")
+
+    @property
+    def off_policy(self) -> bool:
+        """Return whether responses are of older weights or of another program than the learner's."""
+        return self.engine != "own" or self.lag > 0
+
+
+def check_address(text: str) -> None:
+    """Raise UserError unless a text is the address of a server, without a path."""
+    if not re.fullmatch(r"https?://[\w.-]+(:\d{1,5})?/?|https?://\[[\da-fA-F:]+\](:\d{1,5})?/?", text, re.ASCII):
+        raise UserError(f"--engine must be own, or the address of a server, as in http://localhost:8000, not {text!r}")
 
 
 @dataclass(kw_only=True)

@@ -1,4 +1,5 @@
 """Learning: log-probabilities of responses under a model, and gradients of a loss function of them."""
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from llm.config import LanguageConfig
 from llm.memory import enough_memory
-from llm.policy.generate import Prompts
+from llm.policy.generate import Prompts, Responses
 from llm.policy.score import exact_kl, score
 from llm.policy.transformer import Transformer
 from llm.rollout import Batch
@@ -20,6 +21,7 @@ from spinup.runs import ranks
 
 EXACT = 1024            # largest vocabulary for an exact KL to the reference policy, summed over all tokens
 KL_ROWS = 128           # responses used to measure this KL
+NEAR = (0.9, 1.1)       # importance weights of this range count as equal to 1
 SCORED = 1024           # responses per forward pass without gradients, if micro_batch is 0
 
 Loss = tuple[Tensor, dict[str, Tensor]]                   # the number to minimise, and diagnostics
@@ -37,8 +39,9 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         per_row: tensors `[B]`, `[B, 1]` or `[B, T]` of the whole batch.
         by_rows: True if the diagnostics are means over rows, not over tokens.
     The result also has loss, entropy, and the smallest and largest pi / pi_old. The ratios are NaN if pi_old is
-    unknown, as for a teacher. With several ranks, each computes the gradient of its share of the rows, and the
-    diagnostics are those of all rows.
+    unknown, as for a teacher. If another policy sampled than pi_old, it has off_policy: the share of tokens with an
+    importance weight outside `NEAR`, before truncation. With several ranks, each computes the gradient of its share of
+    the rows, and the diagnostics are those of all rows.
     """
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
@@ -48,6 +51,8 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         T = part.ids.shape[1]
         settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
         logp, entropy = score(model, batch.prompts, part.of, part.ids, part.lengths, **settings)   # [m, T]
+        if part.drawn is not None:                                        # see `rescored`, `once`
+            part = replace(part, logp=torch.where(part.logp.isnan(), logp.detach(), part.logp))
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
         value.backward()
 
@@ -57,6 +62,9 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
                 found[name] += x * (len(piece) / len(rows) if by_rows else share)
             found["entropy"] += masked_mean(entropy, part.mask) * share
             found["loss"] += value.detach()
+            if part.drawn is not None:
+                far = (importance_weights(part) - sum(NEAR) / 2).abs() > (NEAR[1] - NEAR[0]) / 2
+                found["off_policy"] += masked_mean(far.float(), part.mask) * share
             ratios.append(torch.stack(select(logp - part.logp, part.mask).exp().aminmax()))
     if ranks.size() > 1:
         found, ratios = of_all_ranks(found, ratios)
@@ -110,16 +118,33 @@ def logp_under(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Tensor:
     return in_pieces(cfg, batch, lambda *given: score(model, *given, temperature=cfg.temperature)[0])
 
 
-def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch) -> Batch:
+def rescored(model: Transformer, cfg: LanguageConfig, batch: Batch, once: bool = False) -> Batch:
     """Replace the sampler's log-probabilities of a batch by those of the learner.
 
     In fp32 both are equal, and the batch is returned unchanged. In bf16 sampler and learner round differently, and
-    their log-probabilities differ by tenths. Without this step, the ratio would not start at 1.
+    their log-probabilities differ by tenths. Without this step, the ratio would not start at 1. If the sampler is an
+    engine, or has older weights, the responses keep its log-probabilities as `drawn`; see `importance_weights`.
+
+    once: True if the batch has one gradient step, and nothing else needs its log-probabilities. Those of an engine's
+        responses are then NaN here, and `backward` takes them from its own forward pass.
     """
-    if model.dtype == torch.float32:
+    if model.dtype == torch.float32 and not cfg.off_policy:
         return batch
     r = batch.responses
-    return replace(batch, responses=replace(r, logp=select(logp_under(model, cfg, batch), r.mask)))
+    if once and cfg.off_policy:
+        return replace(batch, responses=replace(r, logp=torch.full_like(r.logp, torch.nan), drawn=r.logp))
+    logp = select(logp_under(model, cfg, batch), r.mask)
+    return replace(batch, responses=replace(r, logp=logp, drawn=r.logp if cfg.off_policy else None))
+
+
+def importance_weights(r: Responses, largest: float = math.inf) -> Tensor | float:
+    """Importance weights of tokens, pi_old / the probability with which they were drawn, at most `largest`, `[B, T]`.
+
+    Multiplied by them, the loss of a token has the expectation that it would have if pi_old had drawn the token after
+    the same prefix. Truncation bounds the variance and adds a bias (Ionides 2008). They are 1, a number, if pi_old is
+    the policy that sampled.
+    """
+    return 1.0 if r.drawn is None else select(r.logp - r.drawn, r.mask).exp().clamp(max=largest)
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
     - activations and logits of a micro-batch. For the backward pass, a layer keeps its inputs, its projections, and the
       outputs of its MLP. Keys and values of a prompt are repeated for each of its responses.
+    - a second process that samples: its weights and caches, and Python with torch.
     - libraries: Python with torch and transformers, unless the model is on a GPU.
 
     Args:
@@ -57,10 +58,13 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
     learning = trained * (adapters or parameters)
     shared = parameters - adapters if adapters else 0
+    caches = CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4)
+    second = getattr(cfg, "lag", 0) and cfg.engine == "own"
     return {"weights": (shared + learning) * each, "gradients": learning * each,
             "Adam": learning * (8 if each == 4 else 12) // (ranks.wanted(cfg.workers) if cfg.shard else 1),
             "frozen models": (0 if adapters else frozen * parameters * each) + 4 * judge,
-            "KV caches": CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4),
+            "KV caches": caches,
+            "second process": second * (parameters * each + caches + (0 if cuda else LIBRARIES)),
             "activations and logits": activations * each * trained + logits * 4,
             "libraries": 0 if cuda else LIBRARIES}
 

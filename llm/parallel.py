@@ -8,7 +8,7 @@ are those of the whole batch, and its file needs no code for this. The ranks exc
 - the gradient, summed over the ranks before each step of the optimiser. All ranks then make the same step.
 """
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -39,7 +39,7 @@ def shared(draw: Callable[..., Batch], problems: Sequence[Problem], generator: t
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:
     """Return a batch on another device."""
-    responses = Responses(*(getattr(batch.responses, f.name).to(device) for f in fields(Responses)))
+    responses = Responses(**{name: x.to(device) for name, x in batch.responses.tensors().items()})
     return replace(batch, prompts=Prompts(batch.prompts.ids.to(device), batch.prompts.lengths.to(device)),
                    responses=responses, rewards=batch.rewards.to(device),
                    parts={name: x.to(device) for name, x in batch.parts.items()})

@@ -6,7 +6,7 @@ creates the mask together with the tokens, and later code only passes it on.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -150,10 +150,16 @@ def join(batches: Sequence[Batch]) -> Batch:
         before += len(b.problems)
     prompts = Prompts(torch.cat([pad(b.prompts.ids, (0, longest - b.prompts.ids.shape[1])) for b in batches]),
                       torch.cat([b.prompts.lengths for b in batches]))
-    responses = Responses(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Responses)))
+    responses = Responses(**{name: torch.cat([getattr(p, name) for p in parts]) for name in parts[0].tensors()})
     return Batch([p for b in batches for p in b.problems], prompts, responses, [t for b in batches for t in b.texts],
                  torch.cat([b.rewards for b in batches]),
                  {name: torch.cat([b.parts[name] for b in batches]) for name in batches[0].parts})
+
+
+def separated(batch: Batch) -> list[Batch]:
+    """Return the other responses of a batch, and the first response to each problem."""
+    rows = torch.arange(len(batch.texts), device=batch.rewards.device).view(len(batch.problems), -1)
+    return [batch.pick(rows[:, 1:].flatten()), batch.pick(rows[:, 0])]
 
 
 def solved(rewards: Tensor) -> float:

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.columns import METRICS, PHASES, TAKEN, Means
+from llm.columns import METRICS, PHASES, TAKEN, Means, statistics
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
@@ -24,8 +24,8 @@ from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
 from llm.policy.tokenizer import CharTokenizer
-from llm.rollout import Batch, demonstrated, sample, solved
-from llm.samples import as_lines
+from llm.rollout import Batch, demonstrated, sample, separated, solved
+from llm.samples import as_lines, true_rewards
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
@@ -73,9 +73,9 @@ class Run(Training):
         self.start, self.reference, self.checksum = start, start.reference(), start.checksum()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
-        self.means = Means()
+        self.means, self.source = Means(), None
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
-        self.own: tuple[str, ...] = ()
+        self.own: tuple[str, ...] = ("off_policy",) if config.off_policy else ()
         self.parts_of_reward: list[str] | None = None                     # their names, known from the first rewards
         self.tests: Callable[[], dict[str, Any]] = dict                   # numbers for `log` before the first update
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
@@ -83,20 +83,29 @@ class Run(Training):
         check_context(longest, self.max_tokens, self.model)
         if config.micro_batch and task.judge is not None:
             task.judge.at_once = config.micro_batch
+        if config.off_policy:
+            from llm.ahead import Source  # not above: other runs need neither processes nor HTTP
+            self.source = Source(self, longest + self.max_tokens)
 
     # Methods for the algorithms.
 
     def problems(self, n: int) -> list[Problem]:
         """Return `n` problems to train on."""
-        return problems_of(self.task, n, self.rng)
+        return self.source.problems(n) if self.source else problems_of(self.task, n, self.rng)
 
     def sample(self, problems: Sequence[Problem], samples: int = 1, greedy: int = 0,
                generator: torch.Generator | None = None) -> Batch:
-        """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed."""
+        """Sample responses of the current policy to each problem, with rewards: `llm.rollout.sample`, timed.
+
+        With an engine or a lag, see `llm.ahead.Source.sample`; given a generator or `greedy`, nothing changes.
+        """
         with enough_memory(self.config):
-            draw = partial(sample, self.sampler, self.task, self.tokenizer, samples=samples, greedy=greedy,
-                           max_tokens=self.max_tokens, temperature=self.config.temperature, timed=self.timed)
-            batch = shared(draw, problems, generator or self.generator)
+            if self.source and generator is None and not greedy:
+                batch = self.source.sample(problems, samples)
+            else:
+                draw = partial(sample, self.sampler, self.task, self.tokenizer, samples=samples, greedy=greedy,
+                               max_tokens=self.max_tokens, temperature=self.config.temperature, timed=self.timed)
+                batch = shared(draw, problems, generator or self.generator)
         self.parts_of_reward = same_parts(self.parts_of_reward, batch.parts, TAKEN)
         return batch
 
@@ -123,7 +132,7 @@ class Run(Training):
 
     def columns(self, *names: str) -> None:
         """Name this method's columns besides `METRICS`; their numbers are given to `add`."""
-        self.own = names
+        self.own += names
 
     def first_row(self, tests: Callable[[], dict[str, Any]]) -> None:
         """Give the function that returns the numbers of `log` for a row before the first update; see `announce`."""
@@ -131,12 +140,7 @@ class Run(Training):
 
     def record(self, batch: Batch) -> None:
         """Add the statistics of a whole batch, before the method drops any group."""
-        r, groups = batch.responses, batch.rewards.view(len(batch.problems), -1)
-        self.add(reward=batch.rewards.mean(), reward_std=batch.rewards.std(correction=0),
-                 length=r.lengths.float().mean(), cut_off=1 - r.finished.float().mean(), tokens=r.lengths.sum())
-        self.add(**{f"reward_{name}": x.mean() for name, x in batch.parts.items()})
-        if groups.shape[1] > 1:
-            self.add(zero_variance=(groups.amax(1) == groups.amin(1)).float().mean())
+        self.add(**statistics(batch))
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -157,9 +161,7 @@ class Run(Training):
         began, generator = dict(self.clock), torch.Generator(self.device).manual_seed(EVALUATION)
         samples = max(1, self.config.held_out // len(self.held_out))
         if self.pretrained and greedy:
-            batch = self.sample(self.held_out, samples + 1, 1, generator)
-            rows = torch.arange(len(batch.texts), device=self.device).view(-1, samples + 1)
-            found = [batch.pick(rows[:, 1:].flatten()), batch.pick(rows[:, 0])]
+            found = separated(self.sample(self.held_out, samples + 1, 1, generator))
         else:
             found = [self.sample(self.held_out, samples, 0, generator)]
             if greedy:
@@ -197,13 +199,7 @@ class Run(Training):
             raise told from None
 
     def describe_subject(self) -> dict[str, Any]:
-        tokenizer = ({"alphabet": self.tokenizer.alphabet} if isinstance(self.tokenizer, CharTokenizer)
-                     else {"tokenizer": TOKENIZER, "system": self.tokenizer.system,
-                           "template": self.tokenizer.arguments})
-        return {"shape": asdict(self.model.shape), **tokenizer, "max_tokens": self.max_tokens,
-                "parameters": sum(p.numel() for p in self.model.parameters()),
-                "start": str(self.start.directory) if self.start.directory else None,
-                "start_seconds": round(self.start.made_in, 3)}
+        return {**replace(self.start, model=self.model).described(TOKENIZER), "max_tokens": self.max_tokens}
 
     def after_update(self) -> None:
         now = time.perf_counter()
@@ -218,7 +214,10 @@ class Run(Training):
     def updates(self, total: int, steps_each: int = 1) -> Iterator[int]:
         self.clock.clear()                                                # pairs were sampled before
         self.row_began = time.perf_counter()
-        yield from super().updates(total, steps_each)
+        for update in super().updates(total, steps_each):
+            if self.source:
+                self.source.mark()
+            yield update
 
     def announce(self) -> None:
         """Write a row before the first update of a pretrained model.
@@ -236,18 +235,14 @@ class Run(Training):
         self.best = {"held_out_accuracy": solved(sampled.rewards), "held_out_greedy": solved(greedy.rewards),
                      "held_out_reward": float(sampled.rewards.mean()),
                      **{f"held_out_reward_{name}": float(x.mean()) for name, x in sampled.parts.items()}}
-        more = {}
-        if self.task.gold is not None:                                    # the true reward, beside a learned one
-            asked = [sampled.problems[i] for i in sampled.responses.of.tolist()]
-            more["true_reward"] = list(map(self.task.gold, asked, sampled.texts))
+        if more := true_rewards(self.task, sampled):
             self.best["held_out_gold"] = float(np.mean(more["true_reward"]))
         self.log_file.write_samples(as_lines(sampled, self.steps, more))
         self.best |= {name: x for name, x in self.logged.items() if name == self.measure}
         means = self.means.of_row()
         seconds = max(self.clock["rollout"] + self.clock["reward"] + self.clock["update"], 1e-9)
-        began = time.perf_counter()
-        kl, kl_of_response = kl_to_reference(self.model, self.reference, self.config, sampled)
-        self.clock["evaluation"] += time.perf_counter() - began
+        with self.timed("evaluation"):
+            kl, kl_of_response = kl_to_reference(self.model, self.reference, self.config, sampled)
         if self.rows == 1:                                                # parts of the reward, then the user's loss
             self.own += tuple(f"reward_{name}" for name in self.parts_of_reward or ())
             self.own += tuple(sorted(means.keys() - {*METRICS, *self.own, *self.best, "tokens"}))
@@ -276,7 +271,7 @@ class Run(Training):
     def save_subject(self) -> dict[str, Any]:
         return {"generator": self.generator.get_state(), **self.means.state_dict(), "best": dict(self.best),
                 "said": sorted(self.display.said), "own": list(self.own), "parts": self.parts_of_reward,
-                "initial": self.checksum}
+                "initial": self.checksum, **(self.source.state_dict() if self.source else {})}
 
     def load_subject(self, state: dict[str, Any]) -> None:
         """Restore the state from `save_subject`. Raise UserError if the initial policy has changed."""
@@ -289,3 +284,9 @@ class Run(Training):
         self.parts_of_reward = state.get("parts", self.parts_of_reward)
         self.means.load_state_dict(state)
         self.best, self.display.said = dict(state["best"]), set(state["said"])
+        if self.source:
+            self.source.load_state_dict(state)
+
+    def close_subject(self) -> None:
+        if self.source:
+            self.source.close()

@@ -3,7 +3,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from llm.rollout import Batch
-from llm.tasks.task import as_text
+from llm.tasks.task import Task, as_text
 
 SHOWN = 8               # responses per row of the log
 LONGEST = 2000          # characters of a text
@@ -22,6 +22,14 @@ def as_lines(batch: Batch, steps: int, more: Mapping[str, Sequence[float]]) -> s
         row = {"steps": steps, **texts, **{name: round(float(x[i]), 6) for name, x in numbers.items()}}
         lines.append(json.dumps(row, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+
+def true_rewards(task: Task, batch: Batch) -> dict[str, list[float]]:
+    """Return the true reward of each response, beside a learned one, as `more` of `as_lines`; {} if there is none."""
+    if task.gold is None:
+        return {}
+    asked = [batch.problems[i] for i in batch.responses.of.tolist()]
+    return {"true_reward": list(map(task.gold, asked, batch.texts))}
 
 
 def cut(text: str) -> str:

@@ -114,4 +114,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     cfg.check_tokenizer(start.tokenizer)
     check_judge(task.judge, start.tokenizer, task.name)
     check_writable(Path(cfg.log_dir))
+    if cfg.off_policy:
+        from llm.ahead import check_engine  # not above: other runs need neither processes nor HTTP
+        check_engine(cfg, task, start.model, start.tokenizer, prompt + cfg.response_tokens(task))
     return start

@@ -44,8 +44,8 @@ import torch
 from torch import Tensor
 
 from llm.callables import own_advantage, own_average, own_loss
-from llm.config import GroupConfig
-from llm.learn import Loss, logp_under, rescored
+from llm.config import EngineConfig, GroupConfig
+from llm.learn import Loss, importance_weights, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.rollout import join, varied
 from llm.run import Result, Run
@@ -61,7 +61,7 @@ from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 
 @dataclass(kw_only=True)
-class Config(GroupConfig):
+class Config(GroupConfig, EngineConfig):
     advantage: Literal["group", "mean"] | Callable = "group"    # mean: not divided by the std
     loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
     average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
@@ -147,6 +147,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             each, stats = LOSSES[cfg.loss](logp, part.logp, adv, part.mask, cfg)  # [B, T]
         if cfg.kl_coef:
             each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
+        each = each * importance_weights(part, cfg.max_weight)
         if callable(cfg.average):
             return own_average(cfg.average, each, part.mask, denominator), stats
         return aggregate(each, part.mask, mode=cfg.average, denominator=denominator,
@@ -161,7 +162,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 drawn.append(run.sample(run.problems(cfg.prompts), cfg.samples))
                 run.record(drawn[-1])         # before groups are dropped: else the log is biased
                 useful += int(varied(drawn[-1].rewards, cfg.samples).sum())
-            batch = rescored(run.model, cfg, join(drawn))
+            once = cfg.epochs == cfg.minibatches == 1
+            batch = rescored(run.model, cfg, join(drawn), once)
             r, mask = batch.responses, batch.responses.mask
             differ = varied(batch.rewards, cfg.samples)     # [P], before the penalty (eq. 11)
             rewards = batch.rewards + overlong_penalty(r.lengths, run.max_tokens, cfg.overlong)

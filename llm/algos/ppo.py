@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
-from llm.config import LearningConfig
-from llm.learn import Loss, in_pieces, logp_under, rescored
+from llm.config import EngineConfig
+from llm.learn import Loss, importance_weights, in_pieces, logp_under, rescored
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
@@ -59,7 +59,7 @@ RATE = 0.1              # beta changes by this share of that error
 
 
 @dataclass(kw_only=True)
-class Config(LearningConfig):
+class Config(EngineConfig):
     samples: Size = 1                # responses per prompt; 1 is enough with a value function
     prompts: Size = 256              # different prompts per update; more: less noise, but slower
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
@@ -144,7 +144,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         if cfg.nll_coef:
             each = each + cfg.nll_coef * policy_gradient(logp, right, part.mask)[0]
         stats["value_loss"] = masked_mean(error.detach(), part.mask)
-        each = each * policy_learns + error
+        weight = importance_weights(part, cfg.max_weight) * policy_learns
+        each = each * weight + error
         return aggregate(each, part.mask, denominator=denominator), stats
 
     with run:

@@ -34,8 +34,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from llm.config import LearningConfig
-from llm.learn import Loss, logp_under, rescored
+from llm.config import EngineConfig
+from llm.learn import Loss, importance_weights, logp_under, rescored
 from llm.policy.generate import Responses
 from llm.policy.load import load_model, on_device, vocabulary
 from llm.policy.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ from spinup.runs.config import Natural, NonNegative, Positive, Unit
 
 
 @dataclass(kw_only=True)
-class Config(LearningConfig):
+class Config(EngineConfig):
     baseline: Literal["mean", "others", "greedy", "batch"] = "mean"  # mean: running mean of R
     memory: Unit = 0.9               # decay per update of the running mean, for the baseline mean
     kl_coef: NonNegative = 0.0       # beta, the KL penalty per nat; .02 to .2 for a learned reward
@@ -148,6 +148,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, adv, part.mask)
+        each = each * importance_weights(part, cfg.max_weight)
         return aggregate(each, part.mask, denominator=denominator), stats
 
     with run:
@@ -155,8 +156,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.columns(*["kl_to_teacher"] * bool(cfg.teacher))
         for update in run.updates(cfg.total_steps):
             # Collect.
-            problems = run.problems(cfg.prompts)
-            batch = rescored(run.model, cfg, run.sample(problems, cfg.samples))
+            batch = run.sample(run.problems(cfg.prompts), cfg.samples)
+            batch = rescored(run.model, cfg, batch, once=not (cfg.kl_coef or cfg.teacher))
             r, rewards, mask = batch.responses, batch.rewards, batch.responses.mask
 
             # Advantages, with the KL penalty: per token for the batch baseline, else per response.
@@ -173,7 +174,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             elif cfg.baseline == "others":
                 adv = leave_one_out(rewards, cfg.samples)[:, None]                # [B, 1]
             elif cfg.baseline == "greedy":
-                greedy = run.sample(problems, greedy=1)
+                greedy = run.sample(batch.problems, greedy=1)
                 adv = (rewards - greedy.rewards[r.of])[:, None]
             elif cfg.baseline == "batch":
                 shifted = rewards - rewards.min()     # equal rewards become 0: no scaled rounding

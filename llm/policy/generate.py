@@ -58,6 +58,8 @@ class Responses:
         lengths: `[B]` number of tokens, with those of tools and the end token.
         finished: `[B]` bool: True if the policy or its episode ended the response, False if the limit cut it off.
         of: `[B]` row of its prompt.
+        drawn: `[B, T]` log-probabilities under the policy that sampled the tokens, if `logp` is that of another one: of
+            the learner before its update. Else None.
     """
 
     ids: Tensor
@@ -66,6 +68,7 @@ class Responses:
     lengths: Tensor
     finished: Tensor
     of: Tensor
+    drawn: Tensor | None = None
 
     @classmethod
     def empty(cls, of: Tensor, length: int) -> "Responses":
@@ -76,17 +79,21 @@ class Responses:
                    torch.zeros(B, dtype=torch.bool, device=device), of.clone())
 
     def __getitem__(self, rows: Tensor) -> "Responses":
-        return Responses(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return Responses(**{name: x[rows] for name, x in self.tensors().items()})
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the attributes that are not None, by name."""
+        return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
 
     def trimmed(self) -> "Responses":
         """Remove the columns after the end of the longest response; keep at least one column."""
         longest = max([1, *self.lengths.tolist()])
-        return replace(self, ids=self.ids[:, :longest], logp=self.logp[:, :longest], mask=self.mask[:, :longest])
+        return replace(self, **{name: x[:, :longest] for name, x in self.tensors().items() if x.ndim > 1})
 
     def put(self, rows: Tensor, others: "Responses") -> None:
         """Write `others` into these rows."""
-        for f in fields(self):
-            getattr(self, f.name)[rows] = getattr(others, f.name)
+        for name, x in others.tensors().items():
+            getattr(self, name)[rows] = x
 
 
 class Sampler:
@@ -177,7 +184,7 @@ class Sampler:
             out.put(rows, now)
         out.logp = select(out.logp, out.mask)
         with torch.inference_mode(False):                     # ordinary tensors, which autograd can use
-            return Responses(*(getattr(out, f.name).clone() for f in fields(out)))
+            return Responses(**{name: x.clone() for name, x in out.tensors().items()})
 
     def _cache(self, rows: int, length: int) -> Cache:
         if (rows, length) not in self.caches:

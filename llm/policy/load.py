@@ -2,7 +2,7 @@
 import copy
 import json
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,18 @@ class Start:
     def reference(self) -> Transformer:
         """Return the reference policy: a frozen copy of the initial policy."""
         return frozen_copy(self.model)
+
+    def described(self, tokenizer: str) -> dict[str, Any]:
+        """Return the entries of a run's `config.json` from which `blank` makes the model again, and those of the start.
+
+        tokenizer: name of the folder of Hugging Face's tokenizer, beside `config.json`.
+        """
+        own = self.tokenizer
+        return {"shape": asdict(self.model.shape),
+                **({"alphabet": own.alphabet} if isinstance(own, CharTokenizer)
+                   else {"tokenizer": tokenizer, "system": own.system, "template": own.arguments}),
+                "parameters": sum(p.numel() for p in self.model.parameters()),
+                "start": str(self.directory) if self.directory else None, "start_seconds": round(self.made_in, 3)}
 
     def checksum(self) -> int:
         """CRC-32 of the weights, the tokens and the chat template."""

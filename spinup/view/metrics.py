@@ -48,6 +48,7 @@ METRICS = {
     "logp": "mean log-probability of the tokens trained on",
     "ratio_min": "smallest probability ratio of a token, new policy to old",
     "ratio_max": "largest probability ratio of a token, new policy to old",
+    "off_policy": "share of tokens with an importance weight outside 0.9 to 1.1 (of --engine and --lag)",
     "held_out_accuracy": "accuracy of sampled responses on held-out problems",
     "held_out_greedy": "accuracy of greedy (most likely) responses on held-out problems",
     "held_out_reward": "mean reward of sampled responses to held-out prompts",

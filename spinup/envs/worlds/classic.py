@@ -16,7 +16,6 @@ from gymnasium.wrappers import TransformObservation
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import Step, VectorEnv, generator
 
-
 FEW = 8                 # copies up to which Python's math is faster than numpy: 5 µs a step instead of 15 with four
 
 

@@ -296,4 +296,4 @@ def test_results_may_stand_in_a_loss(model):
     weight = torch.ones(3, 5, requires_grad=True)
     ((weight * out.logp * out.mask).sum() / out.lengths.sum()).backward()
     torch.testing.assert_close(weight.grad, out.logp / out.lengths.sum())
-    assert not any(x.requires_grad for x in vars(out).values())
+    assert not any(x.requires_grad for x in out.tensors().values())

@@ -1,0 +1,318 @@
+"""Responses of a server or of older weights: what a server may answer, what a run makes of it, and how it goes on."""
+import math
+import multiprocessing
+import re
+import time
+
+import pytest
+import torch
+
+import llm
+from llm import ahead
+from llm.algos.grpo import Config
+from llm.learn import importance_weights
+from llm.memory import needed
+from llm.policy import engine
+from llm.policy.engine import EngineError, Server, choices, models
+from llm.policy.export import save_pretrained
+from llm.policy.generate import Prompts, Responses
+from llm.policy.load import load_model
+from llm.policy.score import score
+from spinup.errors import UserError, WorkerError
+from spinup.runs.checkpoint import load_checkpoint
+from tests.llm.conftest import SMALL
+from tests.llm.server import Loopback
+
+METHODS = {"grpo": {"samples": 4}, "reinforce": {"samples": 4}, "ppo": {"prompts": 16}, "remax": {}, "dapo": {}}
+DRAWS = [{"engine": "server"}, {"engine": "server", "lag": 1}, {"lag": 1}]
+
+
+@pytest.fixture
+def server(beginner, tmp_path, monkeypatch):
+    """A server with the model of `beginner`, and no waiting after faults."""
+    monkeypatch.setattr(engine, "WAITS", (0.01, 0.01))
+    start = load_model(beginner)
+    save_pretrained(tmp_path / "served", start.model, start.tokenizer)
+    with Loopback(tmp_path / "served") as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def settings(beginner, tmp_path, request):
+    """Settings of a short run; `server` as its engine becomes the address of the server."""
+    (tmp_path / "score.py").write_text(
+        "def early(prompt, response):\n    return sum(letter in 'abcde' for letter in response) / 3\n")
+
+    def make(method="grpo", **more):
+        if more.get("engine") == "server":
+            more["engine"] = request.getfixturevalue("server").address
+        return {**SMALL, "model": beginner, "reward": f"{tmp_path}/score.py:early", "prompts": 4, "total_steps": 4,
+                "log_dir": str(tmp_path / "runs"), **METHODS[method], **more}
+    return make
+
+
+def weights_of(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+GOOD = {"choices": [{"index": 1, "token_ids": [3, 9], "logprobs": {"token_logprobs": [-1.5, 0]}},
+                    {"index": 0, "token_ids": [1, 2, 3], "logprobs": {"token_logprobs": [-1.0, -2.0, -9999.0]}}]}
+
+
+def changed(**fields):
+    first = {**GOOD["choices"][0], **fields}
+    return {"choices": [{k: v for k, v in first.items() if v is not None}, GOOD["choices"][1]]}
+
+
+# Turned red by: the order of the list taken for that of the responses.
+def test_an_answer_is_read_in_the_order_of_its_indices():
+    assert choices(GOOD, 2, 3, 10, {9}) == [([1, 2, 3], [-1.0, -2.0, -9999.0]), ([3, 9], [-1.5, 0])]
+
+
+# Turned red by: any of these checks left out.
+@pytest.mark.parametrize("answer", [
+    None, [], "text", {}, {"choices": None}, {"choices": [1, 2]}, {"choices": GOOD["choices"][:1]},
+    {"choices": [*GOOD["choices"], GOOD["choices"][0]]}, changed(index=0), changed(index="1"), changed(index=None),
+    changed(token_ids=None), changed(token_ids="39"), changed(token_ids=[]), changed(token_ids=[3, 10]),
+    changed(token_ids=[-1, 9]), changed(token_ids=[3.0, 9]), changed(token_ids=[True, 9]), changed(token_ids=[9, 9]),
+    changed(token_ids=[3, 4]), changed(token_ids=[3, 4, 5, 9]), changed(logprobs=None), changed(logprobs=[-1.5, 0.0]),
+    changed(logprobs={"token_logprobs": [-1.5]}), changed(logprobs={"token_logprobs": [-1.5, None]}),
+    changed(logprobs={"token_logprobs": [-1.5, math.nan]}), changed(logprobs={"token_logprobs": [math.nan, -1.5]}),
+    changed(logprobs={"token_logprobs": [-1.5, -math.inf]}), changed(logprobs={"token_logprobs": [-1.5, -10**400]}),
+    changed(logprobs={"token_logprobs": [0.1, 0.0]}), changed(logprobs={"token_logprobs": ["-1.5", 0.0]})])
+def test_a_wrong_answer_is_refused(answer):
+    with pytest.raises(ValueError):
+        choices(answer, 2, 3, 10, {9})
+
+
+def test_the_models_of_a_server():
+    assert models({"data": [{"id": "lora", "parent": "a"}, {"id": "a", "max_model_len": 7}]}) == [("a", 7)]
+    assert models({"data": [{"id": "a", "max_model_len": "7"}]}) == [("a", None)]
+    for answer in (None, {}, {"data": []}, {"data": "a"}, {"data": [{"id": 3}]}):
+        with pytest.raises(ValueError):
+            models(answer)
+
+
+# Turned red by: log-probabilities of other tokens; prompts with the same random numbers; a temperature not sent.
+def test_a_server_samples_what_the_learner_scores(server, beginner):
+    start = load_model(beginner)
+    drawn = Server(server.address, start.model, start.tokenizer, 20)
+    drawn.check(20)
+    rows = [start.tokenizer.prompt(x) for x in ("ab>", "ba>", "ab>")]
+    found = drawn.submit(rows, 6, 5, 7, 1.5)()
+    drawn.close()
+    assert found["ids"].shape == (18, 5) and found["lengths"].min() < 5
+    logp, _ = score(start.model, Prompts.of(rows), torch.arange(3).repeat_interleave(6), found["ids"], temperature=1.5)
+    inside = torch.arange(5) < found["lengths"][:, None]
+    torch.testing.assert_close(found["logp"][inside], logp[inside], atol=1e-4, rtol=0)
+    sent = [body for path, body in server.asked if path == "/v1/completions"]
+    assert sorted(body["seed"] for body in sent) == [7, 13, 19]
+    assert all(body["stop_token_ids"] == sorted(start.tokenizer.ends) and body["ignore_eos"] for body in sent)
+
+
+# Turned red by: weights that are not truncated; NaN of padding; the inverse ratio.
+def test_importance_weights():
+    logp = torch.tensor([[0.5, 0.25, 0.8, math.nan]]).log()
+    r = Responses(torch.zeros(1, 4), logp, torch.tensor([[1.0, 1, 1, 0]]), *[torch.zeros(1)] * 3)
+    assert importance_weights(r, 2.0) == 1.0
+    r.drawn = torch.tensor([[0.4, 0.5, 0.1, math.nan]]).log()
+    torch.testing.assert_close(importance_weights(r, 2.0), torch.tensor([[1.25, 0.5, 2.0, 1.0]]))
+    assert importance_weights(r)[0, 2] == pytest.approx(8)
+    kept = r[torch.tensor([0, 0])].trimmed()
+    assert kept.drawn.shape == (2, 1)
+
+
+# Turned red by: weights that a method leaves out of its loss; the initial weights at the server after an update; a
+# column of runs that need none; a second batch of the same weights taken for an older one.
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
+    given = settings(method, lr=0.02, warmup=0, **draw)
+    result = getattr(llm, method)(**given)
+    assert result.status == "finished" and result.progress["steps"][-1] == 4
+    far = [x for x in result.progress["off_policy"] if not math.isnan(x)]
+    if draw.get("lag"):
+        assert len(far) > 1 and max(far) > 0.1 and (method == "dapo" or far[0] == 0)
+    else:
+        assert far and max(far) == 0                          # the server has the weights of each update
+    assert not (result.directory / "engine").exists()
+    none = getattr(llm, method)(**{**given, "max_weight": 1e-30})
+    start = weights_of(load_model(given["model"]).model)
+    assert torch.allclose(weights_of(none.policy.model), start, atol=1e-7)
+    assert not torch.allclose(weights_of(result.policy.model), start, atol=1e-3)
+
+
+# Turned red by: a server that gets the frozen weights without the adapters.
+@pytest.mark.parametrize("draw", DRAWS)
+def test_adapters_are_merged_for_an_engine(draw, settings, fork_workers):
+    result = llm.grpo(**settings(lr=0.05, warmup=0, lora=4, **draw))
+    found = max(result.progress["off_policy"])
+    assert found > 0.1 if draw.get("lag") else found == 0
+
+
+def test_other_runs_have_no_such_column(settings):
+    assert "off_policy" not in llm.grpo(**settings(total_steps=1)).progress
+
+
+# Turned red by: weights after the update before, or other problems than the responses answer.
+def test_a_lag_is_one_update(settings, fork_workers, monkeypatch):
+    seen, real = [], ahead.sample
+
+    def spy(given, task, tokenizer, problems, **more):
+        batch = real(given, task, tokenizer, problems, **more)
+        with torch.no_grad():
+            logp, _ = score(given.model, batch.prompts, batch.responses.of, batch.responses.ids)
+        seen.append((float(((logp - batch.responses.logp).abs() * batch.responses.mask).max()), weights_of(given.model),
+                     batch))
+        return batch
+
+    monkeypatch.setattr(ahead, "sample", spy)
+    cfg = settings(lr=0.05, warmup=0, lag=1, anneal=False)
+    llm.grpo(**cfg)
+    assert [x[0] < 1e-4 for x in seen] == [True, False, False, False]     # the first two batches have the same weights
+    model = load_model(cfg["model"]).model
+    for i in range(1, 4):
+        torch.nn.utils.vector_to_parameters(seen[i - 1][1], model.parameters())       # the weights of the update before
+        r = seen[i][2].responses
+        logp, _ = score(model, seen[i][2].prompts, r.of, r.ids)
+        torch.testing.assert_close(logp * r.mask, r.logp, atol=1e-4, rtol=0)
+
+
+# Turned red by: a batch in flight that a checkpoint does not hold, or that depends on more than the seed.
+@pytest.mark.parametrize("method", ["grpo", "dapo", "ppo"])
+def test_a_lagged_run_resumes_as_if_it_had_not_stopped(method, settings, fork_workers, curve, tmp_path):
+    given = settings(method, lag=1, lr=0.02, total_steps=8, checkpoint_steps=10**6)
+    whole = getattr(llm, method)(**{**given, "log_dir": f"{tmp_path}/whole"})
+    given["checkpoint_steps"] = 3
+
+    def stop(row):
+        if row["steps"] == 5:
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        getattr(llm, method)(**given, exp_name="x", on_row=stop)
+    (directory,) = (tmp_path / "runs/x").iterdir()
+    assert load_checkpoint(directory / "checkpoint.pt")["subject"]["flight"]["prompts"] == given["prompts"]
+    again = getattr(llm, method)(**given, exp_name="x", resume=directory)
+    assert curve(directory) == curve(whole.directory) and len(curve(directory)) == 9
+    assert torch.equal(weights_of(again.policy.model), weights_of(whole.policy.model))
+
+
+def faults(monkeypatch, server, when, status, text, times=10**9, wait=0.0):
+    """Let the answers to `when` be wrong from now on, `times` times."""
+    left = [times]
+
+    def broken(path, body):
+        if path != when or left[0] <= 0 or (path == "/collective_rpc" and "method" not in body):
+            return None
+        left[0] -= 1
+        time.sleep(wait)
+        return status, text
+    server.broken = broken
+
+
+FAULTS = {                                                                # address, status, text, words
+    "down": ("/v1/completions", 500, b"no memory", "answered 500 .no memory., 3 times in a row"),
+    "no JSON": ("/v1/completions", 200, b"<html>", "sent a wrong answer .Expecting value"),
+    "cut": ("/v1/completions", 200, b'{"choices": [', "sent a wrong answer"),
+    "too few": ("/v1/completions", 200, b'{"choices": []}', "sent a wrong answer .it has 0 completions, of 4"),
+    "refused": ("/v1/completions", 400, b"too long", "answered 400 .too long."),
+    "reload": ("/collective_rpc", 500, b"shape", "answered 500 .shape."),
+    "reload refused": ("/collective_rpc", 404, b"gone", "answered 404 .gone., so it did not reload the weights in ")}
+
+
+# Turned red by: a fault that is not caught, or raised without a checkpoint; a checkpoint amid an update.
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_server_that_fails_ends_the_run_saved(fault, lag, settings, server, monkeypatch, cli, tmp_path):
+    path, status, text, words = FAULTS[fault]
+
+    def fail(row):
+        if row["steps"] == 3:
+            faults(monkeypatch, server, path, status, text)
+
+    given = settings(engine="server", lag=lag, total_steps=7, checkpoint_steps=10**6)
+    with pytest.raises(WorkerError, match=f"the server at {server.address} {words}.*; to resume, type: spinup resume "):
+        llm.grpo(**given, exp_name="x", on_row=fail)
+    (directory,) = (tmp_path / "runs/x").iterdir()
+    assert load_checkpoint(directory / "checkpoint.pt")["steps"] in (3, 4)
+    server.broken = None
+    done = cli("resume", directory)
+    assert done.code == 0, done.err
+    steps = [int(line.split(",")[1]) for line in (directory / "progress.csv").read_text().splitlines()[1:]]
+    assert steps == [1, 2, 3, 4, 5, 6, 7]
+
+
+# Turned red by: no second attempt.
+@pytest.mark.parametrize("fault", ["down", "no JSON", "too few", "reload"])
+def test_a_fault_that_passes_does_not_end_the_run(fault, settings, server, monkeypatch):
+    faults(monkeypatch, server, *FAULTS[fault][:3], times=2)
+    assert llm.grpo(**settings(engine="server", total_steps=2)).status == "finished"
+
+
+def test_a_late_or_dead_server(settings, server, monkeypatch):
+    faults(monkeypatch, server, "/v1/completions", 200, b"{}", wait=1.0)
+    with pytest.raises(WorkerError, match="did not answer within 0.1 s, 3 times in a row"):
+        llm.grpo(**settings(engine="server", engine_timeout=0.1, prompts=1))
+    server.broken = None
+    given = settings(engine="server", exp_name="x", on_row=lambda row: server.__exit__())
+    with pytest.raises(WorkerError, match="does not answer .*refused"):
+        llm.grpo(**given)
+
+
+# Turned red by: a run that waits for ever for a process that was killed.
+def test_a_process_that_is_killed(settings, fork_workers):
+    def kill(row):
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with pytest.raises(WorkerError, match="the process that samples has ended.*; to resume, type: spinup resume "):
+        llm.grpo(**settings(lag=1, on_row=kill, total_steps=20))
+
+
+# Turned red by: an estimate of memory without the second process.
+def test_the_memory_of_the_second_process_is_counted(beginner):
+    shape, size = load_model(beginner).model.shape, {"size": 4, "prompt": 3, "response": 3, "rows": 8}
+    alone, server, two = (needed(shape, 1000, Config(**x), **size)["second process"]
+                          for x in ({}, {"lag": 1, "engine": "http://a:1"}, {"lag": 1}))
+    assert alone == server == 0 and two > 4 * 1000
+
+
+# Turned red by: a check that comes after the folder of the run.
+def test_what_cannot_work_is_refused_before_anything_is_created(settings, server, tmp_path, cli, monkeypatch):
+    def refused(words, method="grpo", **given):
+        with pytest.raises(UserError, match=words):
+            getattr(llm, method)(**{**settings(method), **given})
+        assert not (tmp_path / "runs").exists()
+
+    for address in ("vllm", "localhost:8000", "ftp://a:1", "http://", "http://a/v1", "file:///etc/passwd"):
+        refused("--engine must be own, or the address of a server, as in http://localhost:8000", engine=address)
+    refused("does not answer .*; start it first, or choose --engine own", engine="http://127.0.0.1:9")
+    refused("with one process that learns; leave out --workers", lag=1, workers=2)
+    refused("--lag must be from 0 to 1, not 2", lag=2)
+    server.limit = 5
+    refused(r"reads at most 5 tokens, and .* has up to \d+; start it with --max-model-len", engine=server.address)
+    server.limit, server.dev = 512, False
+    refused("cannot reload weights", engine=server.address, model="")      # before SFT
+    refused("cannot reload weights, so it can judge and be evaluated, but not train; start it with "
+            "VLLM_SERVER_DEV_MODE=1", engine=server.address)
+    refused("answers within a response", lag=1, task="calculator", reward="", model="")
+    for method in ("sft", "dpo", "best_of_n", "es"):
+        done = cli("llm", method, "--lag", 1)
+        assert done.code == 2 and re.search(rf"{method} has no flag --lag", done.err), done.err
+
+
+# Turned red by: reading beyond what an answer may have; a proxy of the environment; a redirection that is followed.
+def test_a_server_is_asked_directly(server, beginner, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    start = load_model(beginner)
+    asked = Server(server.address, start.model, start.tokenizer, 5)
+    asked.check(20)
+    server.broken = lambda path, body: (302, b"")
+    with pytest.raises(EngineError, match="answered 302"):
+        asked.submit([start.tokenizer.prompt("ab>")], 2, 5, 1, 1.0)()
+    server.broken = None
+    monkeypatch.setattr(engine, "LARGEST", 20)
+    with pytest.raises(EngineError, match="sent a wrong answer"):
+        asked.submit([start.tokenizer.prompt("ab>")], 2, 5, 1, 1.0)()
+    asked.close()
