@@ -134,9 +134,10 @@ class RecurrentActorCritic(nn.Module):
             nonlocal hidden
             if len(hidden) != len(obs):
                 hidden = self.empty(len(obs))
-            seen = torch.from_numpy(obs).to(hidden.device)
+            seen = torch.as_tensor(obs, device=hidden.device)
             hidden = self.remember(seen[:, None], hidden)[:, 0]
-            return to_numpy(self.params(hidden))
+            params = self.params(hidden)
+            return params if isinstance(obs, Tensor) else to_numpy(params)
         return outputs
 
 

@@ -29,6 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spinup.core.fast.tensors import steps_in_tensors
+
 
 @dataclass
 class Rollout:
@@ -80,8 +82,12 @@ def collect(env: Any, actor: Callable[[np.ndarray], Any], dist: Any, steps: int,
     env: has `obs` `[N, *shape]` and `step(action)`, like `spinup.envs.VectorEnv`.
     actor: numpy function from observations `[N, *shape]` to the parameters of `dist`.
     dist: an action distribution of `spinup.core.distributions`.
+
+    If `env.obs` is a tensor, everything stays on its device: the actor gets and returns tensors.
     """
     obs, noise = env.obs, dist.noise(rng, (steps, len(env.obs)))
+    if isinstance(obs, Tensor):
+        return Rollout(*steps_in_tensors(env, actor, dist, noise))
     N, T = len(obs), steps
     observations = np.empty((N, T + 1, *obs.shape[1:]), obs.dtype)
     rew, terminated, truncated = (np.empty((N, T), kind) for kind in (np.float32, bool, bool))

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
+import torch
 from gymnasium import Env
 
 from spinup.envs.adapter import VectorAdapter
@@ -33,7 +34,7 @@ BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
 def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0, exact: bool = True,
-         **kwargs: Any) -> VectorEnv:
+         device: torch.device | None = None, **kwargs: Any) -> VectorEnv:
     """Create `num_envs` copies of an environment, with autoreset in the same step (`spinup.envs.vector.VectorEnv`).
 
     Args:
@@ -49,6 +50,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
         episodes: number of episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
         exact: reject a vector environment whose number of copies is not `num_envs`; if False, use its number.
+        device: device of the policy. With `episodes`, bandits and small MDPs are on it too, unless it is a CPU; their
+            observations, rewards and actions are then tensors. All other environments are on the CPU.
         kwargs: settings of the environment, as for `gymnasium.make`; for an Atari game those of
             `spinup.envs.atari.AtariVector`.
 
@@ -58,6 +61,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
     vector environment has another number of copies, or `workers` does not support this environment.
     """
     if episodes:
+        if device is not None and device.type != "cpu" and (tensors := on_device(env)):
+            return tensors(num_envs, seed, episodes, device)
         return Memory(make(env, num_envs, seed, workers, **kwargs), episodes)
     if workers:
         return make_in_workers(env, num_envs, seed, workers, **kwargs)
@@ -81,6 +86,13 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
         return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed, first)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
+
+
+def on_device(env: EnvSource) -> Callable[..., VectorEnv] | None:
+    """Return the function that makes an environment in tensors, as `ON_DEVICE` of its module has it; None without one.
+    """
+    world = find_id(env) if isinstance(env, str) else ""
+    return getattr(WORLDS.get(world), "ON_DEVICE", {}).get(world)
 
 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:

@@ -40,8 +40,8 @@ def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = No
         raise UserError("--test-episodes needs separate environments; give a function that makes the vector "
                         "environment, instead of the object")
     look(cfg.env, cfg.seed, **cfg.env_settings)
-    seed = cfg.seed if seed is None else seed
-    return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, **cfg.env_settings)
+    seed, device = cfg.seed if seed is None else seed, find_device(cfg.device, gpu_helps=False)
+    return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, device=device, **cfg.env_settings)
 
 
 class Run(Training):
@@ -110,7 +110,7 @@ class Run(Training):
         if not self.whole_episodes:                                       # else each rank knows all episodes
             finished = list(chain.from_iterable(ranks.gather(finished)))
         self.pending += finished
-        self.recent.extend(r for r, _ in finished)
+        self.recent.extend(r for r, _ in finished[-100:])
 
     def row(self) -> dict[str, float]:
         returns, lengths = [r for r, _ in self.pending], [n for _, n in self.pending]

@@ -49,6 +49,22 @@ def test_pages_show_the_tables_of_the_benchmarks():
         tables.fill("<!-- results: returns, trpo -->\n<!-- /results -->", BENCHMARKS)
 
 
+# Turned red by: a figure of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.
+def test_the_table_of_gpus_has_only_what_a_gpu_measured(tmp_path):
+    spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    line = {"what": "updates a second", "value": 801.25, "goal": 725, "source": "", "met": True}
+    part = {"part": "sac", "kind": "cuda", "quick": False, "device": "H100", "commit": "abc", "lines": [line]}
+    for name, other in {"cpu": {"kind": "cpu"}, "quick": {"quick": True}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(part | other))
+    assert tables.measured_on_gpus(tmp_path).startswith("**No GPU has run these parts yet.**")
+    (tmp_path / "sac.json").write_text(json.dumps(part))
+    assert tables.measured_on_gpus(tmp_path).splitlines()[2:] == [
+        "| sac | updates a second | 801.2 | 725 | met | H100 | `abc` |"]
+    assert "No GPU has run" in BENCHMARKS or list((DOCS / "benchmarks" / "gpu").glob("*.json"))
+
+
 @pytest.mark.parametrize("row", rows("returns"), ids=lambda row: f"{row[0]}-{row[1]}")
 def test_returns(row):
     algorithm, env, steps, seeds, e100, r100, _ = row

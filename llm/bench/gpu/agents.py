@@ -7,7 +7,6 @@ from typing import Any
 
 from llm.bench.gpu.parts import goal
 from spinup.bench.tasks import TASKS, counted_from
-from spinup.errors import UserError
 from spinup.machine import find_compiler
 from spinup.registry import find
 from spinup.runs.presets import configure
@@ -57,8 +56,11 @@ def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings:
         where = "cpu" if name == "cpu" else device
         try:
             found[name] = round(pace(algo, env, where, f"{folder}/{name}", {**settings, **more}), 1)
-        except (RuntimeError, UserError) as error:        # the compiler may lack a part; the other cases go on
-            found[name] = f"{type(error).__name__}: {error}"[:300]
+        except Exception as error:
+            if "compile" not in more:
+                raise
+            found[name] = f"{type(error).__name__}: {error}"[:300]        # torch.compile may raise anything
+            print(f"  {name}: {found[name]}", flush=True)
     numbers = {name: x for name, x in found.items() if isinstance(x, float)}
     best = max((x for name, x in numbers.items() if name != "cpu" or device == "cpu"), default=None)
     lines = [goal(f"{algo}, {unit} a second on {name}", numbers.get(name)) for name in found]

@@ -53,8 +53,8 @@ PARTS = {
                  (*SMALL, "safetensors")),
     "reverse": Part("accuracy of GRPO on the task reverse", MODELS, "learning"),
     "rl2": Part("RL2 on bandits in 16,384 copies", AGENTS, "bandits"),
-    "sac": Part("updates of SAC on HalfCheetah", AGENTS, "sac", (*SMALL, "mujoco")),
-    "td3": Part("updates of TD3 on HalfCheetah", AGENTS, "td3", (*SMALL, "mujoco")),
+    "sac": Part("updates of SAC on HalfCheetah", AGENTS, "sac", (*SMALL, "mujoco", "imageio")),
+    "td3": Part("updates of TD3 on HalfCheetah", AGENTS, "td3", (*SMALL, "mujoco", "imageio")),
     "atari": Part("steps of PPO on Pong", AGENTS, "atari", (*SMALL, "ale_py")),
     "pong_ppo": Part("eight minutes of PPO on Pong", AGENTS, "pong_ppo", (*SMALL, "ale_py")),
     "pong_dqn": Part("eight minutes of DQN on Pong", AGENTS, "pong_dqn", (*SMALL, "ale_py"))}

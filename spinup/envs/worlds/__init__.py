@@ -2,8 +2,10 @@
 
 A module with environments has a dict `WORLDS`: from each id to a function `(num_envs, seed) -> VectorEnv`, such as a
 class or a `functools.partial` of one. The class attribute `MEASURES` describes the columns that an environment adds to
-`progress.csv`. If its ids are also Gymnasium ids, the module may have a function `as_here(env)`, which wraps
-Gymnasium's environment so that its observations equal those of the copies here.
+`progress.csv`. A module may also have a dict `ON_DEVICE`: from ids to functions `(num_envs, seed, episodes, device) ->
+VectorEnv`, whose copies are tensors on a device, with trials of `episodes` episodes. If its ids are also Gymnasium ids,
+the module may have a function `as_here(env)`, which wraps Gymnasium's environment so that its observations equal those
+of the copies here.
 """
 import importlib
 import pkgutil
