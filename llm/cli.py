@@ -58,7 +58,7 @@ def run(argv: list[str]) -> int:
 
 
 def chat(argv: list[str]) -> int:
-    from spinup.runs.flags import whole
+    from spinup.runs.flags import add_device, whole
     parser = Parser("spinup llm chat", "Chat with a policy; an empty line ends the chat.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
                                                                        "file, or the name of a fetched model")
@@ -66,14 +66,16 @@ def chat(argv: list[str]) -> int:
                                                        "of the run]")
     parser.add_argument("--greedy", action="store_true", default=False, help="always take the most likely token")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens")
+    add_device(parser)
     args = parser.parse(argv)
     check_input("spinup llm chat")
     from llm.watch import chat
-    return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens, system=args.system)
+    return chat(args.directory, greedy=args.greedy, max_tokens=args.max_tokens, system=args.system,
+                device=args.device)
 
 
 def evaluate(argv: list[str]) -> int:
-    from spinup.runs.flags import whole
+    from spinup.runs.flags import add_device, whole
     parser = Parser("spinup llm eval", "Evaluate a policy on the held-out problems of a task: its training task, or "
                                        "another one.")
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
@@ -88,10 +90,11 @@ def evaluate(argv: list[str]) -> int:
     parser.add_argument("--samples", type=whole("samples"), default=8, help="responses to each prompt. [8]")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    add_device(parser)
     args = parser.parse(argv)
     from llm.watch import evaluate_on
     print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, samples=args.samples,
-                      seed=args.seed, max_tokens=args.max_tokens, as_json=args.json))
+                      seed=args.seed, max_tokens=args.max_tokens, as_json=args.json, device=args.device))
     return 0
 
 

@@ -41,18 +41,18 @@ def kindred(task: object, presets: Iterable[str]) -> list[str]:
     return []
 
 
-def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:
+def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
     """Print responses of a policy, or rewards of a reward model. Raise UserError if a GIF is requested."""
     check_drawn(stochastic)
     if gif:
         raise UserError("a language model has no frames to show; leave out --gif to read its responses")
-    reading.watch(directory, prompts=episodes, seed=seed)
+    reading.watch(directory, prompts=episodes, seed=seed, device=device)
 
 
-def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool) -> str:
+def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str) -> str:
     """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON."""
     check_drawn(stochastic)
-    return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json)
+    return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json, device=device)
 
 
 def competitor(directory: Path) -> Callable[[Tensor | None], Callable[..., np.ndarray]]:

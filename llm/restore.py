@@ -19,7 +19,7 @@ def load(directory: str | Path, device: str = "cpu") -> LanguagePolicy | RewardM
     holds neither, or if it is damaged.
     """
     if judges(directory):
-        return load_reward_model(directory)
+        return load_reward_model(directory, device)
     start = load_model(directory)
     tokens, temperature, speaking = 256, LanguageConfig.temperature, {}
     if (start.directory / "checkpoint.pt").exists():

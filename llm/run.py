@@ -81,8 +81,8 @@ class Run(Training):
         self.best, self.seconds_of_row = {}, 0.0                          # seconds of the row before the first update
         self.held_out = distinct(problems_of(task, config.held_out, np.random.default_rng(EVALUATION), True))
         check_context(longest, self.max_tokens, self.model)
-        if config.micro_batch and task.judge is not None:
-            task.judge.at_once = config.micro_batch
+        if task.judge is not None:
+            task.judge.serve(self.device, config.micro_batch)
         if config.off_policy:
             from llm.ahead import Source  # not above: other runs need neither processes nor HTTP
             self.source = Source(self, longest + self.max_tokens)
@@ -148,7 +148,7 @@ class Run(Training):
         began = time.perf_counter()
         yield
         if self.device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
         self.clock[name] += time.perf_counter() - began
 
     def evaluate(self, greedy: bool = True) -> list[Batch]:

@@ -25,6 +25,7 @@ from llm.tasks.make import make_task
 from llm.tasks.task import Problem, Task, as_text, input_of, speech
 from spinup.core.masked import select
 from spinup.errors import UserError
+from spinup.machine import find_device
 from spinup.runs.folders import describe, find_run, read_run
 from spinup.view.statistics import ANYWHERE, SHARE, in_words, interval
 
@@ -32,6 +33,7 @@ PASS = 8                # samples of a problem for pass@k
 CHUNK = 256             # problems per batch of responses
 
 Pair = tuple[Problem, str, str]         # a problem, the chosen response, the rejected response
+Judge = Callable[[Sequence[str | Messages], Sequence[str]], list[float]]
 
 
 def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
@@ -45,12 +47,12 @@ def open_run(directory: Path) -> tuple[Path, dict[str, Any], Task]:
     return folder, data, make_task(data["config"]["task"], data["config"]["reward"] or None)
 
 
-def writer(folder: Path, data: dict[str, Any], task: Task) -> LanguagePolicy:
-    """Load the policy in a folder, with the sampling settings of the config.json `data`."""
+def writer(folder: Path, data: dict[str, Any], task: Task, device: str, seed: int = 0) -> LanguagePolicy:
+    """Load the policy in a folder, in fp32, with the sampling settings of the config.json `data`."""
     start = load_model(folder)
     start.tokenizer.set_chat(data.get("system"), data.get("template") or {})             # the initial policy may differ
-    return LanguagePolicy(start.model, start.tokenizer, data["max_tokens"], data["config"]["temperature"],
-                          **speech(task))
+    return LanguagePolicy(start.model.to(find_device(device, True)), start.tokenizer, data["max_tokens"],
+                          data["config"]["temperature"], seed, **speech(task))
 
 
 def start_of(folder: Path, data: dict[str, Any]) -> Path:
@@ -61,28 +63,28 @@ def start_of(folder: Path, data: dict[str, Any]) -> Path:
     return Path(data["start"])
 
 
-def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int, greedy: bool,
-            generator: torch.Generator) -> tuple[list[str], torch.Tensor]:
-    """Sample `samples` responses to each problem; return them and their rewards `[P, samples]`."""
+def answers(policy: LanguagePolicy, task: Task, problems: list[Problem], samples: int,
+            greedy: bool = False) -> tuple[list[str], torch.Tensor]:
+    """Sample `samples` responses to each problem; return them and their rewards `[P, samples]`, on the CPU."""
     batch = sample(policy.sampler, task, policy.tokenizer, problems, samples=samples, max_tokens=policy.max_tokens,
-                   generator=None if greedy else generator, temperature=policy.temperature)
-    return batch.texts, batch.rewards.view(-1, samples)
+                   generator=None if greedy else policy.generator, temperature=policy.temperature)
+    return batch.texts, batch.rewards.view(-1, samples).cpu()
 
 
-def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int) -> list[Pair]:
+def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int, device: str) -> list[Pair]:
     """Return up to `n` held-out preference pairs of the kind that a run learns from.
 
     They come from the task's file, or from new responses of the run's initial policy, compared without noise. Raise
     UserError if there are none.
     """
-    rng, generator = np.random.default_rng(EVALUATION + 1 + seed), torch.Generator().manual_seed(seed)
+    rng = np.random.default_rng(EVALUATION + 1 + seed)
     if task.pairs is not None:
         given = task.pairs(True)
         return [given[i][1:] for i in rng.permutation(len(given))[:n]]
-    policy, found = writer(start_of(folder, data), data, task), []
+    policy, found = writer(start_of(folder, data), data, task, device, seed), []
     for _ in range(PATIENCE):
         asked = problems_of(task, n, rng, True)
-        texts, rewards = answers(policy, task, asked, 2, False, generator)
+        texts, rewards = answers(policy, task, asked, 2)
         found += [(asked[i // 2], texts[i], texts[j]) for i, j in compare(rewards.flatten(), 2, 0.0, rng).tolist()]
         if len(found) >= n:
             break
@@ -92,31 +94,31 @@ def find_pairs(folder: Path, data: dict[str, Any], task: Task, n: int, seed: int
     return found[:n]
 
 
-def judge_in(folder: Path, data: dict[str, Any],
-             task: Task) -> Callable[[Sequence[str | Messages], Sequence[str]], list[float]]:
+def judge_in(folder: Path, data: dict[str, Any], task: Task, device: str) -> Judge:
     """Return the function that scores responses to prompts.
 
     It is the reward model in a folder, or the implicit reward of a policy: its log ratio to the initial policy
     (Rafailov et al. 2023).
     """
     if data.get("judges"):
-        return load_reward_model(folder).judge
-    policy, reference = writer(folder, data, task), load_model(start_of(folder, data)).model
-    tokenizer, temperature = policy.tokenizer, policy.temperature
+        return load_reward_model(folder, device).judge
+    policy = writer(folder, data, task, device)
+    tokenizer, temperature, where = policy.tokenizer, policy.temperature, policy.model.device
+    reference = load_model(start_of(folder, data)).model.to(where)
 
     @torch.no_grad()
     def judge(prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
-        asked = Prompts.of([tokenizer.prompt(p) for p in prompts])
-        said = Prompts.of([[*tokenizer.encode(r), tokenizer.end][:policy.max_tokens] for r in responses])
-        of, places = torch.arange(len(said.ids)), torch.arange(said.ids.shape[1])
+        asked = Prompts.of([tokenizer.prompt(p) for p in prompts], where)
+        said = Prompts.of([[*tokenizer.encode(r), tokenizer.end][:policy.max_tokens] for r in responses], where)
+        of, places = (torch.arange(n, device=where) for n in said.ids.shape)
         logp, before = (score(m, asked, of, said.ids, temperature=temperature)[0] for m in (policy.model, reference))
         return select(logp - before, places < said.lengths[:, None]).sum(1).tolist()
     return judge
 
 
-def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]) -> np.ndarray:
+def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair], device: str) -> np.ndarray:
     """Scores of the chosen and of the rejected response of each pair, `[n, 2]`."""
-    judge, found = judge_in(folder, data, task), []
+    judge, found = judge_in(folder, data, task, device), []
     size = data["config"]["micro_batch"] // 2 or CHUNK
     for i in range(0, len(pairs), size):
         some = pairs[i:i + size]
@@ -124,7 +126,7 @@ def judged(folder: Path, data: dict[str, Any], task: Task, pairs: Sequence[Pair]
     return np.array(found).reshape(-1, 2)
 
 
-def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int = 0) -> None:
+def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int = 0, device: str = "auto") -> None:
     """Print `samples` responses to each of `prompts` held-out prompts, with their rewards.
 
     Green responses are better than the mean of their group, red ones worse. For a reward model, print its rewards of
@@ -133,16 +135,16 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
     folder, data, task = open_run(directory)
     console = Console(soft_wrap=True)
     if data.get("judges"):
-        pairs = find_pairs(folder, data, task, prompts, seed)
-        for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs), strict=True):
+        pairs = find_pairs(folder, data, task, prompts, seed, device)
+        for (problem, *texts), said in zip(pairs, judged(folder, data, task, pairs, device), strict=True):
             verdict = "   ranked correctly" if said[0] > said[1] else "   ranked incorrectly"
             console.print(Text(as_text(problem), "bold") + Text(verdict, "dim"))
             for kind, style, text, worth in zip(("chosen", "rejected"), ("green", "red"), texts, said, strict=True):
                 console.print(Text(f"  {kind:<9}  reward {worth:5.2f}  ") + Text(repr(text)[1:-1], style))
         return
-    policy, gold = writer(folder, data, task), task.gold
+    policy, gold = writer(folder, data, task, device, seed), task.gold
     problems = problems_of(task, prompts, np.random.default_rng(EVALUATION + 1 + seed), True)
-    texts, rewards = answers(policy, task, problems, samples, False, torch.Generator().manual_seed(seed))
+    texts, rewards = answers(policy, task, problems, samples)
     for i, problem in enumerate(problems):
         known = f"   answer {problem.answer!r}" if problem.answer else ""
         console.print(Text(as_text(problem), "bold") + Text(known, "dim"))
@@ -157,52 +159,53 @@ def watch(directory: Path, *, prompts: int = 1, samples: int = PASS, seed: int =
                 console.print(Text(task.show(problem, text), "dim"))
 
 
-def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False) -> str:
+def evaluate(directory: Path, *, problems: int = 100, seed: int = 0, as_json: bool = False,
+             device: str = "auto") -> str:
     """Evaluate a run by its measure, on held-out problems or pairs that its log did not use."""
     folder, data, task = open_run(directory)
     measure = data.get("measure", task.measure)
     if measure == "pair_accuracy":
-        pairs = find_pairs(folder, data, task, problems, seed)
-        said = judged(folder, data, task, pairs)
+        pairs = find_pairs(folder, data, task, problems, seed, device)
+        said = judged(folder, data, task, pairs, device)
         found, words = of_pairs(said[:, 0] > said[:, 1])
     else:
         asked = problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True)
-        found, words = of_policy(writer(folder, data, task), task, asked, seed, measure)
+        found, words = of_policy(writer(folder, data, task, device, seed), task, asked, measure)
     if as_json:
         return json.dumps({"directory": str(folder), "task": task.name, **found})
     return f"{describe(folder)}: {words}"
 
 
 def evaluate_on(directory: Path, given: str, *, reward: str | None = None, problems: int = 100, samples: int = PASS,
-                seed: int = 0, max_tokens: int | None = None, as_json: bool = False) -> str:
+                seed: int = 0, max_tokens: int | None = None, as_json: bool = False, device: str = "auto") -> str:
     """Evaluate a policy on the task `given`, which may differ from its training task.
 
     directory: a run, a checkpoint, a GGUF file or the name of a fetched model. samples: responses to each problem.
     max_tokens: longest response; None means the task's limit. Raise UserError for a reward model, and for a task that
     does not fit the model.
     """
-    task, trained = make_task(given, reward), load(directory)
+    task, trained = make_task(given, reward), load(directory, str(find_device(device, True)))
     if isinstance(trained, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; give the folder of a policy")
     policy = LanguagePolicy(trained.model, trained.tokenizer, max_tokens or task.max_tokens, trained.temperature,
-                            **speech(task))
+                            seed, **speech(task))
     asked = distinct(problems_of(task, problems, np.random.default_rng(EVALUATION + 1 + seed), True))
-    found, words = of_policy(policy, task, asked, seed, task.measure, samples)
+    found, words = of_policy(policy, task, asked, task.measure, samples)
     if as_json:
         return json.dumps({"directory": str(directory), "task": task.name, **found})
     return f"{describe(directory)} on {task.name}: {words}"
 
 
-def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], seed: int, measure: str,
+def of_policy(policy: LanguagePolicy, task: Task, asked: list[Problem], measure: str,
               samples: int = PASS) -> tuple[dict[str, Any], str]:
     """Results of a policy on the problems `asked`, as numbers and in words."""
-    generator, texts, sampled, greedy = torch.Generator().manual_seed(seed), [], [], []
+    texts, sampled, greedy = [], [], []
     for i in range(0, len(asked), CHUNK):
         some = asked[i:i + CHUNK]
-        written, earned = answers(policy, task, some, samples, False, generator)
+        written, earned = answers(policy, task, some, samples)
         texts += written
         sampled.append(earned)
-        greedy.append(answers(policy, task, some, 1, True, generator)[1][:, 0])
+        greedy.append(answers(policy, task, some, 1, greedy=True)[1][:, 0])
     rewards = torch.cat(sampled), torch.cat(greedy)                       # [P, samples], [P]
     if measure != "held_out_reward":
         return of_accuracy(*rewards, texts if samples != PASS else None)
@@ -259,14 +262,14 @@ def of_rewards(sampled: torch.Tensor, greedy: torch.Tensor, gold: torch.Tensor |
     return found, words if gold is None else f"{words}; true reward of the sampled responses {said[1]}"
 
 
-def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None,
-         system: str | None = None) -> int:
+def chat(directory: Path, *, greedy: bool = False, max_tokens: int | None = None, system: str | None = None,
+         device: str = "auto") -> int:
     """Read prompts from the keyboard or a pipe, and print a response to each. Return an exit code.
 
     A model with a chat template reads the whole conversation; others read each prompt alone.
     Raise UserError for a reward model, which writes no responses, and for a system prompt without a chat template.
     """
-    policy = load(directory)
+    policy = load(directory, str(find_device(device, True)))
     if isinstance(policy, RewardModel):
         raise UserError(f"{directory} holds a reward model, which does not generate text; type `spinup watch "
                         f"{directory}` to see its rewards")

@@ -76,27 +76,27 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)
 
 
-def load_with_env(directory: Path) -> tuple[Policy, str]:
-    """Load the policy of a run, and the id of its environment. UserError if the environment is a Python function,
-    because a command cannot make it."""
+def load_with_env(directory: Path, device: str = "auto") -> tuple[Policy, str]:
+    """Load the policy of a run on a device; auto is the CPU, which acts faster. Also return the id of its environment.
+    UserError if the environment is a Python function, because a command cannot make it."""
     env = read_run(directory)["config"].get("env")
     if isinstance(env, dict) and "callable" in env:
         raise UserError(f"the environment of {directory} is a Python function, {env['callable']}; in Python, use "
                         f"spinup.load({str(directory)!r}).act(obs)")
     if not isinstance(env, str):
         raise UserError(f"{describe(directory)}/config.json is damaged (env is {env!r}); restore it or train again")
-    return load(directory), env
+    return load(directory, str(find_device(device, gpu_helps=False))), env
 
 
-def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int) -> None:
+def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
     """Show the policy of a run in a window, or in a GIF. UserError if the environment cannot be drawn."""
-    policy, env = load_with_env(directory)
+    policy, env = load_with_env(directory, device)
     watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
 
 
-def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool) -> str:
+def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str) -> str:
     """Evaluate a run's policy in new episodes; return the result in words or as JSON."""
-    policy, env = load_with_env(directory)
+    policy, env = load_with_env(directory, device)
     found = play(policy, env, episodes=episodes, deterministic=not stochastic, seed=seed)
     if as_json:
         rules = {"protocol": policy.env_settings} if protocol(env) else {}

@@ -5,6 +5,7 @@ the tokens, and never inferred from token ids afterwards.
 """
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ MANY = 1024             # vocabulary from which one random number per row is fas
 KEEP = 8                # number of cache shapes that are kept
 PACKED_ROWS = 4         # rows and steps from which it saves time to pack the weights first
 PACKED_STEPS = 8
-RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows
+RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows and length of the cache
+ROUND = 64              # where steps are recorded, the length of the cache is a multiple of this: few graphs
 
 Tool = Callable[[list[int]], list[int] | None]           # tokens of a response so far -> tokens that the tool appends
 
@@ -107,6 +109,7 @@ class Sampler:
         self.ends = torch.tensor([end] if isinstance(end, int) else sorted(end), device=model.device)
         self.caches: dict[tuple[int, int], Cache] = {}
         self.steps: dict[tuple[int, int, int], Step] = {}
+        self.pool: Pool = []
 
     @torch.inference_mode()
     def __call__(self, prompts: Prompts, *, samples: int = 1, max_tokens: int, generator: torch.Generator | None,
@@ -187,6 +190,8 @@ class Sampler:
             return Responses(**{name: x.clone() for name, x in out.tensors().items()})
 
     def _cache(self, rows: int, length: int) -> Cache:
+        if self.model.device.type in RECORDED:
+            length = min(-(-length // ROUND) * ROUND, self.model.shape.context)
         if (rows, length) not in self.caches:
             if len(self.caches) == KEEP:                      # many different lengths must not fill the memory
                 self.caches.clear()
@@ -218,29 +223,36 @@ class Sampler:
             return lambda token, begin, t: apart(token, begin + t)
         key = (len(cache.memory[0][0]), cache.length, cache.rows)
         if key not in self.steps:
-            self.steps[key] = record(apart, cache)
+            self.steps[key] = record(apart, cache, self.pool)
         return lambda token, begin, t: self.steps[key](token, begin + t)
 
 
 Step = Callable[[Tensor, Tensor, int], Tensor]
 
 
-def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache) -> Callable[[Tensor, Tensor], Tensor]:
+Pool = list[Any]        # the memory that all graphs of a sampler share; empty before the first one
+
+
+def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache,
+           pool: Pool) -> Callable[[Tensor, Tensor], Tensor]:
     """Record `step` as a CUDA graph, which launches a few hundred kernels at once.
 
-    `step` takes tokens `[B]` and positions `[B]` of a fixed size and returns logits `[B, V]`.
+    `step` takes tokens `[B]` and positions `[B]` of a fixed size and returns logits `[B, V]`. Graphs of one pool reuse
+    the memory of each other's intermediate results, because they never run at the same time.
     """
     device = cache.memory[0][0].device
     token = torch.zeros(cache.rows, dtype=torch.long, device=device)
     position = torch.full_like(token, cache.length - 1)       # the last slot: overwritten before it is read
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):                             # run once before the recording, to set up libraries
-        step(token, position)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = step(token, position)
+    with torch.cuda.device(device):                           # streams and graphs belong to the current device
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):                         # run once before the recording, to set up libraries
+            step(token, position)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool[0] if pool else None):
+            logits = step(token, position)
+    pool[:] = [graph.pool()]
 
     def play(new_token: Tensor, new_position: Tensor) -> Tensor:
         token.copy_(new_token)
@@ -276,9 +288,10 @@ class Insertions:
 
     def __call__(self, token: Tensor, rows: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens to append, `[B]`, and a mask of those that the policy chose, `[B]` bool."""
-        tokens, mine = token.tolist(), alive.tolist()
-        for i, (row, going) in enumerate(zip(rows.tolist(), list(mine), strict=True)):
-            if not going:
+        tokens, numbers, going = torch.stack([token, rows, alive.long()]).tolist()            # wait for a GPU once
+        mine = list(map(bool, going))
+        for i, row in enumerate(numbers):
+            if not going[i]:
                 continue
             if self.waiting[row]:
                 tokens[i], mine[i] = self.waiting[row].pop(0), False

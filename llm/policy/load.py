@@ -174,8 +174,11 @@ def judges(folder: str | Path) -> bool:
     return any((run / "progress.csv").exists() and read_run(run).get("judges", False) for run in runs)
 
 
-def load_reward_model(folder: str | Path) -> RewardModel:
-    """Load the reward model in the folder of a run. Raise UserError if there is none."""
+def load_reward_model(folder: str | Path, device: str = "auto") -> RewardModel:
+    """Load the reward model in the folder of a run. Raise UserError if there is none.
+
+    device: as for training; a run moves the reward model of its task to its own device.
+    """
     path = find_run(Path(folder))
     data = read_run(path)
     if not data.get("judges"):
@@ -184,7 +187,7 @@ def load_reward_model(folder: str | Path) -> RewardModel:
     body, tokenizer = blank(path, data)
     model = fill(ScalarModel(body), path)
     model.body = merged(model.body)
-    return RewardModel(model.to(find_device("auto", True)), tokenizer)
+    return RewardModel(model.to(find_device(device, True)), tokenizer)
 
 
 def blank(path: Path, data: dict[str, Any]) -> tuple[Transformer, Tokenizer]:

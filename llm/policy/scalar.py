@@ -82,6 +82,11 @@ class RewardModel:
     def __call__(self, prompt: str | Messages, response: str) -> float:
         return self.judge([prompt], [response])[0]
 
+    def serve(self, device: torch.device, at_once: int) -> None:
+        """Move the model to the device of a run, which reads `at_once` responses per pass; 0 changes nothing."""
+        self.model.to(device)
+        self.at_once = at_once or self.at_once
+
     @torch.no_grad()
     def judge(self, prompts: Sequence[str | Messages], responses: Sequence[str]) -> list[float]:
         """Compute the reward of each response, with an end token after it. UserError: an unknown character."""

@@ -1,4 +1,6 @@
 """Log-probabilities of given responses, with gradients: the learner's counterpart of the sampler."""
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -9,7 +11,7 @@ from llm.policy.transformer import Prefix, Slots, Transformer
 from spinup.core.kl import kl_categorical
 
 PIECE = 2**19           # log-probabilities per piece in the computation of entropy
-CHUNK = 2**26           # most logits kept for the backward pass; a larger batch is split, and its pieces recomputed
+CHUNK = 2**26           # most logits kept for the backward pass; more tokens are split, and their pieces recomputed
 
 
 def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None, *,
@@ -78,16 +80,25 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
 
 
 def log_probs_in_pieces(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Compute `log_probs`, `[...]` each. A large batch is split along its first dimension; the pieces are recomputed in
+    """Compute `log_probs`, `[...]` each, for large batches in pieces."""
+    def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
+        return torch.stack(log_probs(model, hidden, ids, temperature))
+    logp, entropy = in_chunks(of_piece, ids.numel() * model.shape.vocab_size, hidden, ids)
+    return logp, entropy.detach()
+
+
+def in_chunks(function: Callable[..., Tensor], logits: int, hidden: Tensor, *others: Tensor) -> Tensor:
+    """Apply a function to states `[..., width]` and other tensors of the same tokens. It returns `[...]` or `[n, ...]`.
+
+    If it needs more than `CHUNK` logits, the tokens are split, also those of one response. The pieces are recomputed in
     the backward pass, so their logits are never kept at once.
     """
-    pieces = -(-ids.numel() * model.shape.vocab_size // CHUNK)
+    tokens, pieces = hidden.shape[:-1], -(-logits // CHUNK)
     if pieces <= 1:
-        return log_probs(model, hidden, ids, temperature)
-    done = [checkpoint(log_probs, model, h, i, temperature, use_reentrant=False)
-            for h, i in zip(hidden.chunk(pieces), ids.chunk(pieces), strict=True)]
-    logp, entropy = zip(*done, strict=True)
-    return torch.cat(logp), torch.cat(entropy)
+        return function(hidden, *others)
+    given = [x.flatten(0, len(tokens) - 1).chunk(pieces) for x in (hidden, *others)]
+    done = [checkpoint(function, *part, use_reentrant=False) for part in zip(*given, strict=True)]
+    return torch.cat(done, -1).unflatten(-1, tokens)
 
 
 @torch.no_grad()
@@ -100,10 +111,15 @@ def entropy(log_pi: Tensor) -> Tensor:
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
                temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
     """KL(reference || model) of the next token at each step, `[B, T]`, summed over all tokens; with gradient."""
-    logits = model.logits(read(model, prompts, of, ids, checkpointing=checkpointing)).float() / temperature
+    states = read(model, prompts, of, ids, checkpointing=checkpointing)
     with torch.no_grad():
-        logits_ref = reference.logits(read(reference, prompts, of, ids)).float() / temperature
-    return kl_categorical(logits_ref, logits)
+        states_ref = read(reference, prompts, of, ids)
+
+    def of_piece(hidden: Tensor, hidden_ref: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits_ref = reference.logits(hidden_ref).float() / temperature
+        return kl_categorical(logits_ref, model.logits(hidden).float() / temperature)
+    return in_chunks(of_piece, 2 * ids.numel() * model.shape.vocab_size, states, states_ref)
 
 
 @torch.no_grad()

@@ -171,6 +171,24 @@ def attention_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if device.type == "cpu" and dtype.itemsize < 4 else dtype
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> Tensor:
+    """Attention `[B, heads, T, d]` of queries `[B, heads, T, d]` to keys and values `[B, kv_heads, S, d]`.
+
+    mask: as in `Slots`; None means causal. grouped: whether torch has a fast kernel in which heads share keys. On CUDA
+    it has none with a mask, and would repeat the keys and compute in fp32. So heads that share keys become the steps of
+    one head, if there is one step; otherwise the keys are repeated here, and a fast kernel is used.
+    """
+    shared, T = q.shape[1] // k.shape[1], q.shape[2]
+    if shared == 1 or grouped:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=shared > 1,
+                                              is_causal=mask is None and T > 1)
+    if T == 1:
+        steps = q.reshape(len(q), k.shape[1], shared, -1)
+        return F.scaled_dot_product_attention(steps, k, v, attn_mask=mask).reshape(q.shape)
+    k, v = (x.repeat_interleave(shared, 1) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
 class Block(nn.Module):
     """One transformer layer: attention and SwiGLU, each after a norm and with a residual connection."""
 
@@ -203,8 +221,7 @@ class Block(nn.Module):
         mask, S = slots.mask, k.shape[2]
         if mask is None and 1 < T < S:                        # is_causal would align the first query with the first key
             mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=h != kv,
-                                           is_causal=mask is None and T > 1)
+        y = attend(q, k, v, mask, grouped=mask is None or x.device.type == "cpu")
         x = x + self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
         gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)

@@ -70,7 +70,7 @@ def find_family(directory: Path) -> tuple[Any, Path]:
 
 def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     """Make a parser with the flags that `watch` and `eval` share."""
-    from spinup.runs.flags import whole
+    from spinup.runs.flags import add_device, whole
     parser = Parser(f"spinup {command}", description)
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
     parser.add_argument("--episodes", type=whole("episodes", at_most=100_000), default=episodes,
@@ -78,6 +78,7 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     parser.add_argument("--stochastic", action="store_true", default=False,
                         help="sample actions as in training, instead of taking the most likely one")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of the episodes. [0]")
+    add_device(parser)
     return parser
 
 
@@ -88,7 +89,8 @@ def watch(argv: list[str]) -> int:
                         help="write a GIF instead of opening a window")
     args = parser.parse(argv)
     family, folder = find_family(args.directory)
-    family.watch(folder, episodes=args.episodes, stochastic=args.stochastic, gif=args.gif, seed=args.seed)
+    family.watch(folder, episodes=args.episodes, stochastic=args.stochastic, gif=args.gif, seed=args.seed,
+                 device=args.device)
     return 0
 
 
@@ -99,7 +101,7 @@ def evaluate(argv: list[str]) -> int:
     args = parser.parse(argv)
     family, folder = find_family(args.directory)
     print(family.evaluate(folder, episodes=args.episodes, stochastic=args.stochastic, seed=args.seed,
-                          as_json=args.json))
+                          as_json=args.json, device=args.device))
     return 0
 
 

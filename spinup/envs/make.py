@@ -30,6 +30,7 @@ EnvSource = str | Callable[..., Env | gymnasium.vector.VectorEnv] | gymnasium.ve
 PLUGINS = {"ALE/": ("ale_py", "atari"), "MiniGrid-": ("minigrid", "grid"), "BabyAI-": ("minigrid", "grid")}
 WORLDS = find_worlds()                                                    # id -> the module that defines it
 OURS = {world: module.WORLDS[world] for world, module in WORLDS.items()}  # id -> the function that makes our copies
+ON_DEVICE = {world: made for module in WORLDS.values() for world, made in getattr(module, "ON_DEVICE", {}).items()}
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
@@ -61,8 +62,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
     vector environment has another number of copies, or `workers` does not support this environment.
     """
     if episodes:
-        if device is not None and device.type != "cpu" and (tensors := on_device(env)):
-            return tensors(num_envs, seed, episodes, device)
+        if device is not None and device.type != "cpu" and isinstance(env, str) and find_id(env) in ON_DEVICE:
+            return ON_DEVICE[find_id(env)](num_envs, seed, episodes, device)
         return Memory(make(env, num_envs, seed, workers, **kwargs), episodes)
     if workers:
         return make_in_workers(env, num_envs, seed, workers, **kwargs)
@@ -86,13 +87,6 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
             return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
         return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed, first)
     return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
-
-
-def on_device(env: EnvSource) -> Callable[..., VectorEnv] | None:
-    """Return the function that makes an environment in tensors, as `ON_DEVICE` of its module has it; None without one.
-    """
-    world = find_id(env) if isinstance(env, str) else ""
-    return getattr(WORLDS.get(world), "ON_DEVICE", {}).get(world)
 
 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:

@@ -133,6 +133,12 @@ class Distinct(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def add_device(parser: Parser) -> None:
+    """Add the flag `--device` of commands that load a policy."""
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 or mps; auto uses a GPU for language "
+                                                         "models only. [auto]")
+
+
 def add_seeds(parser: Parser, default: list[int] | None, said: str) -> None:
     """Add the flag `--seeds`; `said` describes its default."""
     parser.add_argument("--seeds", type=whole("seeds", 0), nargs="+", action=Distinct, default=default, metavar="S",

@@ -237,7 +237,7 @@ class Training(Hooks):
         state = {"algorithm": self.algorithm, "update": self.update, "steps": self.steps, "rows": self.rows,
                  "stopped": self.stopped, "seconds": self.seconds,
                  "files": self.log_file.position(), "rng": save_rng(self.rng), "torch_rng": torch.get_rng_state(),
-                 "cuda_rng": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+                 "cuda_rng": [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else [],
                  "parts": parts, "subject": subject, "settings": config_to_json(self.config)}
         written = save_checkpoint(self.directory / "checkpoint.pt", state)
         self.after_save()
@@ -250,7 +250,7 @@ class Training(Hooks):
         load_rng(self.rng, state["rng"])
         torch.set_rng_state(state["torch_rng"])
         if state["cuda_rng"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state_all(state["cuda_rng"])
+            torch.cuda.set_rng_state(state["cuda_rng"][0], self.device)
         for name, part in self.parts.items():
             restore(part, state["parts"].pop(name))                       # frees the memory of a resumed checkpoint
         self.load_subject(state["subject"])

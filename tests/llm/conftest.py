@@ -1,7 +1,9 @@
 """Fixtures for tests of whole runs: small models that were made once."""
+import inspect
 from collections.abc import Callable
 
 import pytest
+import torch
 
 SMALL = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "quiet": True,
          "tensorboard": False, "threads": 1, "preset": "none"}
@@ -21,3 +23,33 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
 def beginner(make_model) -> str:
     """The folder of a model that has hardly learned anything: its answers are of any letters and often too long."""
     return make_model(total_steps=2)
+
+
+@pytest.fixture
+def recorded(monkeypatch) -> list[int]:
+    """The sampler as on CUDA, but on the CPU: a step is recorded, and later runs on the memory of its recording.
+
+    AssertionError if the weights have moved since. The list gets the length of the cache of each recording.
+    """
+    from llm.policy import generate
+    lengths: list[int] = []
+
+    def record(step, cache, pool):
+        lengths.append(cache.length)
+        model, used, rows = inspect.getclosurevars(step).nonlocals["model"], cache.used, cache.rows
+        token, position = torch.zeros(rows, dtype=torch.long), torch.full((rows,), cache.length - 1)
+        places = [p.data_ptr() for p in model.parameters()]
+        kept = step(token, position).clone()
+
+        def play(new_token, new_position):
+            assert places == [p.data_ptr() for p in model.parameters()], "the weights have moved"
+            token.copy_(new_token)
+            position.copy_(new_position)
+            now, cache.used, cache.rows = (cache.used, cache.rows), used, rows
+            kept.copy_(step(token, position))
+            cache.used, cache.rows = now
+            return kept
+        return play
+    monkeypatch.setattr(generate, "RECORDED", ("cpu",))
+    monkeypatch.setattr(generate, "record", record)
+    return lengths

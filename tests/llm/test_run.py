@@ -521,9 +521,9 @@ def test_a_number_that_is_not_finite_stops_the_run_and_is_named(beginner):
 
 
 # Turned red by: a layer or a copy of another type; moments in bf16, which lose small steps; a saved model that its
-# reader would compute in bf16.
+# reader would compute in bf16; a recorded step that reads weights or a cache of another place.
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_in_bf16(method, beginner):
+def test_every_method_trains_in_bf16(method, beginner, recorded):
     own = {"reward": early} | {"sft": {"reward": ""}, "best_of_n": {"keep": 0.1}, "vapo": {"value_warmup": 0}}.get(
         method, {})
     settings = own | {"lr": 0.01, "warmup": 0, "anneal": False, "total_steps": 2}

@@ -5,6 +5,7 @@ import torch
 
 from spinup.algos import rl2
 from spinup.envs import make
+from spinup.envs.make import ON_DEVICE
 from spinup.envs.memory import Memory
 from spinup.envs.worlds.tasks import DeviceTasks
 from spinup.envs.worlds.trials import Bandits, TabularMDPs
@@ -76,17 +77,12 @@ def test_a_step_looks_at_no_value():
 
 
 # Turned red by: tensors for the CPU, where arrays are faster; arrays for a GPU; an environment that has only arrays.
-def test_the_device_chooses():
+def test_the_device_chooses(monkeypatch):
+    made = []
     assert type(make("Bandits-5x10", 2, episodes=10, device=CPU)) is Memory
     assert type(make("CartPole-v1", 2, episodes=2, device=torch.device("cuda"))) is Memory
-    made = []
-    from spinup.envs.worlds import tasks
-    before = tasks.ON_DEVICE["Bandits-5x10-v0"]
-    tasks.ON_DEVICE["Bandits-5x10-v0"] = lambda *given: made.append(given)
-    try:
-        make("Bandits-5x10", 2, 7, episodes=10, device=torch.device("cuda"))
-    finally:
-        tasks.ON_DEVICE["Bandits-5x10-v0"] = before
+    monkeypatch.setitem(ON_DEVICE, "Bandits-5x10-v0", lambda *given: made.append(given))
+    make("Bandits-5x10", 2, 7, episodes=10, device=torch.device("cuda"))
     assert made == [(2, 7, 10, torch.device("cuda"))]
     with pytest.raises(UserError, match="type --episodes 10"):
         DeviceTasks(Bandits, (5, 10), 2, 1, 3, CPU)

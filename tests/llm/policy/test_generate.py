@@ -174,7 +174,7 @@ def test_where_steps_are_recorded_they_are_of_few_sizes(model, rows, monkeypatch
     sizes = []
     monkeypatch.setattr(generate, "RECORDED", ("cpu",))
     monkeypatch.setattr(generate, "LOOK_EVERY", (1, 1))
-    monkeypatch.setattr(generate, "record", lambda step, cache: sizes.append(cache.rows) or step)
+    monkeypatch.setattr(generate, "record", lambda step, cache, pool: sizes.append(cache.rows) or step)
     sampler = Sampler(model, end=0)
     out = sampler(Prompts.of(many), samples=1, max_tokens=40 - 7, generator=None)
     for name in "ids", "mask", "lengths", "finished":
