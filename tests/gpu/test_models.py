@@ -108,7 +108,8 @@ def test_the_second_gpu_samples_what_the_first_samples(second, monkeypatch):
     wanted = sample(first, monkeypatch, True, **settings)
     assert found.ids.device == second
     for name in ("ids", "mask"):
-        assert torch.equal(getattr(found, name).cpu() * found.mask.cpu(), getattr(wanted, name).cpu() * wanted.mask.cpu())
+        one, two = ((getattr(x, name) * x.mask).cpu() for x in (found, wanted))
+        assert torch.equal(one, two), name
 
 
 # Turned red by: a traceback of torch where the memory of the GPU is full.
