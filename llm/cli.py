@@ -37,7 +37,8 @@ Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" a
 --reward DIR uses the reward model of a run. --reward exact,0.2*length adds ready-made rewards:
 {', '.join(ready_made())}; they read other fields of a line.
 Without --model, supervised fine-tuning (a run of sft) first trains a small character model, the initial policy.
-`spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings.
+`spinup plot`, `watch`, `eval` and `resume` accept these runs. `spinup grid llm grpo ...` compares settings,
+and `spinup tune llm grpo ...` searches for good ones.
 """
 
 

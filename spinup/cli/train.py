@@ -1,9 +1,15 @@
 """Commands that train: an algorithm, a grid of runs, a resumed run."""
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from spinup import registry
 from spinup.errors import UserError
 from spinup.parser import Parser, path_of
+from spinup.registry import Algorithm
+
+if TYPE_CHECKING:
+    from spinup.runs.config import RunConfig
 
 HELP = """\
 Train:
@@ -11,8 +17,11 @@ Train:
                                                   or the dotted name of a module of your own
   spinup llm METHOD [--task reverse] [flags]      the same for language models; `spinup llm` lists methods and tasks
   spinup grid ALGORITHM --seed 0 1 2 [flags]      every combination of the given values, one process per run
+  spinup tune ALGORITHM [--trials 20] [flags]     search for good settings; `--lr 1e-4:1e-2` searches a range
   spinup resume DIR [--total-steps N]             resume a stopped run, or extend a finished one
 """
+EXAMPLES = {"grid": "--seed 1 2", "tune": "--lr 1e-4:1e-2"}                # of flags of these commands
+NEEDED = {"workers": 2, "seed": 1, "ray": "local", "trials": 20, "seeds": 100, "storage": "study.db"}       # values
 
 
 def resume(argv: list[str]) -> int:
@@ -55,32 +64,66 @@ def grid(argv: list[str]) -> int:
                                    "again runs only what is missing.")
     parser.add_argument("algorithm", help="such as ppo; or two words, such as llm grpo")
     parser.add_argument("--workers", metavar="N", help="number of processes in parallel. [1]")
+    parser.add_argument("--ray", metavar="ADDRESS", help="train on a Ray cluster, as many runs at a time as it has "
+                        "CPUs for: auto, HOST:PORT, or local, which starts Ray on this machine")
     parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm, with one or more values")
     if not argv or argv[0] in ("-h", "--help"):
         parser.print_help()
         return 0
+    algorithm, values = algorithm_and_flags("grid", argv)
+    from spinup.runs.flags import processes
+    from spinup.view.grid import grid as run_grid
+    ray = one("ray", values, "")
+    workers = processes("workers")(one("workers", values, "256" if ray else "1"))
+    return run_grid(algorithm.name, values, workers=workers, check=partial(checked, algorithm), ray=ray)
+
+
+def tune(argv: list[str]) -> int:
+    parser = Parser("spinup tune", "Search for good settings with Optuna: spinup tune ppo --env CartPole-v1 --lr "
+                                   "1e-4:1e-2 --gamma 0.9 0.99 0.999. A flag with several values or a range LOW:HIGH "
+                                   "is searched. Without such flags, a search space made for the algorithm is used. "
+                                   "The same command again continues the study.")
+    parser.add_argument("algorithm", help="such as ppo; or two words, such as llm grpo")
+    parser.add_argument("--trials", metavar="N", help="number of trials, with those of earlier commands. [20]")
+    parser.add_argument("--seeds", metavar="S", nargs="+", help="seeds of each trial; their mean result counts. [100]")
+    parser.add_argument("--storage", metavar="FILE", help="SQLite file of the study. [study.db in its folder]")
+    parser.add_argument("--FLAG", metavar="VALUE", nargs="+", help="any flag of the algorithm: one value, several, or "
+                                                                   "a range LOW:HIGH")
+    if not argv or argv[0] in ("-h", "--help"):
+        parser.print_help()
+        return 0
+    algorithm, values = algorithm_and_flags("tune", argv)
+    from spinup.runs.flags import whole
+    from spinup.view.study import plan
+    from spinup.view.tune import tune as run_study
+    trials = whole("trials")(one("trials", values, "20"))
+    seeds = list(dict.fromkeys(map(whole("seeds", 0), values.pop("seeds", ["100"]))))
+    storage = one("storage", values, "")
+    return run_study(plan(algorithm, values, partial(checked, algorithm), trials=trials, seeds=seeds, storage=storage))
+
+
+def algorithm_and_flags(command: str, argv: list[str]) -> tuple[Algorithm, dict[str, list[str]]]:
+    """Return the algorithm that the first word names, or the first two, and the flags after it with their values.
+    UserError if it is unknown, or a value has no flag."""
     words = 2 if argv[0] in registry.FAMILIES else 1
     if words == 2 and (len(argv) == 1 or argv[1].startswith("-")):
-        raise UserError(f"spinup grid {argv[0]} needs a method, as in: spinup grid llm grpo --seed 1 2; `spinup llm` "
-                        "lists them")
-    algorithm, values = registry.find(" ".join(argv[:words])), flags_and_values(argv[words:])
-    from spinup.runs.config import RunConfig
-    from spinup.runs.flags import from_flags, processes
+        raise UserError(f"spinup {command} {argv[0]} needs a method, as in: spinup {command} llm grpo "
+                        f"{EXAMPLES[command]}; `spinup llm` lists them")
+    return registry.find(" ".join(argv[:words])), flags_and_values(command, argv[words:])
+
+
+def checked(algorithm: Algorithm, flags: dict[str, str]) -> "RunConfig":
+    """Return the Config for these flags, "" for a flag without a value. UserError if a run with them could not start.
+    """
+    from spinup.runs.flags import from_flags, in_words
     from spinup.runs.public import advised
-    from spinup.view.grid import grid as run_grid
-    workers = processes("workers")(values.pop("workers", ["1"])[0])
-
-    def check(flags: dict[str, str]) -> RunConfig:
-        given = [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()]
-        config, _ = from_flags(algorithm, given)
-        with advised(algorithm):
-            registry.family(algorithm).check(algorithm, config)
-        return config
-
-    return run_grid(algorithm.name, values, workers=workers, check=check)
+    config, _ = from_flags(algorithm, in_words(flags))
+    with advised(algorithm):
+        registry.family(algorithm).check(algorithm, config)
+    return config
 
 
-def flags_and_values(words: list[str]) -> dict[str, list[str]]:
+def flags_and_values(command: str, words: list[str]) -> dict[str, list[str]]:
     """Parse `--seed 0 1 --anneal` to {"seed": ["0", "1"], "anneal": []}. UserError for a value without a flag."""
     values: dict[str, list[str]] = {}
     current = None
@@ -90,16 +133,22 @@ def flags_and_values(words: list[str]) -> dict[str, list[str]]:
             current = values.setdefault(key.replace("_", "-"), [])
             current += [value] * bool(equals)
         elif current is None:
-            raise UserError(f"spinup grid does not know what to do with {word!r}; values follow a flag, as in "
-                            "--seed 0 1 2")
+            raise UserError(f"spinup {command} does not know what to do with {word!r}; values follow a flag, as in "
+                            f"{EXAMPLES[command]}")
         else:
             current.append(word)
-    for flag in values:
-        if not values[flag] and flag in ("workers", "seed"):
-            raise UserError(f"--{flag} needs a value, as in --{flag} {1 if flag == 'seed' else 2}")
-    if len(values.get("workers", "1")) > 1:
-        raise UserError(f"--workers takes one value, not {' '.join(values['workers'])}")
+    for flag in values.keys() & NEEDED.keys():
+        if not values[flag]:
+            raise UserError(f"--{flag} needs a value, as in --{flag} {NEEDED[flag]}")
     return values
 
 
-COMMANDS = {"grid": grid, "resume": resume}
+def one(flag: str, values: dict[str, list[str]], default: str) -> str:
+    """Remove a flag from `values` and return its value. UserError if it has several."""
+    texts = values.pop(flag, [default])
+    if len(texts) > 1:
+        raise UserError(f"--{flag} takes one value, not {' '.join(texts)}")
+    return texts[0]
+
+
+COMMANDS = {"grid": grid, "tune": tune, "resume": resume}

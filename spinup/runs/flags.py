@@ -2,7 +2,7 @@
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -87,6 +87,12 @@ def from_flags(algorithm: Algorithm, argv: list[str]) -> tuple[Any, str]:
     given = vars(config_parser(algorithm).parse(argv))
     file, preset = given.pop("config", None), given.pop("preset", "auto")
     return configure(algorithm, given, preset, file)
+
+
+def in_words(flags: Mapping[str, str]) -> list[str]:
+    """Return the words of a command line for these flags, whose names are without dashes. A flag without a value has
+    ""."""
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in flags.items()]
 
 
 def train(algorithm: Algorithm, argv: list[str]) -> int:

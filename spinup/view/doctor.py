@@ -30,7 +30,10 @@ EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",)
           "tasks": ("math_verify", "jsonschema", "vaderSentiment"), "rg": ("reasoning_gym",),
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
           "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
-          "envpool": ("envpool",), "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
+          "envpool": ("envpool",), "tune": ("optuna",), "ray": ("ray",),
+          "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
+# A study needs SQLite, which some builds of Python lack.
+STUDY = "import sqlite3, optuna"
 PROBE = """
 import gymnasium, mujoco, os
 mujoco.set_mju_user_warning(lambda message: None)
@@ -215,7 +218,25 @@ def extras() -> list[Line]:
     """Row for each extra."""
     lines = []
     for name, modules in EXTRAS.items():
+        how = f"type: pip install 'spinup-rl[{name}]'"
         absent = [module for module in modules if find_spec(module) is None]
-        missing = f"no {', '.join(absent)}; type: pip install 'spinup-rl[{name}]'"
-        lines.append((f"extra {name}", *(("missing", missing) if absent else ("ok", ", ".join(modules)))))
+        reason = f"no {', '.join(absent)}" if absent else fault(name)
+        lines.append((f"extra {name}", *(("missing", f"{reason}; {how}") if reason else ("ok", ", ".join(modules)))))
     return lines
+
+
+def fault(extra: str) -> str:
+    """Start a program of an installed extra that depends on the machine. Return its error; "" if it works."""
+    if extra == "tune":
+        command = [sys.executable, "-c", STUDY]
+    elif extra == "ray":
+        folder = Path(find_spec("ray").origin).parent                     # to import ray takes seconds
+        command = [str(folder / "core" / "src" / "ray" / "raylet" / "raylet"), "--version"]
+    else:
+        return ""
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except OSError as error:
+        return f"{command[0]} cannot be started ({error.strerror.lower()})"
+    words = outcome(process)[1]
+    return f"it does not work here ({words})" if process.returncode else ""

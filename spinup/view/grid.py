@@ -7,15 +7,13 @@ import itertools
 import math
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -27,7 +25,9 @@ from rich.text import Text
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, pace, short
+from spinup.runs.flags import in_words
 from spinup.runs.folders import check_exp_name, check_same, check_writable, describe, read_result, writable
+from spinup.view.process import Process
 from spinup.view.statistics import interval, range_of
 
 POLL = 0.2                                              # seconds between checks of the processes
@@ -44,8 +44,8 @@ class Job:
     directory: Path
     total_steps: int = 0
     status: str = "waiting"
-    process: subprocess.Popen | None = None
-    words: IO[str] | None = None                        # its stderr: a file, because a pipe that nobody reads fills up
+    config: RunConfig | None = None
+    process: Process | None = None                      # or a task of Ray, which has the same methods
     told: int = 0                                       # interruptions passed on to the run
 
     def steps(self) -> int:
@@ -64,7 +64,7 @@ class Job:
 
 
 def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
-         check: Callable[[dict[str, str]], RunConfig]) -> int:
+         check: Callable[[dict[str, str]], RunConfig], ray: str = "") -> int:
     """Run every combination of `settings` that is not finished, at most `workers` at a time. Then print a table.
 
     Args:
@@ -73,6 +73,7 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
             `log-dir` are flags too; without a name, the grid makes one.
         check: returns the Config for these flags ("" for a flag without a value); called once per variant; UserError if
             a flag is wrong.
+        ray: address of a Ray cluster that trains the runs; "local" starts Ray, "" = processes of this machine.
 
     Returns the exit code: 0, 1 if a run failed, 130 after Ctrl-C.
     UserError, before any run starts: the settings are wrong, or folders hold runs with other settings.
@@ -81,7 +82,11 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
     configs = {job.variant: check(job.flags) for job in reversed(jobs)}
     for job in jobs:
         check_job(algo, job, replace(configs[job.variant], seed=job.seed))
-    return Grid(algo, jobs, workers).run()
+    if not ray:
+        return Grid(algo, jobs, workers).run()
+    from spinup.view import on_ray
+    with on_ray.connected(ray):
+        return Grid(algo, jobs, workers, on_ray.Task).run()
 
 
 def expand(settings: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -122,7 +127,7 @@ def safe(name: str) -> str:
 
 def check_job(algo: str, job: Job, config: RunConfig) -> None:
     """Set the run's steps, and whether it is finished. UserError if its folder holds a run with other settings."""
-    job.total_steps = config.total_steps
+    job.config, job.total_steps = config, config.total_steps
     if (job.directory / "config.json").exists():
         check_same(job.directory, algo, config, {"log_dir", "quiet"}, "choose another --exp-name")
     if job.result().get("status") == "finished":
@@ -136,16 +141,19 @@ def check_job(algo: str, job: Job, config: RunConfig) -> None:
 class Grid:
     """The runs in progress and their display: a progress bar in a terminal, else a line per finished run."""
 
-    def __init__(self, algo: str, jobs: list[Job], workers: int):
-        self.algo, self.jobs, self.workers, self.console, self.signals = algo, jobs, workers, Console(), 0
+    def __init__(self, algo: str, jobs: list[Job], workers: int,
+                 launch: Callable[[list[str], Path, RunConfig], Process] = Process):
+        self.algo, self.jobs, self.workers, self.launch = algo, jobs, workers, launch
+        self.console, self.signals = Console(), 0
         self.total_steps, self.steps_before = sum(j.total_steps for j in jobs), sum(j.steps() for j in jobs)
         self.started = time.monotonic()
 
     def run(self) -> int:
         """Run until all runs have ended; return the exit code."""
         done = self.count("finished")
+        how = self.workers if self.launch is Process else f"on Ray, at most {min(self.workers, len(self.jobs))}"
         self.say(f"{len(self.jobs)} runs in {len({j.variant for j in self.jobs})} variants"
-                 f"{f', {done} of them finished earlier' if done else ''}; {self.workers} at a time")
+                 f"{f', {done} of them finished earlier' if done else ''}; {how} at a time")
         with self.signals_caught(), self.shown() as live:
             while self.count("running") or (self.count("waiting") and not self.signals):
                 for job in self.jobs:
@@ -168,31 +176,20 @@ class Grid:
 
     def start(self, job: Job) -> None:
         """Start the run, or resume it if its folder holds one."""
-        if (job.directory / "config.json").exists():
-            words = ["resume", str(job.directory)]
-        else:
-            flags = (f"--{flag}={value}" if value else f"--{flag}" for flag, value in job.flags.items())
-            words = [*self.algo.split(), *flags]                          # "llm grpo" is two words
-        job.words = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
-        # In its own process group: otherwise Ctrl-C in a terminal would reach the run twice, and the second one stops a
-        # run unsaved. Windows cannot send Ctrl-C to another group; there the console signals both processes, once.
-        own_group = {} if sys.platform == "win32" else {"process_group": 0}
-        job.process = subprocess.Popen([sys.executable, "-m", "spinup", *words], stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.DEVNULL, stderr=job.words, **own_group)
+        words = [*self.algo.split(), *in_words(job.flags)]                # "llm grpo" is two words
+        job.process = self.launch(words, job.directory, job.config)
         job.status = "running"
 
     def look_at(self, job: Job) -> None:
         """Pass an interruption on, once. Record the result of the run if it has ended."""
-        if job.told < self.signals and sys.platform != "win32":
+        if job.told < self.signals:
             job.told = self.signals
-            job.process.send_signal(signal.SIGINT)
-        if job.process.poll() is None:
+            job.process.interrupt()
+        if (code := job.process.poll()) is None:
             return
-        job.words.seek(0)
-        lines = job.words.read().strip().splitlines() or [f"it ended with exit code {job.process.returncode}"]
-        job.words.close()
+        lines = job.process.errors().strip().splitlines() or [f"it ended with exit code {code}"]
         result = job.result()
-        if job.process.returncode == 0 and result.get("status") == "finished":
+        if code == 0 and result.get("status") == "finished":
             measure = result["measure"]
             job.status, said = "finished", f"{short(measure)} {show(result[measure])}"
         elif self.signals:

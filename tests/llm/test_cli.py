@@ -24,7 +24,7 @@ from spinup.registry import algorithms
 from spinup.runs.config import Range, comments, flag, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.log import read_progress
-from spinup.view import grid
+from spinup.view import process
 from spinup.view.statistics import mean_interval
 
 RUN = Path("runs/x/x_s1")
@@ -560,7 +560,7 @@ def test_plot_names_the_measure_of_each_run(learned, cli):
 
 # Turned red by: "llm dr_grpo" handed to the command line as one word.
 def test_a_grid_runs_every_seed_and_then_nothing(fork_python, cli, files, beginner, tmp_path):
-    fork_python(grid)
+    fork_python(process)
     words = ["grid", "llm", "dr_grpo", "--seed", 1, 2, "--workers", 2, "--exp-name", "g", "--model", beginner, *REVERSE,
              "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--total-steps", 1]
     done = cli(*words)
@@ -575,6 +575,19 @@ def test_a_grid_runs_every_seed_and_then_nothing(fork_python, cli, files, beginn
     assert again.code == 0 and "2 of them finished earlier" in again.out
     assert [path.stat().st_mtime_ns for path in results] == written
     assert re.search(r"^g +reverse\S* +2 +1 +held-out accuracy ", cli("plot", "runs", "--out", "g.png").out, re.M)
+
+
+# Turned red by: "llm dr_grpo" handed to the command line as one word; a study that reads returns of environments.
+def test_a_study_tunes_a_method(cli, files, beginner, tmp_path):
+    done = cli("tune", "llm", "dr_grpo", "--trials", 2, "--lr", "1e-4:1e-3", "--exp-name", "t", "--model", beginner,
+               *REVERSE, "--prompts", 2, "--samples", 2, "--held-out", 8, "--threads", 1, "--no-tensorboard",
+               "--total-steps", 2)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"^2/2 trials   trial_1   held-out accuracy [\d.]+   lr 0.000\d+$", done.out, re.M)
+    assert done.out.endswith("  spinup llm dr_grpo --config runs/t/best.toml --seed 1\n")
+    results = [read_json(tmp_path / f"runs/t/trial_{i}/trial_{i}_s100/result.json") for i in (0, 1)]
+    best = max(result["held_out_accuracy"] for result in results)
+    assert f"held-out accuracy {best:.4g} with seeds 100" in (tmp_path / "runs/t/best.toml").read_text()
 
 
 # Turned red by: a checkpoint of another method that is loaded.

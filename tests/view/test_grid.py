@@ -13,7 +13,7 @@ from spinup.runs.files import read_json, write_json
 from spinup.runs.flags import from_flags
 from spinup.runs.folders import config_to_json
 from spinup.runs.log import read_progress
-from spinup.view import grid as grid_module
+from spinup.view import process
 from spinup.view.grid import Grid, Job, check_job, expand, grid, plan, summary
 
 SMALL = {"num-envs": ["4"], "tensorboard": ["false"], "rollout-steps": ["32"], "hidden": ["8,8"], "no-anneal": []}
@@ -82,7 +82,7 @@ def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
 
 def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path, monkeypatch, capsys):
     """Of four runs one is finished, one was begun, one is new and one fails."""
-    fork_python(grid_module)
+    fork_python(process)
     settings = {**SMALL, "gamma": ["0.7", "0.8", "0.9", "2"], "seed": ["5"], "total-steps": ["2_000"],
                 "log-dir": [str(tmp_path)], "exp-name": ["x"]}
 

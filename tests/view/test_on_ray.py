@@ -1,0 +1,107 @@
+"""Grids on Ray: a local cluster of two workers, one of which is killed, and what a lost machine is called."""
+import os
+import signal
+from functools import partial
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import ray
+from ray._common.usage.usage_lib import usage_stats_enabled
+
+from spinup.algos import ppo
+from spinup.errors import UserError
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+from spinup.view import on_ray
+from spinup.view.grid import Grid, check_job, grid, plan
+from tests.view.test_grid import SMALL, check
+
+STARTS = 3              # a busy machine may exceed the seconds that Ray gives itself to start
+
+
+@pytest.fixture
+def two_workers(monkeypatch):
+    """Ray on this machine, with two CPUs."""
+    monkeypatch.setattr(on_ray.ray, "init", partial(ray.init, num_cpus=2))
+    for attempt in range(STARTS):
+        cluster = on_ray.connected("local")
+        try:
+            cluster.__enter__()
+            break
+        except UserError:
+            if attempt == STARTS - 1:
+                raise
+            ray.shutdown()
+    yield
+    cluster.__exit__(None, None, None)
+
+
+def jobs(folder, **settings):
+    given = {**SMALL, "total-steps": ["60_000"], "checkpoint-steps": ["1000"], "log-dir": [str(folder)],
+             "exp-name": ["x"], **settings}
+    found = plan("ppo", given)
+    for job in found:
+        check_job("ppo", job, check({**job.flags, "gamma": "0.9"}))
+    return found
+
+
+def workers() -> list[int]:
+    """The processes that train."""
+    return [p.pid for p in psutil.Process().children(recursive=True) if p.name().startswith("ray::run")]
+
+
+# Turned red by: a run that starts anew, or stays lost, when its worker dies; a run that fails and ends the others; an
+# interruption that reaches no run, or ends it unsaved; statistics of usage that are sent.
+def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, monkeypatch, capsys):
+    assert not usage_stats_enabled() and ray.cluster_resources()["CPU"] == 2
+    killed, look_at = [], Grid.look_at
+
+    def kill_once(self, job):
+        if job.flags["gamma"] == "0.9" and (job.directory / "checkpoint.pt").exists() and not killed:
+            killed.extend(workers())
+            before.append((job.directory / "config.json").stat().st_mtime_ns)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+        look_at(self, job)
+    before = []
+    monkeypatch.setattr(Grid, "look_at", kill_once)
+    first = jobs(tmp_path, gamma=["0.9", "2"])
+    assert Grid("ppo", first, 2, on_ray.Task).run() == 1
+    directory = first[0].directory
+    assert killed and (directory / "config.json").stat().st_mtime_ns == before[0]         # resumed, not started again
+    result, steps = read_json(directory / "result.json"), read_progress(directory)["steps"]
+    assert result["status"] == "finished" and result["steps"] == steps[-1]
+    assert steps == sorted(set(steps))
+    out = capsys.readouterr().out
+    assert "failed: spinup: --gamma must be from 0 to 1, not 2.0" in out and "on Ray, at most 2 at a time" in out
+
+    def interrupt_when_under_way(self, job):
+        if job.steps() and not self.signals:
+            signal.raise_signal(signal.SIGINT)
+        look_at(self, job)
+    monkeypatch.setattr(Grid, "look_at", interrupt_when_under_way)
+    second = jobs(tmp_path, gamma=["0.8"])
+    assert Grid("ppo", second, 2, on_ray.Task).run() == 130
+    saved = read_json(second[0].directory / "result.json")
+    assert saved["status"] == "interrupted" and 0 < saved["steps"] < result["steps"]
+    assert (second[0].directory / "checkpoint.pt").exists()
+
+
+# Turned red by: an exception of Ray in place of a sentence; a lost run without the way to resume it.
+def test_a_lost_machine_is_a_sentence(monkeypatch, tmp_path):
+    def lost(task, timeout):
+        raise ray.exceptions.NodeDiedError("gone")
+    asked = SimpleNamespace(options=lambda **how: SimpleNamespace(remote=lambda *words: how))
+    monkeypatch.setattr(on_ray, "run", asked)
+    task = on_ray.Task([], tmp_path, ppo.Config(device="cuda", threads=3))
+    assert task.task == {"num_cpus": 3, "num_gpus": 1}                    # Ray hides GPUs that a task does not ask for
+    monkeypatch.setattr(on_ray.ray, "get", lost)
+    assert task.poll() == 1 and task.errors() == on_ray.LOST
+    assert "the same command resumes it" in on_ray.LOST
+
+
+def test_an_address_where_no_cluster_is_starts_nothing(tmp_path):
+    with pytest.raises(UserError, match="--ray 127.0.0.1:1: Ray cannot be used .*refused.*; start a cluster with"):
+        grid("ppo", {"log-dir": [str(tmp_path)]}, workers=2, check=check, ray="127.0.0.1:1")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,86 @@
+"""The search space of `spinup tune`: what flags make of it, and what an algorithm's own comments recommend."""
+import pytest
+
+from spinup.algos import dqn, ppo
+from spinup.errors import UserError
+from spinup.registry import FAMILIES, algorithms
+from spinup.runs.config import types_of
+from spinup.runs.flags import from_flags, in_words
+from spinup.view.space import Dimension, recommended, space_of
+
+ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
+
+
+def ask(dimension: Dimension, share: float) -> str:
+    """The value at a share of the range, or of the choices, as Optuna might suggest it."""
+    class Trial:
+        def suggest_float(self, name, low, high, log=False):
+            return low * (high / low)**share if log else low + share * (high - low)
+
+        def suggest_int(self, name, low, high):
+            return round(low + share * (high - low))
+
+        def suggest_categorical(self, name, choices):
+            return choices[int(share * (len(choices) - 1))]
+    return dimension.ask(Trial())
+
+
+# Turned red by: a learning rate on a linear scale; a discount factor whose small distances from 1 are never tried; a
+# number of minibatches that no batch can be divided by; a list of widths taken apart at its commas.
+@pytest.mark.parametrize(("typed", "said", "values"), [
+    ({"lr": ["1e-4:1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
+    ({"lr": ["1e-4:4e-4"]}, "0.0001 to 0.0004 on a log scale", ["0.0001", "0.0002", "0.0004"]),
+    ({"clip-ratio": ["0.1:0.3"]}, "0.1 to 0.3", ["0.1", "0.2", "0.3"]),
+    ({"gamma": ["0.9:0.999"]}, "0.9 to 0.999 on a log scale of the distance from 1", ["0.999", "0.99", "0.9"]),
+    ({"log-std": ["-2:0"]}, "-2 to 0", ["-2", "-1", "0"]),
+    ({"epochs": ["3:7"]}, "3 to 7", ["3", "5", "7"]),
+    ({"minibatches": ["1:16"]}, "1 2 4 8 16", ["1", "4", "16"]),
+    ({"gamma": ["0.9", "0.99", "0.9", "1"]}, "0.9 0.99 1", ["0.9", "0.99", "1"]),
+    ({"hidden": ["8", "64,64", "64,64,64"]}, "8 64,64 64,64,64", ["8", "64,64", "64,64,64"])])
+def test_flags_make_the_space(typed, said, values):
+    fixed, (dimension,) = space_of(ppo.Config, {"env": ["CartPole-v1"], "no-anneal": [], **typed})
+    assert fixed == {"env": ["CartPole-v1"], "no-anneal": []}
+    assert dimension.name == next(iter(typed)).replace("-", "_") and str(dimension) == said
+    assert [ask(dimension, share) for share in (0, 0.5, 1)] == values
+
+
+def test_a_colon_is_a_range_only_in_numbers():
+    typed = {"env": ["pong:Pong-v5"], "seed": ["1:2"], "exp-name": ["1:2"], "unknown": ["1:2"]}
+    assert space_of(ppo.Config, typed) == (typed, [])
+
+
+@pytest.mark.parametrize(("typed", "message"), [
+    ({"lr": ["1e-2:1e-3"]}, "--lr 1e-2:1e-3 is an empty range; write the smaller number first"),
+    ({"lr": ["1e-3:1e-2", "1"]}, "--lr takes one range or several values"),
+    ({"gamma": ["0.9:1.5"]}, "--gamma must be from 0 to 1, not 1.5"),
+    ({"gamma": ["0.9", "high"]}, "--gamma must be a number, not 'high'")])
+def test_a_wrong_range_is_a_sentence(typed, message):
+    with pytest.raises(UserError, match=message):
+        space_of(ppo.Config, typed)
+
+
+# Turned red by: an algorithm that has nothing to tune; a recommended value that no run accepts; the settings of the
+# user outside of the space, so that they cannot be its first trial.
+@pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
+def test_every_algorithm_has_a_space_that_works(algorithm):
+    def works(flags):
+        try:
+            from_flags(algorithm, in_words(flags))
+        except UserError:
+            return False
+        return True
+    base, _ = from_flags(algorithm, [])
+    space, types = recommended(base, {}, works), types_of(type(base))
+    assert "lr" in {d.name for d in space}
+    for dimension in space:
+        assert dimension.place(getattr(base, dimension.name), types[dimension.name]) is not None, dimension
+        assert all(works({dimension.name: ask(dimension, share)}) for share in (0, 0.5, 1)), dimension
+
+
+def test_what_the_user_fixes_or_moves_changes_the_recommended_space():
+    base = dqn.Config(lr=1e-6, gamma=1.0)
+    space = {d.name: d for d in recommended(base, {"n-steps": ["3"]}, lambda flags: True)}
+    assert set(space) == {"lr"}                                           # gamma 1 is outside, n_steps is fixed
+    assert str(space["lr"]) == "2e-07 to 5e-06 on a log scale"
+    small = recommended(ppo.Config(rollout_steps=4, minibatches=2), {}, lambda f: int(f.get("minibatches", 1)) <= 8)
+    assert str(next(d for d in small if d.name == "minibatches")) == "2 4 8"

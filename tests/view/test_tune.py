@@ -1,0 +1,199 @@
+"""Studies: what a trial is, what ends one early, what an interruption, a kill and a second process leave."""
+import ast
+import json
+import re
+import signal
+import sys
+import tomllib
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+import spinup
+from spinup.algos import ppo
+from spinup.errors import NonFiniteError
+from spinup.registry import find
+from spinup.runs.files import read_json
+from spinup.runs.folders import HOW, config_to_json
+from spinup.runs.log import read_progress
+from spinup.runs.presets import configure
+
+ROOT = Path(spinup.__file__).parents[1]
+STUDY = Path("runs", "x")
+WORDS = ["tune", "ppo", "--env", "CartPole-v1", "--exp-name", "x", "--num-envs", 4, "--rollout-steps", 32, "--hidden",
+         "8,8", "--total-steps", 2048, "--no-tensorboard", "--checkpoint-steps", 512]
+SPACE = ["--lr", "1e-4:1e-2", "--gamma", "0.9", "0.99"]
+SMALL = [*WORDS, *SPACE]
+
+
+def trials(study: Path = STUDY) -> list[optuna.trial.FrozenTrial]:
+    """All trials, except choices that fit no run."""
+    found = optuna.load_study(study_name=study.name, storage=f"sqlite:///{study / 'study.db'}").trials
+    return [trial for trial in found if trial.state != TrialState.FAIL]
+
+
+def results(study: Path = STUDY) -> list[tuple]:
+    return [(trial.state, trial.params, trial.value) for trial in trials(study)]
+
+
+# Turned red by: the user's own settings that are not the first trial; a seed of the reports used for tuning; a value
+# that is not the mean of the seeds; a file that trains with other settings than the best trial; trials that are run
+# again, or not continued; a study that goes on with other settings.
+def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
+    done = cli(*SMALL, "--seeds", 100, 101, "--trials", 2)
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0] == "runs/x: 2 trials of 2 runs each"
+    assert lines[1:3] == ["  --lr 0.0001 to 0.01 on a log scale", "  --gamma 0.9 0.99"]
+    assert re.fullmatch(r"1/2 trials   \d+ s left   trial_0   return [\d.]+   lr 0.004, gamma 0.9\d*", lines[3])
+    assert re.fullmatch(r"2/2 trials   trial_1   return [\d.]+   lr 0.\d+, gamma 0.9\d*", lines[4])
+    assert lines[-1] == "  spinup ppo --config runs/x/best.toml --seed 1" and len(lines) == 7
+    runs = [[read_json(STUDY / f"trial_{i}/trial_{i}_s{seed}/result.json") for seed in (100, 101)] for i in (0, 1)]
+    returns = [[run["return_mean_100"] for run in pair] for pair in runs]
+    assert [trial.value for trial in trials()] == pytest.approx([sum(pair) / 2 for pair in returns])
+
+    best = max(trials(), key=lambda trial: trial.value).number
+    trained = read_json(STUDY / f"trial_{best}/trial_{best}_s100/config.json")["config"]
+    config, said = configure(find("ppo"), {}, file=STUDY / "best.toml")
+    assert said == "CartPole-v1"
+    from_file = json.loads(json.dumps(config_to_json(config)))            # tuples to lists
+    assert not {name for name in trained if from_file[name] != trained[name]} - {*HOW, "seed"}
+    kept = tomllib.loads((STUDY / "best.toml").read_text())
+    assert {"env", "lr", "gamma", "hidden", "total_steps"} <= set(kept) and "epochs" not in kept         # as the preset
+    assert cli("ppo", "--config", STUDY / "best.toml", "--total-steps", 128, "--quiet").code == 0
+
+    written = [path.stat().st_mtime_ns for path in sorted(STUDY.rglob("result.json"))]
+    again = cli(*SMALL, "--seeds", 100, 101, "--trials", 2)
+    assert again.code == 0 and "2 of them ended earlier" in again.out
+    assert [path.stat().st_mtime_ns for path in sorted(STUDY.rglob("result.json"))] == written
+    more = cli(*SMALL, "--seeds", 100, 101, "--trials", 3)
+    assert more.code == 0 and "3/3 trials   trial_2" in more.out and len(trials()) == 3
+    for other, words in ((["--epochs", "3"], "epochs 8, not 3"), (["--lr", "1e-3:1e-2"], "lr 0.0001 to 0.01 on a"),
+                         ([], "seeds 100 101, not 100")):
+        seeds = ["--seeds", 100, 101] if other else []
+        refused = cli(*(SMALL if "--lr" not in other else [*WORDS, "--gamma", "0.9", "0.99"]), *other, *seeds)
+        assert refused.code == 2 and words in refused.err and refused.err.endswith("choose another --exp-name\n")
+
+
+# Turned red by: a pruned run that is not saved, or counts as an interruption by the user; a bad trial that runs on.
+def test_a_trial_worse_than_the_others_ends_early_and_saved(cli, monkeypatch):
+    monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda n_warmup_steps=0: optuna.pruners.ThresholdPruner(
+        lower=1e9, n_warmup_steps=n_warmup_steps))
+    before = signal.getsignal(signal.SIGINT)
+    done = cli(*SMALL, "--trials", 2, "--seeds", 100, 101)
+    assert (done.code, done.err) == (0, "") and signal.getsignal(signal.SIGINT) is before
+    assert done.out.count("   pruned   lr ") == 2 and "no trial has a result" in done.out
+    assert [trial.state for trial in trials()] == [TrialState.PRUNED] * 2
+    directory = STUDY / "trial_0/trial_0_s100"
+    result = read_json(directory / "result.json")
+    assert result["status"] == "interrupted" and 512 <= result["steps"] < 1024       # after a quarter of the first run
+    assert (directory / "checkpoint.pt").exists() and not (STUDY / "trial_0/trial_0_s101").exists()
+    assert not (STUDY / "best.toml").exists()
+    reported = trials()[0].intermediate_values
+    assert sorted(reported) == list(range(1, max(reported) + 1))
+
+
+# Turned red by: a training that diverged, reported as the best one or ending the study.
+def test_a_trial_that_diverges_is_the_worst(cli, monkeypatch):
+    train = ppo.train
+
+    def diverge(config, resume=None):
+        if config.exp_name == "trial_0":
+            raise NonFiniteError("logits became NaN between steps 1 and 2")
+        return train(config, resume)
+    monkeypatch.setattr(ppo, "train", diverge)
+    done = cli(*SMALL, "--trials", 2)
+    assert done.code == 0 and "trial_0   failed: logits became NaN" in done.out and "best: trial_1" in done.out
+    assert [trial.state for trial in trials()] == [TrialState.PRUNED, TrialState.COMPLETE]
+
+
+# Turned red by: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
+def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatch):
+    whole = cli(*SMALL, "--trials", 3, "--log-dir", "whole")
+    train, interrupted = ppo.train, []
+
+    def interrupt(config, resume=None):
+        then = config.on_row
+
+        def on_row(row):
+            if config.exp_name == "trial_1" and row["steps"] > 1000 and not interrupted:
+                interrupted.append(row["steps"])
+                signal.raise_signal(signal.SIGINT)
+            then(row)
+        config.on_row = on_row
+        return train(config, resume)
+    monkeypatch.setattr(ppo, "train", interrupt)
+    stopped = cli(*SMALL, "--trials", 3)
+    assert stopped.code == 130 and stopped.out.endswith("saved, and the same command continues the study\n")
+    assert [trial.state for trial in trials()] == [TrialState.COMPLETE, TrialState.RUNNING]
+    done = cli(*SMALL, "--trials", 3)
+    assert (whole.code, done.code) == (0, 0) and interrupted
+    assert results() == results(Path("whole", "x"))
+    assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 3
+
+
+# Turned red by: a trial of a killed process that stays open forever; more trials than wanted from two processes, or
+# one trial in both.
+def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, rows, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [*(8192 if word == 2048 else word for word in SMALL), "--trials", 4]
+    killed, run = start(*words), STUDY / "trial_0/trial_0_s100"
+    wait_for(lambda: (run / "checkpoint.pt").exists() and rows(run) > 20, killed)
+    assert killed.kill() == -signal.SIGKILL
+    assert [trial.state for trial in trials()] == [TrialState.RUNNING]
+    begun = (run / "config.json").stat().st_mtime_ns
+    both = [process.end() for process in [start(*words), start(*words)]]
+    assert [(done.code, done.err) for done in both] == [(0, "")] * 2
+    assert [trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in trials()] == [True] * 4
+    ended = re.findall(r"(trial_\d)   return", both[0].out + both[1].out)
+    assert sorted(ended) == [f"trial_{trial.number}" for trial in trials() if trial.state == TrialState.COMPLETE]
+    assert (run / "config.json").stat().st_mtime_ns == begun             # resumed: a new run writes its config
+    steps = read_progress(run)["steps"]
+    assert steps == sorted(set(steps)) and steps[-1] == 8192
+
+
+# Turned red by: settings that exclude each other, which end the study or count as a trial.
+def test_choices_that_fit_no_run_are_not_trials(cli):
+    done = cli(*WORDS, "--minibatches", "2", "3", "5", "--trials", 2)
+    assert done.code == 0 and [trial.params["minibatches"] for trial in trials()] == ["2", "2"]
+    never = cli(*["never" if word == "x" else word for word in WORDS], "--minibatches", "3", "5")
+    assert never.code == 2 and "fit no run; the last one: --minibatches" in never.err
+
+
+@pytest.mark.parametrize(("typed", "words"), [
+    ("ppo --seed 1", "instead of --seed type --seeds 100 101"),
+    ("ppo --env CartPole-v1 Acrobot-v1", "--env takes one value in a study"),
+    ("ppo --lrr 1 2", "spinup ppo has no flag --lrr. Did you mean '--lr'?"),
+    ("ppo --gamma 0.9 7", "--gamma must be from 0 to 1, not 7"),
+    ("ppo --env CartPoll", "Did you mean 'CartPole"),
+    ("ppo --trials", "--trials needs a value, as in --trials 20"),
+    ("ppo --trials 1 2", "--trials takes one value, not 1 2"),
+    ("ppo 3", "spinup tune does not know what to do with '3'; values follow a flag, as in --lr 1e-4:1e-2"),
+    ("llm --lr 1e-4:1e-2", "spinup tune llm needs a method, as in: spinup tune llm grpo --lr 1e-4:1e-2"),
+    ("ppo --storage nowhere/study.db", "there is no folder"),
+    ("ppo --storage text.db", "text.db is not an SQLite file; choose another --storage")])
+def test_a_study_that_cannot_work_starts_nothing(cli, tmp_path, typed, words):
+    (tmp_path / "text.db").write_text("this is not a database")
+    done = cli("tune", *typed.split())
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1) and words in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["text.db"]
+
+
+def test_a_study_without_optuna_is_a_sentence(cli, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = cli(*SMALL)
+    assert (done.code, done.err) == (2, "spinup: spinup tune needs Optuna; type: pip install 'spinup-rl[tune]'\n")
+    assert not list(tmp_path.iterdir())
+
+
+# Turned red by: `import optuna` or `import ray` where every command would wait for it.
+def test_no_other_command_imports_optuna_or_ray():
+    for path in [*(ROOT / "spinup").rglob("*.py"), *(ROOT / "llm").rglob("*.py")]:
+        body = ast.parse(path.read_text()).body
+        names = {alias.name for node in ast.walk(ast.Module(body, [])) if isinstance(node, ast.Import)
+                 for alias in node.names}
+        assert ("ray" in names) == (path.name == "on_ray.py")
+        top = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+        assert not [node for node in top if "optuna" in ast.unparse(node) or "on_ray" in ast.unparse(node)], path
