@@ -45,6 +45,7 @@ class LanguageConfig(RunConfig):
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
     workers: Processes = 1               # processes, each with a share of the responses; the number of torchrun wins
     shard: bool = False                  # divide Adam's moments and fp32 copies among the processes, to save memory
+    fsdp: bool = False                   # divide weights, gradients and moments among the processes: larger models fit
     lora: Rank = 0                       # rank of adapters that learn in place of all weights; 0 = all weights learn
     lora_alpha: Positive = 32.0          # adapters are multiplied by alpha / rank; larger: each step changes more
     layers: Depth = 4                    # layers of a new small model

@@ -1,7 +1,7 @@
 """Learning: log-probabilities of responses under a model, and gradients of a loss function of them."""
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,7 +46,7 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     r, found, ratios = batch.responses, defaultdict(float), []
     tokens = r.mask[rows].sum().clamp(min=1)
     rows = rows[r.of[rows].argsort(stable=True)]        # same prompt adjacent: a micro-batch reads each prompt once
-    for piece in pieces(share_of(rows), cfg.micro_batch or len(rows)):
+    for piece, counts in passes(cfg, rows, cfg.micro_batch or len(rows), 2 - len(rows) % 2):              # whole pairs
         part = r[piece].trimmed()
         T = part.ids.shape[1]
         settings = {"temperature": cfg.temperature, "checkpointing": cfg.gradient_checkpointing}
@@ -54,6 +54,9 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
         if part.drawn is not None:                                        # see `rescored`, `once`
             part = replace(part, logp=torch.where(part.logp.isnan(), logp.detach(), part.logp))
         value, stats = loss(logp, part, *(x[piece][:, :T] if x.ndim > 1 else x[piece] for x in per_row), **whole)
+        if not counts:
+            (value * 0).backward()
+            continue
         value.backward()
 
         with torch.no_grad():
@@ -72,16 +75,18 @@ def backward(model: Transformer, cfg: LanguageConfig, batch: Batch, rows: Tensor
     return found
 
 
-def pieces(rows: Tensor, size: int) -> Sequence[Tensor]:
-    """Split rows `[n]` into pieces of at most `size`; none without rows."""
-    return rows.split(size) if len(rows) else ()
+def passes(cfg: LanguageConfig, rows: Tensor, size: int, each: int) -> list[tuple[Tensor, bool]]:
+    """Split this rank's share of rows `[n]` into pieces of at most `size`. Return each, `[m]`, and True.
 
-
-def share_of(rows: Tensor) -> Tensor:
-    """Return the share of this rank of rows `[n]`. It splits no pair of adjacent rows."""
-    each = 2 - len(rows) % 2
-    own = ranks.mine(len(rows) // each)
-    return rows[own.start * each:own.stop * each]
+    Groups of `each` adjacent rows stay together. A divided model needs equally many passes on all ranks. So for a rank
+    with fewer pieces, the list ends with rows and False: these are computed, but do not count.
+    """
+    groups = len(rows) // each
+    own, largest = ranks.mine(groups), ranks.of_rank(groups, 0)
+    share = rows[own.start * each:own.stop * each]
+    found = [(piece, True) for piece in share.split(size) if len(piece)]
+    missing = -(-len(largest) * each // size) - len(found)
+    return found + [(rows[:each], False)] * missing if cfg.fsdp else found
 
 
 def of_all_ranks(found: dict[str, Tensor], ratios: list[Tensor]) -> tuple[dict[str, Tensor], list[Tensor]]:
@@ -103,10 +108,12 @@ def in_pieces(cfg: LanguageConfig, batch: Batch, function: Callable[[Prompts, Te
     """
     found = torch.zeros(batch.responses.ids.shape, device=batch.responses.ids.device)
     own = torch.tensor(ranks.mine(len(found)), device=found.device, dtype=torch.long)
-    for rows in pieces(own, cfg.micro_batch or SCORED):
+    for rows, counts in passes(cfg, torch.arange(len(found), device=found.device), cfg.micro_batch or SCORED, 1):
         part = batch.responses[rows].trimmed()
         with enough_memory(cfg):
-            found[rows, :part.ids.shape[1]] = function(batch.prompts, part.of, part.ids, part.lengths)
+            numbers = function(batch.prompts, part.of, part.ids, part.lengths)
+        if counts:
+            found[rows, :part.ids.shape[1]] = numbers
     return found if ranks.size() == 1 else ranks.join(found[own])
 
 

@@ -29,7 +29,8 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     """Estimate the bytes that a run needs, by purpose. Their sum is its peak.
 
     - weights, gradients and Adam of each trained model. Adam has two moments in fp32. With bf16 weights it also has a
-      copy of the weights in fp32. With `shard`, each process has its share of these.
+      copy of the weights in fp32. With `shard`, each process has its share of these. With `fsdp`, it has its share of
+      all models and their gradients, and while it samples, all weights of the policy.
       With adapters, only they have gradients and moments, and all models share the frozen weights.
     - frozen models: the reference policy, the reward model, and other models that do not learn.
     - KV caches of all responses that are sampled at once: 2 * layers * kv_heads * head_size numbers per token.
@@ -57,12 +58,14 @@ def needed(shape: Shape, parameters: int, cfg: LanguageConfig, size: int, prompt
     activations = layers * (tokens * kept + size * (prompt + response) * keys) + shape.layers * tokens * shape.width
     logits = LOGITS * min(size * response * shape.vocab_size, CHUNK)
     learning = trained * (adapters or parameters)
-    shared = parameters - adapters if adapters else 0
+    shared, size_of_run = parameters - adapters if adapters else 0, ranks.wanted(cfg.workers)
+    share = size_of_run if cfg.fsdp else 1
     caches = CACHES * rows * (prompt + response) * shape.layers * keys * (each if cuda else 4)
     second = getattr(cfg, "lag", 0) and cfg.engine == "own"
-    return {"weights": (shared + learning) * each, "gradients": learning * each,
-            "Adam": learning * (8 if each == 4 else 12) // (ranks.wanted(cfg.workers) if cfg.shard else 1),
-            "frozen models": (0 if adapters else frozen * parameters * each) + 4 * judge,
+    return {"weights": (shared + learning) * each // share, "gradients": learning * each // share,
+            "Adam": learning * (8 if each == 4 else 12) // (size_of_run if cfg.shard else share),
+            "frozen models": (0 if adapters else frozen * parameters * each) // share + 4 * judge,
+            "weights for sampling": parameters * each * cfg.fsdp,
             "KV caches": caches,
             "second process": second * (parameters * each + caches + (0 if cuda else LIBRARIES)),
             "activations and logits": activations * each * trained + logits * 4,

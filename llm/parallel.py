@@ -10,9 +10,11 @@ are those of the whole batch, and its file needs no code for this. The ranks exc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 
+from llm.policy.fsdp import divide
 from llm.policy.generate import Prompts, Responses
 from llm.rollout import Batch, join
 from llm.tasks.task import Problem
@@ -53,6 +55,17 @@ def sum_gradients(parts: dict[str, object]) -> None:
     for part in parts.values():
         if isinstance(part, FlatAdam):
             part.before_step = ranks.add
+
+
+def distributed(run: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    """Divide the models and optimisers of a run among the ranks, as `--shard` and `--fsdp` say. Return the parts that a
+    checkpoint holds."""
+    if run.config.shard:
+        shard(parts)
+    if run.config.fsdp:
+        parts, run.divided, run.reference = divide(parts, run.model, run.reference)
+        run.sampler.model, run.sampler.records = run.divided.twin, False
+    return parts
 
 
 def shard(parts: dict[str, object]) -> None:

@@ -4,7 +4,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from llm.columns import METRICS, PHASES, TAKEN, Means, statistics
 from llm.config import LanguageConfig
 from llm.diagnose import diagnose as sentences
 from llm.learn import Loss, backward, kl_to_reference
 from llm.memory import as_before, enough_memory, fit, out_of_memory
-from llm.parallel import shard, shared, sum_gradients
+from llm.parallel import distributed, shared, sum_gradients
+from llm.policy import fsdp
 from llm.policy.generate import Sampler
 from llm.policy.load import Start
 from llm.policy.policy import LanguagePolicy, check_context
@@ -29,6 +30,7 @@ from llm.samples import as_lines, true_rewards
 from llm.tasks.check import distinct, problems_of
 from llm.tasks.task import Problem, Task, longest_prompt, speech
 from llm.tasks.verifier import same_parts
+from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.machine import cores
 from spinup.runs.display import duration, short
@@ -55,6 +57,7 @@ class Run(Training):
 
     def __init__(self, config: LanguageConfig, task: Task, start: Start,
                  resume: str | Path | None = None):
+        fsdp.check(config)
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
         self.pretrained = not isinstance(self.tokenizer, CharTokenizer)
@@ -73,6 +76,7 @@ class Run(Training):
         self.start, self.reference, self.checksum = start, start.reference(), start.checksum()
         self.generator = torch.Generator(self.device).manual_seed(config.seed)
         self.sampler = Sampler(self.model, self.tokenizer.ends)
+        self.divided: fsdp.Divided | None = None                          # the policy, once `keep` has divided it
         self.means, self.source = Means(), None
         self.clock: dict[str, float] = defaultdict(float)                 # seconds since the last row
         self.own: tuple[str, ...] = ("off_policy",) if config.off_policy else ()
@@ -89,6 +93,10 @@ class Run(Training):
 
     # Methods for the algorithms.
 
+    def adam(self, model: nn.Module, **settings: float) -> FlatAdam | fsdp.DividedAdam:
+        """Return Adam for all trainable weights of a model; the settings are those of `FlatAdam`."""
+        return fsdp.DividedAdam(model, **settings) if self.config.fsdp else FlatAdam(model.parameters(), **settings)
+
     def problems(self, n: int) -> list[Problem]:
         """Return `n` problems to train on."""
         return self.source.problems(n) if self.source else problems_of(self.task, n, self.rng)
@@ -99,7 +107,7 @@ class Run(Training):
 
         With an engine or a lag, see `llm.ahead.Source.sample`; given a generator or `greedy`, nothing changes.
         """
-        with enough_memory(self.config):
+        with enough_memory(self.config), self.divided.gathered() if self.divided else nullcontext():
             if self.source and generator is None and not greedy:
                 batch = self.source.sample(problems, samples)
             else:
@@ -173,9 +181,10 @@ class Run(Training):
     def result(self) -> Result | None:
         """End the run and return its result, which holds the policy. Ranks other than 0 return None."""
         self.finish()
+        model = self.divided.undivided() if self.divided else self.model
         if not self.leads:
             return None
-        policy = LanguagePolicy(self.model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
+        policy = LanguagePolicy(model, self.tokenizer, self.max_tokens, self.config.temperature, self.config.seed,
                                 **speech(self.task))
         progress = read_progress(self.directory) if self.rows else {}
         return Result(policy, progress, self.directory, self.status, self.best.get(self.measure, math.nan),
@@ -184,9 +193,7 @@ class Run(Training):
     # Methods for `Training`.
 
     def keep(self, **parts: Any) -> None:
-        super().keep(**parts)
-        if self.config.shard:
-            shard(parts)
+        super().keep(**distributed(self, parts))
 
     def _make_directory(self) -> None:
         super()._make_directory()

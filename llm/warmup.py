@@ -9,6 +9,7 @@ from filelock import FileLock
 
 from llm.algos import sft
 from llm.config import LanguageConfig
+from llm.policy.fsdp import check as check_fsdp
 from llm.policy.load import Start, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
@@ -24,10 +25,10 @@ from spinup.runs.presets import choose_preset
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "dtype", "checkpoint_steps",
-             "system", "template", "lora", "lora_alpha", "workers", "shard"}
+             "system", "template", "lora", "lora_alpha", "workers", "shard", "fsdp"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype", "lora",
-           "lora_alpha", "workers", "shard")
+           "lora_alpha", "workers", "shard", "fsdp")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:
@@ -106,6 +107,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     if cfg.shard and ranks.wanted(cfg.workers) == 1:
         raise UserError("--shard divides Adam's moments among processes, and this run has one; add --workers 2, or "
                         "leave out --shard")
+    check_fsdp(cfg)
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or initial(cfg, task)
     prompt = longest_prompt(task, start.tokenizer)

@@ -39,7 +39,6 @@ from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
 from spinup.runs.config import Count, Natural, Positive, Range
@@ -89,8 +88,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     offline = cfg.data > 0
     data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep) if offline else None
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, torch.ones_like(logp), part.mask)

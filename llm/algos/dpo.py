@@ -60,7 +60,6 @@ from llm.rollout import Batch
 from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import select
 from spinup.core.optim import step_size
 from spinup.errors import UserError
@@ -148,8 +147,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     test = find_pairs(run, cfg, held_out=True)
     fixed = None if cfg.samples else find_pairs(run, cfg)
     if task.pairs is not None and not cfg.samples:

@@ -53,7 +53,6 @@ from llm.tasks.make import make_task
 from llm.tasks.task import Task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
@@ -135,8 +134,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
              denominator: float) -> Loss:

@@ -45,7 +45,6 @@ from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1
 from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
@@ -128,10 +127,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
-    value_optimizer = FlatAdam(critic.parameters(), lr=cfg.value_lr,
-                               max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
+    value_optimizer = run.adam(critic, lr=cfg.value_lr, max_grad_norm=cfg.max_grad_norm,
+                               eps=cfg.adam_eps)
     price = torch.nn.Module()                                 # holds beta, for the checkpoint
     price.register_buffer("coef", torch.tensor(cfg.kl_coef, device=run.device))
 

@@ -43,7 +43,6 @@ from llm.run import Result, Run
 from llm.tasks.make import make_task
 from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.kl import k1, k3
 from spinup.core.masked import aggregate, masked_mean, select, whiten
 from spinup.core.optim import step_size
@@ -142,8 +141,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     start = find_start(cfg, task, resume)
     teacher = on_device(load_model(cfg.teacher), cfg).model if cfg.teacher else None
     run = Run(cfg, task, start, resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     expected = RunningMean(cfg.memory, run.device)
 
     def loss(logp: Tensor, part: Responses, adv: Tensor, denominator: Tensor) -> Loss:

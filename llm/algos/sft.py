@@ -27,7 +27,6 @@ from llm.run import Result, Run
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
 from spinup.algos.vpg import policy_gradient
-from spinup.core.fast.adam import FlatAdam
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
 from spinup.machine import find_device
@@ -61,8 +60,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     start = on_device(initial(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)
-    optimizer = FlatAdam(run.model.parameters(), lr=cfg.lr, max_grad_norm=cfg.max_grad_norm,
-                         eps=cfg.adam_eps)
+    optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
     own = np.random.default_rng(cfg.seed)
     demonstration_of(task, problems_of(task, 1, own)[0], own)     # or fail before any folder
     problems = problems_of(task, cfg.demonstrations, run.rng)

@@ -54,6 +54,8 @@ class ValuePolicy(nn.Module):
         beta: the larger, the greedier; 0 is pi_ref.
     """
 
+    divided = False
+
     def __init__(self, reference: Transformer, values: ActionValues, beta: float = 1.0):
         super().__init__()
         self.reference, self.values = reference.requires_grad_(False), values

@@ -102,7 +102,10 @@ class Sampler:
     """Samples responses from a model. It reuses its cache, and on CUDA the recorded step, between calls.
 
     end: the id that ends a response, or several such ids.
+    records: whether it may record steps; a graph reads the weights that the model had when it was recorded.
     """
+
+    records = True
 
     def __init__(self, model: Transformer, end: int | Collection[int]):
         self.model = model
@@ -217,7 +220,7 @@ class Sampler:
             slots = Slots(None, position[:, None], (numbers <= position[:, None])[:, None, None])   # [B, 1, 1, length]
             return model.logits(model.hidden(token[:, None], slots, cache)[:, 0])
 
-        if model.device.type not in RECORDED:
+        if not self.records or model.device.type not in RECORDED:
             if prompts.equal:
                 return lambda token, begin, t: together(token, prompts.ids.shape[1] + t)
             return lambda token, begin, t: apart(token, begin + t)

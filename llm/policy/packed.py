@@ -14,10 +14,12 @@ PADDING = 0.2           # share of padding from which responses are packed
 def worth_packing(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor) -> bool:
     """True if packing saves time: the model is wide, and at least `PADDING` of the tokens read would be padding.
 
+    A divided model is always packed. Otherwise it would read responses of one token in one call, others in two.
+
     of, ids, lengths: responses `[B, T]`, their prompts `[B]` and their lengths `[B]`.
     """
-    if model.shape.width < WIDE:
-        return False
+    if model.divided or model.shape.width < WIDE:
+        return model.divided
     needed = prompts.lengths[of.unique()]
     padded = len(needed) * prompts.ids.shape[1] + ids.numel()
     return int(needed.sum() + lengths.sum()) < (1 - PADDING) * padded

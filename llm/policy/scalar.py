@@ -8,7 +8,7 @@ from torch.nn.functional import linear, pad
 from llm.policy.generate import Prompts
 from llm.policy.lora import duplicate
 from llm.policy.policy import check_context
-from llm.policy.score import read
+from llm.policy.score import one_pass, read
 from llm.policy.tokenizer import Messages, Tokenizer
 from llm.policy.transformer import Transformer
 
@@ -51,6 +51,7 @@ class ScalarModel(nn.Module):
         self.bias.copy_((self.bias - mean) / std.clamp(min=1e-6))
 
 
+@one_pass
 def values(model: ScalarModel, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None,
            checkpointing: bool = False) -> Tensor:
     """Value of the state of each token, `[B, T]`, for responses `[B, T]`. The state is the prompt and earlier tokens.

@@ -1,5 +1,7 @@
 """Log-probabilities of given responses, with gradients: the learner's counterpart of the sampler."""
 from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +16,16 @@ PIECE = 2**19           # log-probabilities per piece in the computation of entr
 CHUNK = 2**26           # most logits kept for the backward pass; more tokens are split, and their pieces recomputed
 
 
+def one_pass(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `function(model, ...)` as one pass of the model: a divided model gathers its weights for it."""
+    @wraps(function)
+    def call(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        through = getattr(model, "through", None)
+        return function(model, *args, **kwargs) if through is None else through(function, *args, **kwargs)
+    return call
+
+
+@one_pass
 def score(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None = None, *,
           temperature: float = 1.0, checkpointing: bool = False) -> tuple[Tensor, Tensor]:
     """Compute log-probability and entropy of each token of `ids`, given its prompt and all earlier tokens.
@@ -43,6 +55,8 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths:
 
     The arguments are those of `score`.
     """
+    if lengths is None and model.divided:
+        lengths = torch.full_like(of, ids.shape[1])
     if lengths is not None and worth_packing(model, prompts, of, ids, lengths):
         return read_packed(model, prompts, of, ids, lengths, checkpointing)
     needed, of = of.unique(return_inverse=True)
@@ -108,9 +122,20 @@ def entropy(log_pi: Tensor) -> Tensor:
     return torch.cat([-x.exp().mul_(x.clamp(min=-1e4)).sum(-1) for x in rows]).view(log_pi.shape[:-1])
 
 
+@one_pass
+def logits_under(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths: Tensor | None,
+                 temperature: float, checkpointing: bool = False) -> Tensor:
+    """Logits of each token of the responses, `[B, T, vocab]` in fp32, divided by the temperature. See `score`."""
+    return model.logits(read(model, prompts, of, ids, lengths, checkpointing)).float() / temperature
+
+
 def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
                temperature: float = 1.0, checkpointing: bool = False) -> Tensor:
     """KL(reference || model) of the next token at each step, `[B, T]`, summed over all tokens; with gradient."""
+    if hasattr(model, "through"):         # a divided model has the weights of its head only within a pass
+        with torch.no_grad():
+            logits_ref = logits_under(reference, prompts, of, ids, None, temperature)
+        return kl_categorical(logits_ref, logits_under(model, prompts, of, ids, None, temperature, checkpointing))
     states = read(model, prompts, of, ids, checkpointing=checkpointing)
     with torch.no_grad():
         states_ref = read(reference, prompts, of, ids)
@@ -126,6 +151,5 @@ def forward_kl(model: Transformer, reference: Transformer, prompts: Prompts, of:
 def exact_kl(model: Transformer, reference: Transformer, prompts: Prompts, of: Tensor, ids: Tensor,
              lengths: Tensor | None = None, temperature: float = 1.0) -> Tensor:
     """KL(model || reference) of the next token at each step of the responses, `[B, T]`, summed over all tokens."""
-    states = (read(m, prompts, of, ids, lengths) for m in (model, reference))
-    logits, logits_ref = (m.logits(x).float() / temperature for m, x in zip((model, reference), states, strict=True))
+    logits, logits_ref = (logits_under(m, prompts, of, ids, lengths, temperature) for m in (model, reference))
     return kl_categorical(logits, logits_ref)

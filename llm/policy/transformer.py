@@ -228,7 +228,12 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state."""
+    """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state.
+
+    divided: whether each process has only a share of the weights; see `llm.policy.fsdp`.
+    """
+
+    divided = False
 
     def __init__(self, shape: Shape):
         super().__init__()

@@ -24,7 +24,7 @@ from spinup.runs.presets import up_to_date
 
 # Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
-       "workers", "shard", "save_replay", "env_workers"}
+       "workers", "shard", "fsdp", "save_replay", "env_workers"}
 LONGEST = 200           # bytes of a name: file systems allow 255; the rest is for the seed and suffixes
 
 

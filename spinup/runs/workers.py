@@ -83,7 +83,8 @@ class Workers:
                     store.set(f"here {self.rank}", "")
                 dist.init_process_group(backend(self.size), store=store, rank=self.rank, world_size=self.size,
                                         timeout=timedelta(seconds=WAIT_SECONDS))
-            yield
+            with ranks.answering("gloo"):                                 # in an exchange of torch's own, as in FSDP
+                yield
         except WorkerError as error:
             if store is None or self.rank:
                 raise
