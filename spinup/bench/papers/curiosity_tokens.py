@@ -81,15 +81,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         left, right = figure.subplots(1, 2)
         for kind, words in (("curiosity", "PPO + RND"), ("grpo", "PPO")):
             progress = read_progress(rooms[kind])
-            left.plot(progress["steps"], progress["return_mean_100"], color=COLOURS[kind], label=words)
-        left.set(title="Rooms (classic)", xlabel="steps", ylabel="mean return of 100 episodes")
+            left.plot(np.array(progress["steps"]) / 1000, progress["return_mean_100"], color=COLOURS[kind], label=words)
+        left.set(title="Rooms (classic)", xlabel="thousand steps", ylabel="mean return of 100 episodes")
         for kind, words in WORDS.items():
             of = [read_progress(locks[kind, seed]) for seed in seeds]
             steps = np.array(of[0]["steps"]) * batch(locks[kind, seeds[0]])
-            right.plot(steps, np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
-        right.set(title="Combination lock (tokens)", xlabel="responses", ylabel="symbols up to the first wrong one")
+            right.plot(steps / 1000, np.mean([p["length"] for p in of], 0), color=COLOURS[kind], label=words)
+        right.set(title="Combination lock (tokens)", xlabel="thousand responses",
+                  ylabel="symbols up to the first wrong one")
+        right.set_ylim(top=8)                                             # room for the legend
         for axes in (left, right):
-            axes.legend(fontsize="small")
+            axes.legend(fontsize="small", loc="upper left")
 
     return Paper("Curiosity on tokens (Burda et al. 2018)", lines, draw, raw), [
         *locks.values(), *policies.values(), *rooms.values()]
