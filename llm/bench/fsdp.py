@@ -24,7 +24,7 @@ from torch import Tensor
 from llm.algos.grpo import Config, group_advantage
 from llm.learn import Loss, backward, logp_under
 from llm.policy import fsdp
-from llm.policy.generate import Responses, Sampler
+from llm.policy.generate import Prompts, Responses, Sampler
 from llm.policy.load import Start, load_model
 from llm.rollout import Batch, sample
 from llm.tasks.check import problems_of
@@ -75,7 +75,9 @@ def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor, denominat
 def measure(cfg: Config, folder: str) -> None:
     """Make two updates with the batch in `folder`, and write what was measured there, one file for each rank."""
     torch.set_num_threads(1)
-    batch = torch.load(Path(folder, "batch.pt"), weights_only=False)
+    stored = torch.load(Path(folder, "batch.pt"), weights_only=True)
+    responses = Responses(**stored["responses"])
+    batch = Batch([], Prompts(**stored["prompts"]), responses, [], torch.zeros(len(responses.ids)))
     start = load_model(cfg.model)
     model, reference = start.model, start.reference()
     optimizer = (fsdp.DividedAdam(model, lr=1e-6, eps=1e-5, max_grad_norm=1.0) if cfg.fsdp
@@ -87,8 +89,8 @@ def measure(cfg: Config, folder: str) -> None:
                 tokens(cfg, start, twin)
         else:
             tokens(cfg, start, model)
-        adv = group_advantage(torch.randn(len(batch.texts), generator=torch.Generator().manual_seed(1)), cfg.samples)
-        rows = torch.arange(len(batch.texts))
+        adv = group_advantage(torch.randn(len(batch.rewards), generator=torch.Generator().manual_seed(1)), cfg.samples)
+        rows = torch.arange(len(batch.rewards))
 
         def gradient() -> None:
             logp_ref = logp_under(reference, cfg, batch)
@@ -118,7 +120,7 @@ def compared(model: torch.nn.Module, folder: Path) -> float:
         if ranks.size() == 1:
             torch.save(p.grad.clone(), folder / name)
         else:
-            one, two = torch.load(folder / name), fsdp.whole(p.grad)
+            one, two = torch.load(folder / name, weights_only=True), fsdp.whole(p.grad)
             largest = max(largest, float((two - one).abs().max() / one.abs().max()))
     return largest
 
@@ -126,7 +128,8 @@ def compared(model: torch.nn.Module, folder: Path) -> float:
 def sampled(cfg: Config, folder: str) -> None:
     """Sample the batch of both sides, and write it to `folder`."""
     start = load_model(cfg.model)
-    torch.save(tokens(cfg, start, start.model), Path(folder, "batch.pt"))
+    batch = tokens(cfg, start, start.model)
+    torch.save({"prompts": vars(batch.prompts), "responses": vars(batch.responses)}, Path(folder, "batch.pt"))
 
 
 def part(side: str, folder: str) -> dict[str, Any]:
