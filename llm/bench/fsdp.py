@@ -66,7 +66,7 @@ def tokens(cfg: Config, start: Start, model: torch.nn.Module) -> Batch:
 
 
 def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor, denominator: int) -> Loss:
-    """The loss of `llm.algos.grpo` with a KL penalty."""
+    """Compute the loss of `llm.algos.grpo` with a KL penalty, `[]`, from log-probabilities `[B, T]`."""
     each, stats = clipped_surrogate(logp, part.logp, adv, (0.2, 0.2), part.mask)
     each = each + SETTINGS["kl_coef"] * k2(logp, logp_ref, part.mask)
     return aggregate(each, part.mask, mode="sequence", denominator=denominator), stats

@@ -121,7 +121,7 @@ class Divided:
         return {name: x.cpu() for name, x in gathered if not ranks.rank()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Copy this rank's share of the weights `[n, ...]`. Raise KeyError or RuntimeError if they do not fit."""
+        """Copy this rank's share of the weights `[n, ...]`. Raise ValueError or KeyError if they do not fit."""
         for name, x in self.model.state_dict().items():
             if x.shape != state[name].shape:
                 raise ValueError(f"{name} has the shape {[*state[name].shape]} instead of {[*x.shape]}")
