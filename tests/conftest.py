@@ -241,8 +241,11 @@ def fork_python(monkeypatch) -> Callable[[ModuleType], None]:
 
 
 @pytest.fixture
-def fork_workers(monkeypatch) -> None:
-    """Worker processes of `multiprocessing` are forked from the same server; others begin with a new interpreter."""
+def fork_workers(full_runs, monkeypatch) -> None:
+    """Worker processes of `multiprocessing` are forked from the same server; others begin with a new interpreter.
+
+    All processes of a run must save at the same updates, so this one does what a user's does.
+    """
     real = multiprocessing.get_context
     monkeypatch.setattr(multiprocessing, "get_context",
                         lambda method=None: real("forkserver" if method == "spawn" else method))

@@ -228,12 +228,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state.
+    """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state."""
 
-    divided: whether each process has only a share of the weights; see `llm.policy.fsdp`.
-    """
-
-    divided = False
+    divided = False         # whether each process has only a share of the weights; see `llm.policy.fsdp`
 
     def __init__(self, shape: Shape):
         super().__init__()

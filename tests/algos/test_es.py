@@ -129,7 +129,7 @@ def test_each_policy_plays_its_own_episode_whoever_plays_beside_it(copies):
 
 # Turned red by: statistics, ranks or steps of this process's share only; shares in another order; a share of no policy;
 # a first policy that depends on the process. What is told does not grow with the network.
-def test_the_number_of_processes_changes_no_digit(fork_workers, full_runs, tmp_path, curve, monkeypatch):
+def test_the_number_of_processes_changes_no_digit(fork_workers, tmp_path, curve, monkeypatch):
     met, together = [], Workers.together
     monkeypatch.setattr(Workers, "together", lambda self, *rest: met.append(self) or together(self, *rest))
     runs = [run(tmp_path / str(n), workers=n, normalise_obs=True, hidden=(64, 64), exp_name="x") for n in (1, 2, 3)]

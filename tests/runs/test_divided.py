@@ -20,7 +20,7 @@ SMALL = {"env": "CartPole-v1", "preset": "none", "num_envs": 4, "rollout_steps":
 
 # Turned red by: shares that are summed and not averaged; advantages normalised within a share; a rank that leaves its
 # gradient out; rollouts of all ranks from the same seeds.
-def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, full_runs, monkeypatch, tmp_path):
+def test_two_processes_make_the_steps_of_one_on_the_whole_batch(fork_workers, monkeypatch, tmp_path):
     steps, rollouts, real, real_whole = [], [], divided.minimizer, divided.whole
 
     def recorded(optimizer: FlatAdam, loss, workers):
