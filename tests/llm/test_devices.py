@@ -1,4 +1,4 @@
-"""What a GPU needs, without one: devices that are fakes, steps recorded on the CPU, and the number of waits."""
+"""Tests of GPU code on the CPU: fake devices, recorded steps, and the number of times the code waits for a GPU."""
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 

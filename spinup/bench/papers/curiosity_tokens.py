@@ -123,5 +123,6 @@ def batch(folder: Path) -> int:
 
 def answers(folder: Path) -> dict[str, float]:
     """Accuracy on held-out problems of countdown, and the number of different right answers to a problem."""
-    return json.loads(spinup("llm", "eval", str(folder), "--task", "countdown", "--episodes", str(PROBLEMS),
-                             "--samples", str(SAMPLES), "--json"))
+    found = json.loads(spinup("llm", "eval", str(folder), "--task", "countdown", "--episodes", str(PROBLEMS),
+                              "--samples", str(SAMPLES), "--json"))
+    return {name: found[name] for name in found if name != "directory"}

@@ -125,9 +125,10 @@ class FlatAdam:
         # Plain: torch.optim.Adam(params, lr, betas=BETAS, eps=eps).step(). The code below calls
         # Adam's kernel, because creating torch's Adam imports the compiler: one second and 90 MB.
         self.count += 1
-        flat, rounded = self.flat[self.own], self.master is not self.flat
-        pieces = [(self.master if rounded else flat, self.flat.grad[self.own], self.first,
-                   self.second)]
+        flat, grad, rounded = self.flat, self.flat.grad, self.master is not self.flat
+        if self.own != slice(None):                           # a slice takes microseconds
+            flat, grad = flat[self.own], grad[self.own]
+        pieces = [(self.master if rounded else flat, grad, self.first, self.second)]
         if rounded:
             pieces = zip(*(x.split(PIECE) for x in pieces[0]), strict=True)
         for master, grad, first, second in pieces:
