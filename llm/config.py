@@ -57,6 +57,8 @@ class LanguageConfig(RunConfig):
         if self.lora and not self.model:
             raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
                             "--lora")
+        if self.lora_alpha != type(self).lora_alpha and not self.lora:
+            raise UserError("--lora-alpha scales adapters, and there are none; add --lora, such as --lora 16")
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
@@ -135,6 +137,10 @@ class EngineConfig(LearningConfig):
         super().__post_init__()
         if self.engine != "own":
             check_address(self.engine)
+        elif self.engine_timeout != type(self).engine_timeout:
+            raise UserError("--engine-timeout is for a server; add --engine, such as --engine http://localhost:8000")
+        if self.max_weight != type(self).max_weight and not self.off_policy:
+            raise UserError("--max-weight limits importance weights, which are 1 here; add --lag 1 or --engine")
         if self.off_policy and self.workers > 1:
             raise UserError("--engine and --lag work with one process that learns; leave out --workers")
 
@@ -146,7 +152,8 @@ class EngineConfig(LearningConfig):
 
 def check_address(text: str) -> None:
     """Raise UserError unless a text is the address of a server, without a path."""
-    if not re.fullmatch(r"https?://[\w.-]+(:\d{1,5})?/?|https?://\[[\da-fA-F:]+\](:\d{1,5})?/?", text, re.ASCII):
+    found = re.fullmatch(r"https?://(?:\w[\w-]*(?:\.\w[\w-]*)*|\[[\da-fA-F:]+\])(?::(\d{1,5}))?/?", text, re.ASCII)
+    if not found or not 0 < int(found[1] or 1) < 2**16:
         raise UserError(f"--engine must be own, or the address of a server, as in http://localhost:8000, not {text!r}")
 
 

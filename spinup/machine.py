@@ -37,7 +37,7 @@ def find_device(name: str, gpu_helps: bool) -> "torch.device":
     import torch
     if name == "auto":
         name = "cuda" if gpu_helps and torch.cuda.is_available() else "cpu"
-    if name == "cuda" and torch.cuda.is_available() and "WORLD_SIZE" in os.environ:
+    if name == "cuda" and torch.cuda.is_available() and {"RANK", "WORLD_SIZE"} <= os.environ.keys():
         place = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
         return torch.device("cuda", place % torch.cuda.device_count())
     try:

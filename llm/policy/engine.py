@@ -79,7 +79,7 @@ class Server:
         try:
             listed = self._ask("/v1/models", None, models, patient=False)
         except (EngineError, Refused) as error:
-            raise UserError(f"{error}; start it first, or choose --engine own") from None
+            raise UserError(f"{error}; start a vLLM server there first") from None
         self.name, limit = listed[0]
         if limit is not None and limit < longest:
             raise UserError(f"the server at {self.address} reads at most {limit} tokens, and a prompt with its "
@@ -87,7 +87,7 @@ class Server:
         try:
             self._ask("/collective_rpc", {}, None, patient=False)
         except EngineError as error:
-            raise UserError(str(error)) from None
+            raise UserError(f"{error}; see what the server printed, and start it again") from None
         except Refused as refused:                            # as it should, because the request names no method
             if refused.status in UNKNOWN:
                 raise UserError(f"the server at {self.address} cannot reload weights, so it can judge and be "
@@ -150,7 +150,7 @@ class Server:
         for wait in (*(WAITS if patient else ()), None):
             try:
                 with self.open(request, timeout=self.timeout) as answer:
-                    text = answer.read(LARGEST)
+                    text = received(answer, self.timeout)
                 return read(json.loads(text)) if read else None
             except (OSError, HTTPException, ValueError, RecursionError) as error:
                 words = f"the server at {self.address} {self._reason(error)}"
@@ -172,10 +172,24 @@ class Server:
         return f"sent a wrong answer ({ascii(str(error))[1:-1][:200]})"
 
 
+def received(answer: Any, timeout: float) -> bytes:
+    """Return the whole answer, at most `LARGEST` bytes. Raise TimeoutError if it takes longer than `timeout` seconds.
+
+    The timeout of a connection applies to each piece, so a server that sends a byte a second would never be late.
+    """
+    parts, size, until = [], 0, time.monotonic() + timeout
+    while size < LARGEST and (part := answer.read1(min(2**16, LARGEST - size))):
+        if time.monotonic() > until:
+            raise TimeoutError
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
 def models(answer: Any) -> list[tuple[str, int | None]]:
     """Return the name and the longest length of each model that a server lists. Raise ValueError if it lists none."""
     listed = answer.get("data") if isinstance(answer, dict) else None
-    found = [(x["id"], x.get("max_model_len") if type(x.get("max_model_len")) is int else None)
+    found = [(x["id"], limit if type(limit := x.get("max_model_len")) is int and limit > 0 else None)
              for x in listed if isinstance(x, dict) and isinstance(x.get("id"), str) and not x.get("parent")
              ] if isinstance(listed, list) else []            # a model with a parent is an adapter
     if not found:

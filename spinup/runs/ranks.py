@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from spinup.errors import WorkerError
+from spinup.errors import UserError, WorkerError
 
 T = TypeVar("T")
 exchanging = True       # False within `alone`
@@ -26,12 +26,23 @@ def size() -> int:
 def rank() -> int:
     """Number of this process, also before the ranks have met. Rank 0 alone prints, and writes the folder of the run.
     """
-    return int(os.environ.get("RANK", 0)) if "WORLD_SIZE" in os.environ else 0
+    return _given("RANK", 0)
 
 
 def wanted(count: int) -> int:
     """Number of ranks that a run will have: `count`, or that of torchrun."""
-    return int(os.environ.get("WORLD_SIZE", count))
+    return _given("WORLD_SIZE", count)
+
+
+def _given(name: str, default: int) -> int:
+    """Return a number that torchrun, or the first process, gave this one. Raise UserError if it is not a number."""
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():       # a cluster may set only one of them
+        return default
+    text = os.environ[name]
+    if not text.isdecimal():
+        raise UserError(f"the environment variable {name} is {text!r}, but torchrun sets it to a number; type: "
+                        "unset RANK WORLD_SIZE")
+    return int(text)
 
 
 def mine(n: int) -> range:

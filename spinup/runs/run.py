@@ -192,8 +192,10 @@ class Run(Training):
         self.pending = [(float(r), int(n)) for r, n in state["pending"]]
         others = state.get("others", [])                                  # ranks 1, 2, ...
         if not self.whole_episodes and len(others) != self.workers.size - 1:
-            raise UserError(f"{describe(self.directory)} was saved by {len(others) + 1} processes, and resumes with as "
-                            f"many; there are {self.workers.size}")
+            where, n = describe(self.directory), len(others) + 1
+            start = f"torchrun --nproc-per-node {n} -m spinup" if n > 1 else "spinup"
+            raise UserError(f"{where} was saved by {n} processes, and there are {self.workers.size}; type: {start} "
+                            f"resume {where}")
         own = state if self.leads or self.whole_episodes else others[self.workers.rank - 1]
         if own["env"] is not None:
             self.env.load_state_dict(own["env"])

@@ -44,8 +44,11 @@ class Workers:
     """
 
     def __init__(self, count: int | None, cfg: RunConfig):
-        self.under_torchrun = "WORLD_SIZE" in os.environ and PARENT not in os.environ
+        self.under_torchrun = {"RANK", "WORLD_SIZE"} <= os.environ.keys() and PARENT not in os.environ
         self.rank, self.size = ranks.rank(), ranks.wanted(count or 1)
+        if self.under_torchrun and not ("MASTER_ADDR" in os.environ and self.rank < self.size):
+            raise UserError("the environment variables RANK and WORLD_SIZE are set, but not by torchrun; type: unset "
+                            "RANK WORLD_SIZE, or start the run with torchrun")
         self.sent = 0
         if count is None and self.size > 1:
             raise UserError(f"{cfg.algorithm} trains in one process; start it without torchrun")
@@ -181,7 +184,10 @@ def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None
     """Wait until all processes have joined. WorkerError if one has died."""
     names, began = [f"here {rank}" for rank in range(1, len(children) + 1)], time.monotonic()
     while not store.check(names):
-        if any(not child.is_alive() for child in children) or time.monotonic() - began > JOIN_SECONDS:
+        if time.monotonic() - began > JOIN_SECONDS:
+            raise WorkerError(f"a worker process was not ready after {JOIN_SECONDS} s; stop other programs, or choose "
+                              "fewer --workers")
+        if any(not child.is_alive() for child in children):
             raise WorkerError("a worker process ended before it was ready; in your script, put the training under `if "
                               "__name__ == \"__main__\":`, because workers import the script")
         time.sleep(0.05)

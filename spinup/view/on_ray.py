@@ -37,7 +37,7 @@ def connected(address: str) -> Iterator[None]:
     except Exception as error:                                            # Ray raises all kinds, even Exception itself
         reason = (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
         how = ("repeat the command when the machine is less busy" if local else
-               "start a cluster with `ray start --head` and type --ray auto, or type --ray local")
+               "start a cluster with `ray start --head --disable-usage-stats` and type --ray auto, or type --ray local")
         raise UserError(f"--ray {address}: Ray cannot be used ({reason}); {how}") from None
     try:
         yield

@@ -13,7 +13,7 @@ from llm.algos.grpo import Config
 from llm.learn import importance_weights
 from llm.memory import needed
 from llm.policy import engine
-from llm.policy.engine import EngineError, Server, choices, models
+from llm.policy.engine import EngineError, Server, choices, models, received
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import load_model
@@ -270,6 +270,17 @@ def test_a_process_that_is_killed(settings, fork_workers):
         llm.grpo(**settings(lag=1, on_row=kill, total_steps=20))
 
 
+# Turned red by: a timeout that applies to each piece of an answer: a server that sends a byte a second is never late.
+def test_an_answer_that_takes_too_long_in_all_is_late():
+    class Slow:
+        def read1(self, most):
+            time.sleep(0.02)
+            return b" "
+
+    with pytest.raises(TimeoutError):
+        received(Slow(), 0.1)
+
+
 # Turned red by: an estimate of memory without the second process.
 def test_the_memory_of_the_second_process_is_counted(beginner):
     shape, size = load_model(beginner).model.shape, {"size": 4, "prompt": 3, "response": 3, "rows": 8}
@@ -285,11 +296,14 @@ def test_what_cannot_work_is_refused_before_anything_is_created(settings, server
             getattr(llm, method)(**{**settings(method), **given})
         assert not (tmp_path / "runs").exists()
 
-    for address in ("vllm", "localhost:8000", "ftp://a:1", "http://", "http://a/v1", "file:///etc/passwd"):
+    for address in ("vllm", "localhost:8000", "ftp://a:1", "http://", "http://a/v1", "file:///etc/passwd",
+                    "http://a:99999", "http://a:0", "http://a..b:80"):
         refused("--engine must be own, or the address of a server, as in http://localhost:8000", engine=address)
-    refused("does not answer .*; start it first, or choose --engine own", engine="http://127.0.0.1:9")
+    refused("does not answer .*; start a vLLM server there first", engine="http://127.0.0.1:9")
     refused("with one process that learns; leave out --workers", lag=1, workers=2)
     refused("--lag must be from 0 to 1, not 2", lag=2)
+    refused("--max-weight limits importance weights, which are 1 here; add --lag 1 or --engine", max_weight=7.0)
+    refused("--engine-timeout is for a server; add --engine", engine_timeout=3.0)
     server.limit = 5
     refused(r"reads at most 5 tokens, and .* has up to \d+; start it with --max-model-len", engine=server.address)
     server.limit, server.dev = 512, False

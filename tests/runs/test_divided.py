@@ -88,7 +88,19 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, mon
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     done = cli("sac", "--env", "Pendulum-v1")
+    assert done.code == 2 and "are set, but not by torchrun; type: unset RANK WORLD_SIZE" in done.err
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    done = cli("sac", "--env", "Pendulum-v1")
     assert done.code == 2 and done.err.strip() == "spinup: sac trains in one process; start it without torchrun"
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    done = cli("ppo", "--env", "CartPole-v1")
+    assert done.code == 2 and "WORLD_SIZE is 'two', but torchrun sets it to a number; type: unset" in done.err
+
+
+# Turned red by: a cluster that sets WORLD_SIZE alone, which ended every run with a traceback.
+def test_a_world_size_without_a_rank_is_not_torchrun(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert (ranks.rank(), ranks.wanted(1)) == (0, 1)
 
 
 def test_shares_and_seeds_of_ranks(monkeypatch):
