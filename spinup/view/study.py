@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def elsewhere(self) -> str:
-        """Advice for a storage that cannot be used. Its trials cannot go on in another storage."""
+        """Advice for a storage that cannot be used. Another storage cannot continue its trials."""
         both = self.storage.parent != self.folder
         return f"choose another --exp-name{' and another --storage' if both else ''}"
 

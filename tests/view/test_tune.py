@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -178,7 +179,7 @@ def test_a_folder_belongs_to_one_study(cli, tmp_path):
     shutil.copytree(STUDY / "trial_0", STUDY / "trial_1")
     (STUDY / "trial_1/trial_0_s100").rename(STUDY / "trial_1/trial_1_s100")
     foreign = cli(*SMALL, "--trials", 2)
-    assert foreign.code == 2 and "is a run with lr 0.004, not" in foreign.err
+    assert foreign.code == 2 and "trial_1_s100 is a run with gamma 0.99, not 0.9; choose" in foreign.err
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE, TrialState.RUNNING]
 
 
@@ -205,15 +206,17 @@ def interrupted(config, resume=None):
 @pytest.mark.parametrize(("statement", "words"), [
     ("UPDATE alembic_version SET version_num = 'v0.9.0.a'", "has the format of another version of Optuna; install"),
     ("UPDATE study_user_attributes SET value_json = '[1]'", "study.db is damaged ('list' object"),
-    ("DROP TABLE trials", "cannot be used as the storage of a study (")])
+    ("", "cannot be used as the storage of a study (database disk image is malformed); if you cannot mend this, ")])
 @pytest.mark.parametrize("storage", [None, "other.db"])
 def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storage):
     monkeypatch.setattr(ppo, "train", interrupted)
     typed = [*SMALL, *(("--storage", storage) if storage else ())]
     assert cli(*typed).code == 130
-    with sqlite3.connect(storage or STUDY / "study.db") as file:
+    path = Path(storage or STUDY / "study.db")
+    with closing(sqlite3.connect(path)) as file, file:
         file.execute(statement)
-    file.close()
+    if not statement:
+        path.write_bytes(path.read_bytes()[:100] + bytes(10_000))
     refused = cli(*typed)
     assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
     assert words.replace("study.db", storage or "study.db") in refused.err
@@ -255,7 +258,7 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
     words = ["tune", "ppo", "--workers", 3, "--exp-name", "x"]
     assert cli(*words, "--num-envs", 3, 6).code == 130 and trials()[0].params == {"num_envs": "3"}
     refused = cli(*words, "--minibatches", 2, 4)
-    assert refused.code == 2 and "--num-envs 4 cannot be divided among 3 processes" in refused.err
+    assert refused.code == 2 and "--num-envs 8 cannot be divided among 3 processes" in refused.err
 
 
 # Turned red by: settings that exclude each other, which end the study or count as a trial.
