@@ -16,6 +16,7 @@ from spinup.registry import Algorithm
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.display import number
+from spinup.runs.divided import check_share
 from spinup.runs.folders import check_writable, config_from_json, describe, read_run
 from spinup.runs.policy import Policy, initial
 from spinup.runs.values import FAULTS, load_weights, reading
@@ -110,7 +111,9 @@ def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_
 
 def check(algorithm: Algorithm, config: BaseConfig) -> None:
     """Check a run's settings without creating anything. UserError if the environment, its spaces, the initial policy,
-    the device or the folder would stop the run."""
+    the device, the folder or the number of processes would stop the run."""
+    if hasattr(algorithm.load(), "make_share"):                           # processes divide the environment copies
+        check_share(config)
     env = make(config.env, num_agents(config.env), 0)
     initial(algorithm.load().make_policy(config, env.observation_space, env.action_space), config.init)
     env.close()

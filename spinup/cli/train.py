@@ -97,7 +97,7 @@ def tune(argv: list[str]) -> int:
     from spinup.view.study import plan
     from spinup.view.tune import tune as run_study
     trials = whole("trials")(one("trials", values, "20"))
-    seeds = list(dict.fromkeys(map(whole("seeds", 0), values.pop("seeds", ["100"]))))
+    seeds = list(map(whole("seeds", 0), values.pop("seeds", ["100"])))
     storage = one("storage", values, "")
     return run_study(plan(algorithm, values, partial(checked, algorithm), trials=trials, seeds=seeds, storage=storage))
 

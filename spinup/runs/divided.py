@@ -15,17 +15,23 @@ from spinup.runs import ranks
 from spinup.runs.run import make_env
 
 
-def make_share(cfg: Any) -> VectorEnv:
-    """Make this rank's share of the environment copies. UserError if the copies, or the steps of a minibatch, cannot be
-    divided equally."""
+def check_share(cfg: Any) -> None:
+    """Raise UserError if the environment copies, or the steps of a minibatch, cannot be divided equally among the
+    ranks."""
     size, rows = ranks.wanted(cfg.workers), cfg.num_envs * cfg.rollout_steps // cfg.minibatches
-    if size == 1:
-        return make_env(cfg)
-    if cfg.compile:
+    if cfg.compile and size > 1:
         raise UserError("--compile compiles an update of one process; leave out --compile or --workers")
     for n, name in ((cfg.num_envs, f"--num-envs {cfg.num_envs}"), (rows, f"a minibatch of {rows} steps")):
         if n % size:
             raise UserError(f"{name} cannot be divided among {size} processes; choose a multiple of {size}")
+
+
+def make_share(cfg: Any) -> VectorEnv:
+    """Make this rank's share of the environment copies. UserError if they cannot be divided; see `check_share`."""
+    check_share(cfg)
+    size = ranks.wanted(cfg.workers)
+    if size == 1:
+        return make_env(cfg)
     return make_env(cfg, cfg.num_envs // size, ranks.own_seed(cfg.seed))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from spinup.errors import UserError
-from spinup.runs.config import RunConfig, comments, flag, parse, types_of
+from spinup.runs.config import RunConfig, checked, comments, flag, parse, types_of
 from spinup.runs.folders import HOW
 
 if TYPE_CHECKING:
@@ -103,9 +103,8 @@ def space_of(config: type[RunConfig], given: dict[str, list[str]]) -> tuple[dict
     types, fixed, space = types_of(config), {}, []
     for word, texts in given.items():
         name = word.replace("-", "_")
-        ends = [re.fullmatch(rf"(-?{NUMBER}):(-?{NUMBER})", text) for text in texts]
         hint = types.get(name)
-        ranges = any(ends) and kind_of(hint) in (int, float)
+        ranges = kind_of(hint) in (int, float) and any(":" in text for text in texts)
         if hint is None or name in {*HOW, config.SUBJECT, "seed", "total_steps"} or len(texts) < 2 and not ranges:
             fixed[word] = texts
             continue
@@ -117,11 +116,23 @@ def space_of(config: type[RunConfig], given: dict[str, list[str]]) -> tuple[dict
         if len(texts) > 1:
             raise UserError(f"{flag(name)} takes one range or several values, not {' '.join(texts)}; write for example "
                             f"{flag(name)} {texts[0]}")
-        low, high = (parse(name, hint, text) for text in ends[0].groups())
-        if low >= high:
-            raise UserError(f"{flag(name)} {texts[0]} is an empty range; write the smaller number first")
+        low, high = ends_of(name, hint, texts[0])
         space.append(between(name, low, high, kind_of(hint) is int))
     return fixed, space
+
+
+def ends_of(name: str, hint: Any, text: str) -> tuple[float, float]:
+    """Return both ends of a range LOW:HIGH of a setting of type `hint`. UserError if it is none, or an empty one."""
+    what = f"{flag(name)} {text} is not a range LOW:HIGH"
+    try:
+        ends = [checked(name, hint, parse(name, kind_of(hint), end)) for end in text.split(":")]
+    except UserError as error:
+        raise UserError(f"{what} ({error})") from None
+    if len(ends) != 2:
+        raise UserError(f"{what}; write two numbers, such as {flag(name)} {ends[0]:g}:{ends[-1]:g}")
+    if ends[0] >= ends[1]:
+        raise UserError(f"{flag(name)} {text} is an empty range; write the smaller number first")
+    return ends[0], ends[1]
 
 
 def kind_of(hint: Any) -> Any:

@@ -20,18 +20,16 @@ from rich.text import Text
 
 from spinup import signals
 from spinup.errors import NonFiniteError, UserError, out_of_memory
-from spinup.runs.config import Row, RunConfig, flag, types_of
+from spinup.runs.config import Row, RunConfig, flag
 from spinup.runs.display import duration, number, quoted, short
 from spinup.runs.files import write_whole
-from spinup.runs.folders import HOW, config_to_json, describe, read_result, read_run
+from spinup.runs.folders import HOW, check_same, config_to_json, describe, read_result, read_run
 from spinup.runs.presets import configure
-from spinup.view.study import Plan
+from spinup.view.study import REPORTS, Plan, open_study
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
 
-REPORTS = 20            # times in a run at which it is compared with the earlier trials
-UNPRUNED = 5            # of them, at the start of a trial, after which it never ends early
 REFUSED = 100           # choices in succession that fit no run, after which the search gives up
 
 
@@ -39,7 +37,8 @@ def tune(plan: Plan) -> int:
     """Run the trials that are missing, and write the best settings to `best.toml` in the folder of the study.
 
     Returns the exit code: 0, 130 after Ctrl-C, 143 after SIGTERM. UserError, before anything is created: Optuna is
-    missing, or the storage holds another study. UserError later: the storage cannot be written.
+    missing, or storage or folder hold another study. UserError later: the storage cannot be written, or no choice of
+    settings fits a run.
     """
     try:
         import optuna
@@ -51,33 +50,8 @@ def tune(plan: Plan) -> int:
         return Tuning(plan, open_study(plan)).run()
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]
-        raise UserError(f"{plan.storage} cannot be used as the storage of a study ({reason}); repeat the command, or "
-                        "choose another --storage") from None
-
-
-def open_study(plan: Plan) -> "Study":
-    """Open the study, or create it with the settings of the user as its first trial. UserError if it is another
-    study."""
-    import optuna
-    from optuna.storages import RDBStorage
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(plan.folder / ".study"):
-        storage = RDBStorage(f"sqlite:///{plan.storage.absolute()}", engine_kwargs={"connect_args": {"timeout": 100}})
-        pruner = optuna.pruners.MedianPruner(n_warmup_steps=UNPRUNED)
-        study = optuna.create_study(storage=storage, study_name=plan.folder.name, direction="maximize", pruner=pruner,
-                                    load_if_exists=True)
-        about, before = plan.about(), study.user_attrs.get("about")
-        if before is None:
-            study.set_user_attr("about", about)
-            hints = types_of(type(plan.base))
-            places = {d.name: d.place(getattr(plan.base, d.name), hints[d.name]) for d in plan.space}
-            study.enqueue_trial({name: place for name, place in places.items() if place is not None})
-            return study
-    for name in {**before, **about}:
-        if before.get(name) != about.get(name):
-            raise UserError(f"{plan.storage} holds the study {plan.folder.name} with {name} {before.get(name, '-')}, "
-                            f"not {about.get(name, '-')}; choose another --exp-name")
-    return study
+        raise UserError(f"{plan.storage} cannot be used as the storage of a study ({reason}); if you cannot mend "
+                        f"this, {plan.elsewhere}") from None
 
 
 class Tuning:
@@ -88,15 +62,15 @@ class Tuning:
         self.plan, self.study, self.states, self.console = plan, study, TrialState, Console()
         self.started, self.before = time.monotonic(), self.count(TrialState.COMPLETE, TrialState.PRUNED)
         self.ended, self.fraction = self.before, 0.0
-        self.measure = ""
+        self.measure, self.refused = "", 0
         self.live: Live | None = None
 
     def run(self) -> int:
         """Work until the study has all its trials; return the exit code."""
         plan = self.plan
-        runs = f"{len(plan.seeds)} run{'s' * (len(plan.seeds) > 1)}"
-        self.say(f"{describe(plan.folder)}: {plan.trials} trials of {runs} each"
-                 f"{f', {self.before} of them ended earlier' if self.before else ''}")
+        trials = f"{plan.trials} trial{'s' * (plan.trials > 1)} of {len(plan.seeds)} run{'s' * (len(plan.seeds) > 1)}"
+        self.say(f"{describe(plan.folder)}: {trials}{' each' * (plan.trials > 1)}"
+                 f"{f'; {self.before} ended earlier' if self.before else ''}")
         for dimension in plan.space:
             self.say(f"  {flag(dimension.name)} {dimension}")
         with self.shown():
@@ -114,28 +88,20 @@ class Tuning:
         return sum(trial.state in states for trial in self.study.get_trials(deepcopy=False))
 
     def take(self) -> "tuple[Trial, AcquireReturnProxy, dict[str, str]] | None":
-        """Return a trial, its lock and its flags; None if the study has all its trials. UserError if no settings fit.
+        """Return a trial, its lock and its flags; None if the study has all its trials.
 
         A trial whose process has ended comes first: the system has released its lock. One process at a time chooses.
         """
         from optuna.trial import Trial
-        with FileLock(self.plan.folder / ".study"):
+        with self.plan.lock():
             for begun in self.study.get_trials(deepcopy=False, states=(self.states.RUNNING,)):
                 if (lock := self.lock(begun.number)) is not None:
                     trial = Trial(self.study, begun._trial_id)
                     return trial, lock, self.flags(trial)
             if self.count(self.states.COMPLETE, self.states.PRUNED, self.states.RUNNING) >= self.plan.trials:
                 return None
-            for _ in range(REFUSED):
-                trial = self.ask()
-                texts = self.flags(trial)
-                try:
-                    self.plan.make(texts)
-                    return trial, self.lock(trial.number), texts
-                except UserError as error:                                # of two settings that exclude each other
-                    self.study.tell(trial, state=self.states.FAIL)
-                    reason = error
-            raise UserError(f"{REFUSED} choices of settings in succession fit no run; the last one: {reason}")
+            trial = self.ask()
+            return trial, self.lock(trial.number), self.flags(trial)
 
     def ask(self) -> "Trial":
         """Let Optuna choose a trial. Its random seed is the number of the trial, so an interrupted study, or several
@@ -156,13 +122,21 @@ class Tuning:
             return None
 
     def work(self, trial: "Trial", texts: dict[str, str]) -> bool:
-        """Train the runs of a trial, or resume them, and record its value. Return False if the user interrupts it."""
+        """Train the runs of a trial, or resume them, and record its value. Return False if the user interrupts it.
+
+        UserError: a run cannot be resumed, or `REFUSED` trials in succession could not start.
+        """
         name, values = f"trial_{trial.number}", []
         for seed in self.plan.seeds:
             own = {"exp-name": name, "log-dir": str(self.plan.folder), "seed": str(seed), "quiet": ""}
             directory = self.plan.folder / name / f"{name}_s{seed}"
             try:
                 status = self.train(trial, self.plan.make({**texts, **own}), directory, values)
+            except UserError as error:
+                if directory.parent.exists():
+                    raise
+                self.refuse(trial, error)
+                return True
             except (NonFiniteError, MemoryError, RuntimeError) as error:
                 if not isinstance(error, NonFiniteError) and not out_of_memory(error):
                     raise
@@ -186,7 +160,10 @@ class Tuning:
         """Train or resume one run. Return finished, pruned or interrupted.
 
         values: results of the trial's runs with the earlier seeds.
+        UserError: the folder of the run holds one with other settings.
         """
+        if begun := (directory / "config.json").exists():
+            check_same(directory, config.algorithm, config, HOW, "choose another --exp-name")
         if read_result(directory).get("status") == "finished":
             return "finished"
         earlier = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values           # of a resumed trial
@@ -209,14 +186,21 @@ class Tuning:
                 self.live.update(Text(f"{self.progress()}   {directory.name} {number(value)}", "dim"), refresh=True)
 
         config.on_row = on_row
-        begun = (directory / "config.json").exists()
         result = self.plan.algorithm.load().train(config, directory if begun else None)
         return "pruned" if pruned and result.status == "interrupted" else result.status
 
+    def refuse(self, trial: "Trial", error: UserError) -> None:
+        """Record settings that exclude each other, so that no run began; they do not count as a trial. UserError after
+        `REFUSED` of them in succession."""
+        self.study.tell(trial, state=self.states.FAIL)
+        self.refused += 1
+        if self.refused == REFUSED:
+            raise UserError(f"{REFUSED} choices of settings in succession fit no run; the last one: {error}")
+
     def end(self, trial: "Trial", value: float | None, said: str, texts: dict[str, str]) -> None:
         """Record the value of a trial, None if it has none, and print it. If it is the best one, write its settings."""
-        self.fraction = 0.0
-        with FileLock(self.plan.folder / ".study"):
+        self.fraction, self.refused = 0.0, 0
+        with self.plan.lock():
             trial.set_user_attr("flags", texts)
             self.study.tell(trial, value, self.states.PRUNED if value is None else self.states.COMPLETE)
             self.ended = self.count(self.states.COMPLETE, self.states.PRUNED)

@@ -29,6 +29,8 @@ def ask(dimension: Dimension, share: float) -> str:
 # number of minibatches that no batch can be divided by; a list of widths taken apart at its commas.
 @pytest.mark.parametrize(("typed", "said", "values"), [
     ({"lr": ["1e-4:1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
+    ({"lr": ["1E-4:+1e-2"]}, "0.0001 to 0.01 on a log scale", ["0.0001", "0.001", "0.01"]),
+    ({"epochs": ["1e1:1_2"]}, "10 to 12", ["10", "11", "12"]),
     ({"lr": ["1e-4:4e-4"]}, "0.0001 to 0.0004 on a log scale", ["0.0001", "0.0002", "0.0004"]),
     ({"clip-ratio": ["0.1:0.3"]}, "0.1 to 0.3", ["0.1", "0.2", "0.3"]),
     ({"gamma": ["0.9:0.999"]}, "0.9 to 0.999 on a log scale of the distance from 1", ["0.999", "0.99", "0.9"]),
@@ -52,6 +54,9 @@ def test_a_colon_is_a_range_only_in_numbers():
 @pytest.mark.parametrize(("typed", "message"), [
     ({"lr": ["1e-2:1e-3"]}, "--lr 1e-2:1e-3 is an empty range; write the smaller number first"),
     ({"lr": ["1e-3:1e-2", "1"]}, "--lr takes one range or several values"),
+    ({"lr": ["1e-3:"]}, "--lr 1e-3: is not a range LOW:HIGH .--lr must be a number, not ''"),
+    ({"lr": ["1e-3:1e-2:1e-1"]}, "--lr 1e-3:1e-2:1e-1 is not a range LOW:HIGH; write two numbers, such as"),
+    ({"sticky-actions": ["none:0.3"]}, "--sticky-actions must be a number, not 'none'"),
     ({"gamma": ["0.9:1.5"]}, "--gamma must be from 0 to 1, not 1.5"),
     ({"gamma": ["0.9", "high"]}, "--gamma must be a number, not 'high'")])
 def test_a_wrong_range_is_a_sentence(typed, message):

@@ -2,9 +2,12 @@
 import ast
 import json
 import re
+import shutil
 import signal
+import sqlite3
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -13,7 +16,7 @@ from optuna.trial import TrialState
 
 import spinup
 from spinup.algos import ppo
-from spinup.errors import NonFiniteError
+from spinup.errors import NonFiniteError, UserError
 from spinup.registry import find
 from spinup.runs.files import read_json
 from spinup.runs.folders import HOW, config_to_json
@@ -66,7 +69,7 @@ def test_a_study_finds_settings_and_the_same_command_continues_it(cli):
 
     written = [path.stat().st_mtime_ns for path in sorted(STUDY.rglob("result.json"))]
     again = cli(*SMALL, "--seeds", 100, 101, "--trials", 2)
-    assert again.code == 0 and "2 of them ended earlier" in again.out
+    assert again.code == 0 and again.out.startswith("runs/x: 2 trials of 2 runs each; 2 ended earlier\n")
     assert [path.stat().st_mtime_ns for path in sorted(STUDY.rglob("result.json"))] == written
     more = cli(*SMALL, "--seeds", 100, 101, "--trials", 3)
     assert more.code == 0 and "3/3 trials   trial_2" in more.out and len(trials()) == 3
@@ -154,6 +157,110 @@ def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, ro
     assert steps == sorted(set(steps)) and steps[-1] == 8192
 
 
+# Turned red by: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
+# file in place of the study that was asked for.
+def test_a_folder_belongs_to_one_study(cli, tmp_path):
+    first = cli(*SMALL, "--trials", 1)
+    assert first.code == 0 and first.out.startswith("runs/x: 1 trial of 1 run\n")
+    optuna.create_study(storage="sqlite:///others.db", study_name="y")
+    other, file = [*WORDS, "--lr", "5e-2:9e-2", "--trials", 1], STUDY / "study.db"
+    whole = sorted(tmp_path.rglob("*"))
+    for storage in ("third.db", "others.db"):
+        refused = cli(*other, "--storage", storage)
+        assert refused.code == 2 and f"a study that is not in {storage}; give" in refused.err and not refused.out
+    assert optuna.get_all_study_names("sqlite:///others.db") == ["y"]
+    assert {path.name for path in set(tmp_path.rglob("*")) - set(whole)} <= {"others.db.lock"}
+    kept = file.read_bytes()
+    file.unlink()
+    refused = cli(*SMALL, "--trials", 1)
+    assert refused.code == 2 and refused.err.endswith("or choose another --exp-name\n") and not file.exists()
+
+    file.write_bytes(kept)
+    shutil.copytree(STUDY / "trial_0", STUDY / "trial_1")
+    (STUDY / "trial_1/trial_0_s100").rename(STUDY / "trial_1/trial_1_s100")
+    foreign = cli(*SMALL, "--trials", 2)
+    assert foreign.code == 2 and "trial_1_s100 is a run with gamma 0.99, not 0.9; choose" in foreign.err
+    assert [trial.state for trial in trials()] == [TrialState.COMPLETE, TrialState.RUNNING]
+
+
+# Turned red by: two folders with the trials of one study; a study that does not survive a move.
+def test_a_study_has_one_folder(cli):
+    words = [*SMALL, "--trials", 1]
+    assert cli(*words, "--storage", "shared.db").code == 0
+    refused = cli(*words, "--storage", "shared.db", "--log-dir", "elsewhere")
+    assert refused.err == ("spinup: shared.db holds the study x with folder runs/x, not elsewhere/x; choose another "
+                           "--exp-name\n") and refused.code == 2 and not Path("elsewhere").exists()
+    assert "; 1 ended earlier" in cli(*words, "--storage", "shared.db").out
+    own = ["y" if word == "x" else word for word in words]
+    assert cli(*own).code == 0
+    Path("runs").rename("moved")
+    assert "; 1 ended earlier" in cli(*own, "--log-dir", "moved").out
+
+
+def interrupted(config, resume=None):
+    raise KeyboardInterrupt
+
+
+# Turned red by: a traceback for a file of another Optuna or an edited one; advice that cannot help, such as the same
+# command again.
+@pytest.mark.parametrize(("statement", "words"), [
+    ("UPDATE alembic_version SET version_num = 'v0.9.0.a'", "has the format of another version of Optuna; install"),
+    ("UPDATE study_user_attributes SET value_json = '[1]'", "study.db is damaged ('list' object"),
+    ("", "cannot be used as the storage of a study (database disk image is malformed); if you cannot mend this, ")])
+@pytest.mark.parametrize("storage", [None, "other.db"])
+def test_a_damaged_file_is_a_sentence(cli, monkeypatch, statement, words, storage):
+    monkeypatch.setattr(ppo, "train", interrupted)
+    typed = [*SMALL, *(("--storage", storage) if storage else ())]
+    assert cli(*typed).code == 130
+    path = Path(storage or STUDY / "study.db")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(statement)
+    if not statement:
+        path.write_bytes(path.read_bytes()[:100] + bytes(10_000))
+    refused = cli(*typed)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (2, "", 1)
+    assert words.replace("study.db", storage or "study.db") in refused.err
+    assert refused.err.endswith(f"choose another --exp-name{' and another --storage' if storage else ''}\n")
+
+
+# Turned red by: a choice that only training refuses, which ends the study or stays open forever; an error of a run that
+# has begun, such as a full disk, taken for one of the settings.
+def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
+    train, full = ppo.train, []
+
+    def refuse(config, resume=None):
+        if config.epochs == 3:
+            raise UserError("three epochs are too many")
+
+        def on_row(row):
+            if not full:
+                full.append(row)
+                raise UserError("the disk is full")
+        config.on_row = on_row
+        return train(config, resume)
+    monkeypatch.setattr(ppo, "train", refuse)
+    words = [*WORDS, "--epochs", 1, 3, "--trials", 2]
+    stopped = cli(*words)
+    assert stopped.code == 2 and stopped.err == "spinup: the disk is full\n"
+    assert [trial.state for trial in trials()] == [TrialState.RUNNING]
+    done = cli(*words)
+    assert done.code == 0 and [trial.params["epochs"] for trial in trials()] == ["1", "1"]
+    assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 2
+    for _ in range(2):
+        never = cli(*["never" if word == "x" else word for word in WORDS], "--epochs", 3, "3")
+        assert never.code == 2 and "fit no run; the last one: three epochs" in never.err
+    assert not trials(Path("runs", "never"))
+
+
+# Turned red by: current settings that fit no run, taken for a fault of the settings that are searched.
+def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
+    monkeypatch.setattr(ppo, "train", interrupted)
+    words = ["tune", "ppo", "--workers", 3, "--exp-name", "x"]
+    assert cli(*words, "--num-envs", 3, 6).code == 130 and trials()[0].params == {"num_envs": "3"}
+    refused = cli(*words, "--minibatches", 2, 4)
+    assert refused.code == 2 and "--num-envs 8 cannot be divided among 3 processes" in refused.err
+
+
 # Turned red by: settings that exclude each other, which end the study or count as a trial.
 def test_choices_that_fit_no_run_are_not_trials(cli):
     done = cli(*WORDS, "--minibatches", "2", "3", "5", "--trials", 2)
@@ -165,6 +272,10 @@ def test_choices_that_fit_no_run_are_not_trials(cli):
 @pytest.mark.parametrize(("typed", "words"), [
     ("ppo --seed 1", "instead of --seed type --seeds 100 101"),
     ("ppo --env CartPole-v1 Acrobot-v1", "--env takes one value in a study"),
+    ("ppo --seeds 1 2 1", "--seeds has 1 more than once; give each seed once"),
+    ("ppo --workers 2 --num-envs 3", "--num-envs 3 cannot be divided among 2 processes; choose a multiple of 2"),
+    ("ppo --workers 2 --num-envs 3 --lr 1e-4:1e-2", "--num-envs 3 cannot be divided among 2 processes"),
+    ("ppo --lr 1e-4:inf", "--lr 1e-4:inf is not a range LOW:HIGH (--lr must be a finite number, not inf)"),
     ("ppo --lrr 1 2", "spinup ppo has no flag --lrr. Did you mean '--lr'?"),
     ("ppo --gamma 0.9 7", "--gamma must be from 0 to 1, not 7"),
     ("ppo --env CartPoll", "Did you mean 'CartPole"),
