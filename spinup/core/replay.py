@@ -275,8 +275,15 @@ class Priorities:
         return {"sums": self.sums.copy(), "largest": self.largest}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the priorities."""
-        self.sums[:] = np.asarray(state["sums"])
+        """Restore the priorities, also those of fewer slots: an extended run has more of them."""
+        sums = np.asarray(state["sums"])
+        self.sums[:] = 0
+        self.sums[self.leaves:self.leaves + len(sums) // 2] = sums[len(sums) // 2:]
+        level = self.leaves
+        while level > 1:
+            level >>= 1
+            below = self.sums[2 * level:4 * level]
+            self.sums[level:2 * level] = below[::2] + below[1::2]
         self.largest = float(state["largest"])
 
     def forget(self) -> None:

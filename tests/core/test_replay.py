@@ -359,6 +359,16 @@ def test_what_has_priority_0_is_never_drawn(alpha, rng):
     np.testing.assert_allclose(priorities.sums[1], 6 * 0.1 ** alpha)
 
 
+# Turned red by: a state of another size, which broke the extension of a run with a large replay buffer.
+def test_priorities_of_an_extended_run_keep_their_rows():
+    short, longer, fresh = Priorities(20, 0.7), Priorities(50, 0.7), Priorities(50, 0.7)
+    short.set(np.arange(20), np.linspace(0.1, 5, 20))
+    fresh.set(np.arange(20), np.linspace(0.1, 5, 20))
+    longer.load_state_dict(short.state_dict())
+    np.testing.assert_array_equal(longer.sums, fresh.sums)
+    assert longer.largest == fresh.largest
+
+
 # Turned red by: the sums or `largest` not in the state, or not copied.
 def test_priorities_go_on_from_their_state():
     kept, other = Priorities(20, 0.7), Priorities(20, 0.7)
