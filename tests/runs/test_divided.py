@@ -1,8 +1,7 @@
 """Several processes train one policy on environments: the update is that of one process on the whole batch."""
 import os
-import signal
-
 import pickle
+import signal
 
 import numpy as np
 import pytest
