@@ -63,8 +63,8 @@ class LanguageConfig(RunConfig):
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
         """Names of a task's presets, for this method alone and for all methods of its file.
 
-        The options of the task do not matter, nor do its wrappers. A pretrained model has its own presets, because the others are tuned for
-        small character models.
+        Options and wrappers of the task do not matter. A pretrained model has its own presets, because the others are
+        tuned for small character models.
         """
         if not isinstance(value, str):
             return []

@@ -140,8 +140,8 @@ def check_groups(cfg: LanguageConfig, task: Task) -> None:
     """Raise UserError if the method samples too few responses to a prompt for the rewards of the task, or if it cannot
     keep the task's state."""
     if getattr(cfg, "samples", task.fewest) < task.fewest:
-        raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to {task.fewest} "
-                        "or more")
+        raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to "
+                        f"{task.fewest} or more")
     if stateful(task) and (ranks.wanted(cfg.workers) > 1 or cfg.off_policy):
         raise UserError(f"the rewards or prompts of {task.name} depend on earlier responses, so one process must see "
                         "them all in turn; leave out --workers, --lag and --engine")

@@ -13,25 +13,26 @@ from spinup.runs.config import Unit
 
 @dataclass
 class Bonus(Wrapper):
-    """A reward for something besides right answers. Derive from it, and write `measure`."""
+    """A reward for something besides right answers. Derive from it, and write `bonus`."""
 
     coef: Unit = 0.1                    # weight of the bonus beside the reward, with mode=add
     mode: Literal["add", "times"] = "add"       # add: reward + coef * bonus; times: reward * bonus
 
-    def measure(self, problem: Any, response: str) -> float:
+    def bonus(self, problem: Any, response: str) -> float:
         """Return the bonus of a response, from 0 to 1."""
         raise NotImplementedError
 
     def shape(self, problem: Any, responses: Sequence[str], rewards: Sequence[float],
               right: Sequence[bool]) -> tuple[list[float], dict[str, list[float]]]:
-        bonus = [self.measure(problem, x) for x in responses]
+        earned = [self.bonus(problem, x) for x in responses]
         shaped = [x + self.coef * more if self.mode == "add" else x * more
-                  for x, more in zip(rewards, bonus, strict=True)]
-        return shaped, {type(self).name: bonus}
+                  for x, more in zip(rewards, earned, strict=True)]
+        return shaped, {type(self).name: earned}
 
-    def labels(self, rewards: Sequence[float], right: Sequence[bool]) -> Sequence[bool]:
+    def labels(self, rewards: Sequence[float], parts: dict[str, list[float]], right: Sequence[bool]) -> Sequence[bool]:
         """Return, with mode=times, whether a response is right and has the whole bonus."""
-        return right if self.mode == "add" else [yes and x >= 1 for yes, x in zip(right, rewards, strict=True)]
+        whole = [x >= 1 or self.mode == "add" for x in parts[type(self).name]]
+        return [a and b for a, b in zip(right, whole, strict=True)]
 
 
 @dataclass
@@ -49,12 +50,12 @@ class Format(Bonus):
         super().check(task)
         self.pattern = self.pattern or task.form
         if not self.pattern:
-            raise UserError(f"the task {task.name} has no form of its own; write format,pattern=REGULAR_EXPRESSION:TASK")
+            raise UserError(f"the task {task.name} has no form of its own; write format,pattern=REGULAR_EXPRESSION:T")
         try:
             self.matches = re.compile(self.pattern, re.DOTALL).fullmatch
         except re.error as error:
             raise UserError(f"the pattern {self.pattern!r} of format is not a regular expression ({error}); correct "
                             "it") from None
 
-    def measure(self, problem: Any, response: str) -> float:
+    def bonus(self, problem: Any, response: str) -> float:
         return float(self.matches(response) is not None)

@@ -1,5 +1,5 @@
-"""Language consistency: a reward for responses in the language of the prompt, as in DeepSeek-R1 (2025, arXiv:2501.12948,
-section 2.3.2: the share of words in the target language).
+"""Language consistency: a reward for responses in the language of the prompt, as in DeepSeek-R1 (2025,
+arXiv:2501.12948, section 2.3.2: the share of words in the target language).
 
 Here a language is a script, such as Latin or Greek, and the share is that of letters. Letters have a script in Unicode,
 so this needs no model; it cannot tell English from French.
@@ -44,5 +44,5 @@ class Language(Bonus):
             raise UserError(f"the alphabet of {task.name} has letters of {len(scripts(task.alphabet))} scripts, so its "
                             "responses cannot be in another language than the prompt; leave out language:")
 
-    def measure(self, problem: Any, response: str) -> float:
+    def bonus(self, problem: Any, response: str) -> float:
         return consistency(as_text(problem), response)

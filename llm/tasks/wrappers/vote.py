@@ -52,5 +52,5 @@ class Vote(Wrapper):
         return [float(x) for x in chosen], {"agreement": [sum(chosen) / n] * n,
                                             "majority_right": [float(majority_right)] * n}
 
-    def labels(self, rewards: Sequence[float], right: Sequence[bool]) -> Sequence[bool]:
+    def labels(self, rewards: Sequence[float], parts: dict[str, list[float]], right: Sequence[bool]) -> Sequence[bool]:
         return [x >= 1 for x in rewards]

@@ -70,8 +70,8 @@ class Wrapper(Wrapped):
             raise UserError(f"the task {task.name} {what}, and {self.name} rewards single responses; leave out "
                             f"{self.name}:")
         if self.needs_right and task.measure != "held_out_accuracy":
-            raise UserError(f"{self.name} needs right and wrong answers, and the reward of {task.name} is a score; leave "
-                            f"out {self.name}:")
+            raise UserError(f"{self.name} needs right and wrong answers, and the reward of {task.name} is a score; "
+                            f"leave out {self.name}:")
         if changed := [type(x).name for x in layers(task) if x.changes_prompt]:
             raise UserError(f"{changed[0]} changes the prompt and must be the first wrapper; write "
                             f"{changed[0]}:{self.name}:TASK")
@@ -85,8 +85,8 @@ class Wrapper(Wrapped):
         """
         raise NotImplementedError
 
-    def labels(self, rewards: Sequence[float], right: Sequence[bool]) -> Sequence[bool]:
-        """Return whether training regards the responses of a group as right. rewards: those of `shape`."""
+    def labels(self, rewards: Sequence[float], parts: dict[str, list[float]], right: Sequence[bool]) -> Sequence[bool]:
+        """Return whether training regards the responses of a group as right. rewards, parts: those of `shape`."""
         return right
 
     def end(self, problems: Sequence[Any], rewards: Sequence[float]) -> None:
@@ -116,7 +116,7 @@ class Wrapper(Wrapped):
             given = [float(x) for x in before[rows]]
             right = [getattr(x, "right", x >= 1) for x in before[rows]]
             rewards, parts = self.shape(inside[rows.start], texts[rows], given, right)
-            labels = self.labels(rewards, right)
+            labels = self.labels(rewards, parts, right)
             for i, old in enumerate(before[rows]):
                 own = {name: x[i] for name, x in parts.items()}
                 score = Shaped(rewards[i] if drawn[rows.start] else given[i],
