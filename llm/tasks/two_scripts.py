@@ -17,15 +17,16 @@ class TwoScripts(Task):
     """For 23 + 49 = 72, the prompt is `dc+je=` and the answer is `cha`, or in Greek letters `δγ+κε=` and `γθα`.
 
     The letters are digits, a for 0, and numbers begin with the last digit, as in the task `addition`. A right sum in
-    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek; with `strict` the
-    answer must be in the alphabet of the prompt. The teacher answers a Greek prompt in Greek only in a share `rare` of
+    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek. With `judge=strict` the
+    answer must be right and in the alphabet of the prompt; with `judge=script` it only must be in that alphabet, right
+    or wrong. The teacher answers a Greek prompt in Greek only in a share `rare` of
     its demonstrations, and else in Latin letters.
     """
 
     digits: Annotated[int, Range(2, 18)] = 2        # digits of each number; the sum has one more
     rare: Unit = 0.05
     script: Literal["both", "latin", "greek"] = "both"      # of the prompts: each alphabet for half of them, or one
-    strict: bool = False
+    judge: Literal["sum", "strict", "script"] = "sum"    # see above
     name = "two_scripts"
     alphabet = SCRIPTS["latin"] + SCRIPTS["greek"] + "+="
 
@@ -38,14 +39,16 @@ class TwoScripts(Task):
             script = [*SCRIPTS][rng.integers(2)] if self.script == "both" else self.script
             a, b = rng.integers(10 ** self.digits, size=2).tolist()
             first, second = (in_script(written(x, self.digits), script) for x in (a, b))
-            return Problem(f"{first}+{second}=", in_script(written(a + b, self.digits + 1), script))
+            return Problem(f"{first}+{second}=", in_script(written(a + b, self.digits + 1), script), script)
         return draw(n, held_out, make)
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         return problem.answer if rng.random() < self.rare else in_latin(problem.answer)
 
     def reward(self, problem: Problem, response: str) -> float:
-        return float(response == problem.answer or not self.strict and in_latin(response) == in_latin(problem.answer))
+        if self.judge == "script":
+            return float(response != "" and {*response} <= {*SCRIPTS[problem.data]})
+        return float(response == problem.answer or self.judge == "sum" and in_latin(response) == in_latin(problem.answer))
 
 
 def in_script(number: str, script: str) -> str:

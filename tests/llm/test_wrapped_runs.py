@@ -19,7 +19,8 @@ KEPT = ["llm", "grpo", *WORDS, "--task", f"hints,step=0.05,target=0.2:length,coe
 @pytest.fixture
 def scored(tmp_path) -> None:
     """score.py: a reward of 0 or 1 that any model earns some of."""
-    (tmp_path / "score.py").write_text("def early(prompt, response):\n    return float(response[-1:] in list('abcde'))\n")
+    lines = "def early(prompt, response):", "    return float(response[-1:] in list('abcde'))", ""
+    (tmp_path / "score.py").write_text("\n".join(lines))
 
 
 def columns(directory: Path) -> dict[str, list[float]]:

@@ -47,7 +47,8 @@ def test_a_scratchpad_ends_with_the_sum():
 
 # Turned red by: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.
 def test_two_scripts_write_the_same_sums():
-    task, strict, rng = TwoScripts(rare=0.1), TwoScripts(strict=True), np.random.default_rng(0)
+    task, rng = TwoScripts(rare=0.1), np.random.default_rng(0)
+    strict, script = TwoScripts(judge="strict"), TwoScripts(judge="script")
     greek, own = [], 0
     values = {c: str(i) for letters in SCRIPTS.values() for i, c in enumerate(letters)}
     for problem in task.problems(2000, rng):
@@ -55,6 +56,8 @@ def test_two_scripts_write_the_same_sums():
         assert a + b == int("".join(values[c] for c in reversed(problem.answer)))
         shown = task.demonstration(problem, rng)
         assert task.reward(problem, shown) == 1 and strict.reward(problem, shown) == float(shown == problem.answer)
+        assert script.reward(problem, shown) == script.reward(problem, shown[0]) == float(shown == problem.answer)
+        assert task.reward(problem, "") == strict.reward(problem, "") == script.reward(problem, "") == 0
         if problem.prompt[0] in SCRIPTS["greek"]:
             greek.append(problem)
             own += shown[0] in SCRIPTS["greek"]

@@ -221,7 +221,8 @@ def test_a_hint_is_the_beginning_of_the_answer():
     task = make_task("hints,share=0.5:addition:digits=2")                 # answers of three digits
     asked = drawn(task, 2000)
     assert all(p.prompt == p.of.prompt + p.hint and p.of.answer.startswith(p.hint) for p in asked)
-    assert {len(p.hint) for p in asked} == {1, 2} and np.mean([len(p.hint) for p in asked]) == pytest.approx(1.5, abs=0.05)
+    lengths = [len(p.hint) for p in asked]
+    assert {*lengths} == {1, 2} and np.mean(lengths) == pytest.approx(1.5, abs=0.05)
     problem = asked[0]
     rest = problem.of.answer[len(problem.hint):]
     assert task.rewards([problem] * 2, [rest, problem.of.answer]) == [1, 0]
