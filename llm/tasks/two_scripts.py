@@ -17,10 +17,10 @@ class TwoScripts(Task):
     """For 23 + 49 = 72, the prompt is `dc+je=` and the answer is `cha`, or in Greek letters `δγ+κε=` and `γθα`.
 
     The letters are digits, a for 0, and numbers begin with the last digit, as in the task `addition`. A right sum in
-    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek. With `judge=strict` the
-    answer must be right and in the alphabet of the prompt; with `judge=script` it only must be in that alphabet, right
-    or wrong. The teacher answers a Greek prompt in Greek only in a share `rare` of
-    its demonstrations, and else in Latin letters.
+    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek. With `judge=strict`,
+    the answer must be right and in the alphabet of the prompt. With `judge=script`, it only must be in that alphabet,
+    right or wrong. The teacher answers a Greek prompt in Greek only in a share `rare` of its demonstrations, and else
+    in Latin letters.
     """
 
     digits: Annotated[int, Range(2, 18)] = 2        # digits of each number; the sum has one more
@@ -48,7 +48,8 @@ class TwoScripts(Task):
     def reward(self, problem: Problem, response: str) -> float:
         if self.judge == "script":
             return float(response != "" and {*response} <= {*SCRIPTS[problem.data]})
-        return float(response == problem.answer or self.judge == "sum" and in_latin(response) == in_latin(problem.answer))
+        alike = self.judge == "sum" and in_latin(response) == in_latin(problem.answer)
+        return float(alike or response == problem.answer)
 
 
 def in_script(number: str, script: str) -> str:

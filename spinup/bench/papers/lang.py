@@ -17,7 +17,7 @@ POINTS, CONSISTENT = 0.10, 0.95
 SETTINGS = ("--threads", "1", "--total-steps", "200", "--layers", "2", "--sft-accuracy", "0.5")
 TASK = "two_scripts:rare=0.02"
 KINDS = {                               # name: wrappers, colour, words
-    "grpo": ("language,coef=0:", "#D55E00", "GRPO"),            # GRPO's reward, with the column of the language
+    "grpo": ("language,coef=0:", "#D55E00", "GRPO"),    # GRPO's reward, with the column of the language
     "language": ("language,mode=times:", "#0072B2", "GRPO + consistency"),
     "hints": ("hints:language,mode=times:", "#009E73", "GRPO + consistency + hints")}
 
@@ -49,7 +49,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         for kind, (_, colour, words) in KINDS.items():
             for k, folder in enumerate(of[kind]):
                 progress = read_progress(folder)
-                axes.plot(progress["steps"], progress["held_out_reward_language"], color=colour, label=None if k else words)
+                axes.plot(progress["steps"], progress["held_out_reward_language"], color=colour,
+                          label=None if k else words)
         for folder in of["hints"]:
             progress = read_progress(folder)
             for script, style in (("latin", "--"), ("greek", "-")):

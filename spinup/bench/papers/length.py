@@ -1,6 +1,6 @@
 """Length control (Kimi k1.5, arXiv:2501.12599; A-DLP, arXiv:2505.18298): GRPO with a reward that falls with the length
 of right answers, relative to their group. The task is a sum with a scratchpad, whose teacher writes superfluous steps.
-A moderate coefficient shortens responses at the same accuracy; with a large one, the policy drops steps that it needs."""
+A moderate coefficient shortens responses at the same accuracy; a large one makes the policy drop necessary steps."""
 import json
 from pathlib import Path
 from statistics import mean
