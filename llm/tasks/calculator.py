@@ -50,7 +50,7 @@ class Calculator(Task):
         return replay(self, text)
 
     def answer_of(self, response: str) -> str | None:
-        return response.rpartition(";")[2]
+        return response.rpartition(";")[2] or None
 
     def reward(self, problem: Problem, response: str) -> float:
         return float(response.rpartition(";")[2] == problem.answer)

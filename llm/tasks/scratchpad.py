@@ -41,7 +41,7 @@ class Scratchpad(Task):
         return "".join(f"{x};" * n for x, n in zip(partial, times.tolist(), strict=True)) + f"#{problem.answer}"
 
     def answer_of(self, response: str) -> str | None:
-        return response.rpartition("#")[2] if "#" in response else None
+        return response.rpartition("#")[2] or None if "#" in response else None
 
     def reward(self, problem: Problem, response: str) -> float:
         return float(self.answer_of(response) == problem.answer)

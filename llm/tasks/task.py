@@ -106,7 +106,7 @@ class Task:
 
     def answer_of(self, response: str) -> str | None:
         """Return the final answer in a response, so that answers can be compared; None if there is none."""
-        return response.strip()
+        return response.strip() or None
 
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
         """Return the reward of each response; problems[i] belongs to responses[i].

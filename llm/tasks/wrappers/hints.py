@@ -47,6 +47,7 @@ class Hints(Wrapper):
         self.left = dict.fromkeys(sorted(scripts(task.alphabet)) or [NO_LETTERS], self.share)
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:
+        """Return the problem with a hint. Raise UserError if it has no known answer."""
         if not problem.answer:
             raise UserError(f"a problem of {self.task.name} has no known answer to show as a hint; leave out hints:")
         h = self.left.get(script_of(problem.prompt), 0.0)

@@ -145,6 +145,8 @@ def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
     found = task.rewards([problem] * 3, [f"1;#{right}", f"#{right}", f"#{wrong}"])
     assert found == [1, 1, 0] and {x.parts["majority_right"] for x in found} == {1}
     assert task.rewards([problem] * 2, ["", "1"]) == [0, 0]
+    plain = make_task("vote:addition")                                    # an empty response is no answer
+    assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
 
 
 # Turned red by: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
