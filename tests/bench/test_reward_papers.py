@@ -44,15 +44,16 @@ def shown(name, module, seeds, tmp_path):
     return code, {line["what"]: line for line in saved["lines"]}, saved
 
 
-# Turned red by: the mean of the seeds in place of the lowest; a rise at 80 % that is met; a sentence of `diagnose` about
-# the wrong run, or about none.
+# Turned red by: the mean of the seeds in place of the lowest; a rise at 80 % that is met; a sentence of `diagnose`
+# about the wrong run, or about none.
 @pytest.mark.parametrize(("clean", "noisy", "told", "missed"), [
     (0.96, 0.02, ["noisy"], set()),
     (0.94, 0.02, ["noisy"], {"40 % noise: accuracy after TTRL, lowest of 2 seeds"}),
     (0.96, 0.2, ["noisy"], {"80 % noise: accuracy after TTRL"}),
     (0.96, 0.02, [], {"80 % noise: runs for which `spinup llm diagnose` says why"}),
     (0.96, 0.02, ["noisy", "clean"], {"80 % noise: runs for which `spinup llm diagnose` says why"})])
-def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told, missed, trained, tmp_path, monkeypatch):
+def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told, missed, trained, tmp_path,
+                                                             monkeypatch):
     ends = {"clean_1": 0.99, "clean_2": clean, "noisy_1": 0.02, "noisy_2": noisy, "labels_1": 0.9, "labels_2": 0.9,
             "start_clean": 0.59, "start_noisy": 0.1}
     monkeypatch.setattr(ttrl, "accuracy", lambda folder: ends[folder.name])
@@ -76,7 +77,7 @@ def test_length_control_saves_tokens_at_equal_accuracy(tokens, reached, strong, 
     assert len({job[4] for job in trained[1]}) == 1 and len(trained[1]) == 4
 
 
-# Turned red by: an evaluation with hints, on the Latin prompts, or of sums in either alphabet; a goal for the wrong run.
+# Turned red by: an evaluation with hints, on the Latin prompts, or of sums in either alphabet; another run's goal.
 @pytest.mark.parametrize(("right", "greek", "code"), [(0.5, 0.96, 0), (0.39, 0.96, 1), (0.5, 0.94, 1)])
 def test_hints_must_help_on_greek_prompts_without_them(right, greek, code, trained, tmp_path, monkeypatch):
     asked = []
