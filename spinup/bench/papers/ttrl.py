@@ -15,10 +15,14 @@ SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
 REACH, SECONDS = 0.95, 60
 WHY = "the most common answer is right for only"                          # the sentence of `spinup llm diagnose`
-KINDS = {                               # name: task, words
-    "clean": ("vote:modular", "40 % noise"),
-    "noisy": ("vote:modular:noise=0.8", "80 % noise"),
-    "labels": ("modular:noise=0.8", "80 % noise, with labels")}
+SETTINGS = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--samples", "16")
+WHOLE = ("--sft-accuracy", "0")                                           # imitation runs all its updates
+# Imitation ends early, at an accuracy far from chance, .043, measured with enough responses; its limit is .235.
+EARLY = ("--sft-accuracy", "0.09", "--held-out", "1024")
+KINDS = {                               # name: task, words, settings of the imitation
+    "clean": ("vote:modular", "40 % noise", WHOLE),
+    "noisy": ("vote:modular:noise=0.8", "80 % noise", EARLY),
+    "labels": ("modular:noise=0.8", "80 % noise, with labels", EARLY)}
 CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
           "reward_majority_right": ("#009E73", "share of right majorities"),
           "held_out_accuracy": ("#0072B2", "accuracy on held-out prompts")}
@@ -27,8 +31,8 @@ CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train without labels from both policies, and with labels from the second one."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = dict(zip(jobs, in_turn(lambda job: run("llm grpo", KINDS[job[0]][0], job[1], log_dir, "--threads", "1",
-                                                     label=job[0]), jobs, workers), strict=True))
+    folders = dict(zip(jobs, in_turn(lambda job: run("llm grpo", KINDS[job[0]][0], job[1], log_dir, *SETTINGS,
+                                                     *KINDS[job[0]][2], label=job[0]), jobs, workers), strict=True))
     of = {kind: [folders[kind, seed] for seed in seeds] for kind in KINDS}
     begun = {kind: [accuracy(Path(read_json(f / "config.json")["start"])) for f in of[kind]]
              for kind in ("clean", "noisy")}
