@@ -17,8 +17,8 @@ class TwoScripts(Task):
     """For 23 + 49 = 72, the prompt is `dc+je=` and the answer is `cha`, or in Greek letters `δγ+κε=` and `γθα`.
 
     The letters are digits, a for 0, and numbers begin with the last digit, as in the task `addition`. A right sum in
-    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek. With `judge=strict`,
-    the answer must be right and in the alphabet of the prompt. With `judge=script`, it only must be in that alphabet,
+    either alphabet earns the reward, so nothing asks a policy to answer a Greek prompt in Greek. With `rule=strict`,
+    the answer must be right and in the alphabet of the prompt. With `rule=script`, it only must be in that alphabet,
     right or wrong. The teacher answers a Greek prompt in Greek only in a share `rare` of its demonstrations, and else
     in Latin letters.
     """
@@ -26,7 +26,7 @@ class TwoScripts(Task):
     digits: Annotated[int, Range(2, 18)] = 2        # digits of each number; the sum has one more
     rare: Unit = 0.05
     script: Literal["both", "latin", "greek"] = "both"      # of the prompts: each alphabet for half of them, or one
-    judge: Literal["sum", "strict", "script"] = "sum"    # see above
+    rule: Literal["sum", "strict", "script"] = "sum"    # see above
     name = "two_scripts"
     alphabet = SCRIPTS["latin"] + SCRIPTS["greek"] + "+="
 
@@ -46,9 +46,9 @@ class TwoScripts(Task):
         return problem.answer if rng.random() < self.rare else in_latin(problem.answer)
 
     def reward(self, problem: Problem, response: str) -> float:
-        if self.judge == "script":
+        if self.rule == "script":
             return float(response != "" and {*response} <= {*SCRIPTS[problem.data]})
-        alike = self.judge == "sum" and in_latin(response) == in_latin(problem.answer)
+        alike = self.rule == "sum" and in_latin(response) == in_latin(problem.answer)
         return float(alike or response == problem.answer)
 
 

@@ -84,13 +84,13 @@ def test_hints_must_help_on_greek_prompts_without_them(right, greek, code, train
 
     def spinup(*words):
         asked.append(words)
-        strict, hints = "judge=strict" in words[4], words[2].split("/")[-1].startswith("hints")
+        strict, hints = "rule=strict" in words[4], words[2].split("/")[-1].startswith("hints")
         value = (right if hints else 0.3) if strict else (greek if hints else 0.4)
         return json.dumps({"held_out_accuracy": value})
 
     monkeypatch.setattr(lang, "spinup", spinup)
     found, lines, saved = shown("lang", lang, (1,), tmp_path)
     assert found == code and saved["right"]["hints"] == [right] and saved["greek"]["grpo"] == [0.4]
-    assert {words[4] for words in asked} == {"two_scripts:script=greek,judge=strict",
-                                             "two_scripts:script=greek,judge=script"}
+    assert {words[4] for words in asked} == {"two_scripts:script=greek,rule=strict",
+                                             "two_scripts:script=greek,rule=script"}
     assert lines["accuracy in Greek by hints, beyond GRPO"]["ours"] == pytest.approx(right - 0.3)

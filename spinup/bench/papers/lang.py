@@ -30,8 +30,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
     starts = [Path(read_json(folder / "config.json")["start"]) for folder in of["grpo"]]
     policies = {"initial": starts, **of}
-    right, greek = ({kind: [in_greek(folder, judge) for folder in found] for kind, found in policies.items()}
-                    for judge in ("strict", "script"))
+    right, greek = ({kind: [in_greek(folder, rule) for folder in found] for kind, found in policies.items()}
+                    for rule in ("strict", "script"))
     lines = []
     for kind, words in {"initial": "initial policy", **{kind: words for kind, (_, _, words) in KINDS.items()}}.items():
         consistent = kind == "hints"
@@ -67,9 +67,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     return Paper("Hints for a rare language (after LANG 2026)", lines, draw, raw), folders
 
 
-def in_greek(folder: Path, judge: str) -> float:
-    """Share of sampled responses to held-out Greek prompts that are in Greek, and also right with judge "strict"."""
-    task = f"two_scripts:script=greek,judge={judge}"
+def in_greek(folder: Path, rule: str) -> float:
+    """Share of sampled responses to held-out Greek prompts that are in Greek, and also right with the rule "strict"."""
+    task = f"two_scripts:script=greek,rule={rule}"
     return json.loads(spinup("llm", "eval", str(folder), "--task", task, "--episodes", str(PROBLEMS),
                              "--json"))["held_out_accuracy"]
 

@@ -48,7 +48,7 @@ def test_a_scratchpad_ends_with_the_sum():
 # Turned red by: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.
 def test_two_scripts_write_the_same_sums():
     task, rng = TwoScripts(rare=0.1), np.random.default_rng(0)
-    strict, script = TwoScripts(judge="strict"), TwoScripts(judge="script")
+    strict, script = TwoScripts(rule="strict"), TwoScripts(rule="script")
     greek, own = [], 0
     values = {c: str(i) for letters in SCRIPTS.values() for i, c in enumerate(letters)}
     for problem in task.problems(2000, rng):
@@ -74,3 +74,10 @@ def test_two_scripts_write_the_same_sums():
 def test_options_are_checked(text):
     with pytest.raises(UserError, match=f"in the task {text.partition(':')[0]}, "):
         make_task(text)
+
+
+# Turned red by: an option with the name of an attribute of every task, such as `judge`.
+@pytest.mark.parametrize("name", ["modular", "scratchpad", "two_scripts"])
+def test_no_option_hides_an_attribute_of_a_task(name):
+    task = make_task(name)
+    assert task.judge is None and task.open is None and task.measure == "held_out_accuracy" and task.fewest == 1
