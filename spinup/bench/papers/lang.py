@@ -14,7 +14,7 @@ from spinup.runs.log import read_progress
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out Greek prompts of an evaluation, with eight responses each
 POINTS, CONSISTENT = 0.10, 0.95
-SETTINGS = ("--threads", "1", "--total-steps", "200", "--layers", "2", "--sft-accuracy", "0.5")
+SETTINGS = ("--threads", "1", "--total-steps", "500", "--layers", "2", "--sft-accuracy", "0.85")
 TASK = "two_scripts:rare=0.02"
 KINDS = {                               # name: wrappers, colour, words
     "grpo": ("language,coef=0:", "#D55E00", "GRPO"),    # GRPO's reward, with the column of the language
