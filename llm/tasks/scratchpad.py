@@ -19,7 +19,7 @@ class Scratchpad(Task):
     find, because all additions must be made at once.
     """
 
-    terms: Annotated[int, Range(3, 12)] = 5         # digits to add
+    terms: Annotated[int, Range(3, 12)] = 4         # digits to add
     repeats: Annotated[int, Range(1, 9)] = 4        # most times that the teacher writes a partial sum
     name = "scratchpad"
     alphabet = "0123456789+=;#"

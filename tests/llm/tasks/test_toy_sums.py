@@ -41,7 +41,7 @@ def test_a_scratchpad_ends_with_the_sum():
         assert {*steps.split(";")[:-1]} <= {*sums} and last == sums[-1] and len(shown) < task.max_tokens
         lengths.append(len(shown) + 1)
         assert task.reward(problem, shown) == task.reward(problem, f"#{last}") == 1 > task.reward(problem, last)
-    assert np.mean(lengths) == pytest.approx(2 * 2 * 4 + 3, abs=1)         # tokens; three would do
+    assert np.mean(lengths) == pytest.approx(2 * 2 * 3 + 3, abs=1)         # tokens; three would do
     assert make_task("scratchpad").answer_of("1;2") is None
 
 
