@@ -6,7 +6,7 @@ from typing import Any
 
 from llm.bench.pictures.names import picture_names
 from llm.models import KNOWN
-from llm.tasks.names import task_names
+from llm.tasks.names import task_names, wrapper_names
 from llm.tasks.verifier import ready_made
 from spinup import registry, signals
 from spinup.errors import UserError, nearest
@@ -27,11 +27,13 @@ usage: spinup llm COMMAND ...
   spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
   spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
   spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
+  spinup llm diagnose DIR                         explain what often confuses people in the log of a run
   spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
 
 T is {', '.join(task_names())}; options: reverse:length=8,symbols=12.
+{', '.join(wrapper_names())} before it change its reward in training: length,coef=0.5:reverse.
 T can also be a JSONL file of prompts; add --reward file.py:function if its lines have no "answer".
 Or it is a JSONL file of preference pairs, whose lines have "prompt", "chosen" and "rejected".
 --reward DIR uses the reward model of a run. --reward exact,0.2*length adds ready-made rewards:
@@ -96,6 +98,16 @@ def evaluate(argv: list[str]) -> int:
     from llm.watch import evaluate_on
     print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, samples=args.samples,
                       seed=args.seed, max_tokens=args.max_tokens, as_json=args.json, device=args.device))
+    return 0
+
+
+def diagnose(argv: list[str]) -> int:
+    parser = Parser("spinup llm diagnose", "Explain patterns in the log of a run that often confuse people, as its "
+                                           "training did.")
+    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
+    args = parser.parse(argv)
+    from llm.diagnose import diagnose_run
+    print("\n".join(diagnose_run(args.directory)) or "nothing unusual in the log")
     return 0
 
 
@@ -276,7 +288,8 @@ def bench_costs(argv: list[str]) -> int:
     return costs(**given)
 
 
-COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "fetch": fetch, "export": export, "picture": picture}
+COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "fetch": fetch, "export": export,
+            "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

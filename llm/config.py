@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from llm.policy.tokenizer import Tokenizer
+from llm.tasks.names import without_wrappers
 from spinup.errors import UserError
 from spinup.registry import Algorithm
 from spinup.runs.config import Count, Natural, NonNegative, Positive, Processes, Range, RunConfig, Size, Unit
@@ -64,12 +65,12 @@ class LanguageConfig(RunConfig):
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
         """Names of a task's presets, for this method alone and for all methods of its file.
 
-        The options of the task do not matter. A pretrained model has its own presets, because the others are tuned for
-        small character models.
+        Options and wrappers of the task do not matter. A pretrained model has its own presets, because the others are
+        tuned for small character models.
         """
         if not isinstance(value, str):
             return []
-        task = value.partition(":")[0]
+        task = without_wrappers(value).partition(":")[0]
         if "pretrained" in kinds:
             return [f"{task} pretrained"]
         return [f"{task} {algorithm.method}", task]

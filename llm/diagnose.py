@@ -1,9 +1,16 @@
 """Warnings in plain words about a row of the log, for patterns that often confuse people."""
 import math
+from pathlib import Path
+
+from spinup.errors import UserError
+from spinup.runs.display import kind_of
+from spinup.runs.folders import describe, read_run
+from spinup.runs.log import read_progress
 
 LITTLE_CONTRAST = 0.8   # share of groups with zero variance; above this, most samples are wasted
 CUT_OFF = 0.25          # share of responses that are cut off; above this, the policy mainly learns the length limit
 COLLAPSED = 0.02        # nats of entropy; below this, the policy does not explore
+OUTVOTED = 0.5          # share of prompts with a right majority answer; below this, votes reward more wrong answers
 
 
 def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accuracy") -> list[str]:
@@ -31,7 +38,26 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
     if row.get("entropy", 1.0) < COLLAPSED and (graded or row["held_out_accuracy"] < 0.9):
         said.append(f"entropy is {row['entropy']:.3f} nats: the policy almost always gives the same response and no "
                     "longer explores; a lower --lr keeps the entropy higher")
+    if (right := row.get("reward_majority_right", 1.0)) < OUTVOTED:
+        said.append(f"the most common answer is right for only {right:.0%} of the prompts, so `vote:` rewards a wrong "
+                    f"answer to the other {1 - right:.0%}, and the accuracy falls while the reward rises; start from a "
+                    "policy whose most common answers are right, or leave out vote: and use the answers of the task")
     if row.get("kl_to_initial", 0.0) > 10:
         said.append(f"the KL divergence from the initial policy is {row['kl_to_initial']:.0f} nats per token; read "
                     "some responses before you trust the reward")
     return said
+
+
+def diagnose_run(directory: Path) -> list[str]:
+    """Return the sentences about the rows of a run, each with the step of the first row that it is about.
+
+    Raise UserError if the folder holds no run of a language model with a row.
+    """
+    data, found = read_run(directory), {}
+    if "max_tokens" not in data:
+        raise UserError(f"{describe(directory)} is not the run of a language model; give the folder of one")
+    progress = read_progress(directory)
+    for row in (dict(zip(progress, values, strict=True)) for values in zip(*progress.values(), strict=True)):
+        for sentence in diagnose(row, data["max_tokens"], data.get("measure", "held_out_accuracy")):
+            found.setdefault(kind_of(sentence), f"step {row['steps']:,.0f}: {sentence}")
+    return list(found.values())

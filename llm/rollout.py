@@ -17,7 +17,7 @@ from llm.policy.policy import Turns, check_context, for_tokens, texts_of
 from llm.policy.tokenizer import Tokenizer, encode_words
 from llm.policy.transformer import Transformer
 from llm.tasks.episodes import opened, pieces
-from llm.tasks.task import Problem, Task, input_of
+from llm.tasks.task import Problem, Sampled, Task, input_of
 from llm.tasks.verifier import parts_of
 
 
@@ -70,7 +70,8 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
             if task.open is not None and task.sums_turns:
                 rewards = [turns.dialogue.reward for turns in speaking]
             else:
-                rewards = task.rewards(asked, texts)
+                own = responses.mask.sum(1).int().tolist()
+                rewards = task.rewards(asked, [Sampled(x, n) for x, n in zip(texts, own, strict=True)])
             each = {name: torch.tensor(x, device=sampler.model.device) for name, x in parts_of(rewards).items()}
             rewards = torch.tensor(rewards, dtype=torch.float32, device=sampler.model.device)
     return Batch(list(problems), prompts, responses, texts, rewards, each)

@@ -28,7 +28,7 @@ from llm.policy.tokenizer import CharTokenizer
 from llm.rollout import Batch, demonstrated, sample, separated, solved
 from llm.samples import as_lines, true_rewards
 from llm.tasks.check import distinct, problems_of
-from llm.tasks.task import Problem, Task, longest_prompt, speech
+from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
 from llm.tasks.verifier import same_parts
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
@@ -193,7 +193,7 @@ class Run(Training):
     # Methods for `Training`.
 
     def keep(self, **parts: Any) -> None:
-        super().keep(**distributed(self, parts))
+        super().keep(**distributed(self, parts), **stateful(self.task))
 
     def _make_directory(self) -> None:
         super()._make_directory()

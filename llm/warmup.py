@@ -1,6 +1,7 @@
 """Initial policy of a method: a given one, or a small model after supervised fine-tuning (SFT)."""
 import hashlib
 import json
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from llm.policy.load import Start, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
-from llm.tasks.task import Task, key_of, longest_prompt
+from llm.tasks.names import without_wrappers
+from llm.tasks.task import Task, key_of, longest_prompt, stateful
+from llm.tasks.wrappers.wrapper import layers
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs import ranks
@@ -51,6 +54,7 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
         return on_device(start, cfg)
     if start:
         free_directory("llm", task.name, cfg)
+    cfg, task = unwrapped(cfg, task)
     given = {name: getattr(cfg, name) for name in settings_of(LanguageConfig) if name not in NOT_ITS}
     if (task.judge and task.gold) or task.pairs:              # SFT uses no reward model: its policy stays the same
         given["reward"] = ""
@@ -82,6 +86,15 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
     return start
 
 
+def unwrapped(cfg: LanguageConfig, task: Task) -> tuple[LanguageConfig, Task]:
+    """Return settings and task without wrappers, which change no demonstration: with them, SFT would be the same."""
+    inside, cfg = layers(task), copy(cfg)
+    if inside:
+        task = inside[-1].task
+        cfg.task = without_wrappers(cfg.task) if isinstance(cfg.task, str) else task
+    return cfg, task
+
+
 def identity(cfg: LanguageConfig, task: Task) -> Any:
     """Fingerprint of a task; an initial policy is reused only for the same fingerprint.
 
@@ -110,6 +123,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
     check_fsdp(cfg)
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or initial(cfg, task)
+    check_groups(cfg, task)
     prompt = longest_prompt(task, start.tokenizer)
     check_context(prompt, cfg.max_tokens or task.max_tokens, start.model)
     check_context(prompt, cfg.response_tokens(task), start.model, cfg.LENGTH)
@@ -120,3 +134,14 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
         from llm.ahead import check_engine  # not above: other runs need neither processes nor HTTP
         check_engine(cfg, task, start.model, start.tokenizer, prompt + cfg.response_tokens(task))
     return start
+
+
+def check_groups(cfg: LanguageConfig, task: Task) -> None:
+    """Raise UserError if the method samples too few responses to a prompt for the rewards of the task, or if it cannot
+    keep the task's state."""
+    if getattr(cfg, "samples", task.fewest) < task.fewest:
+        raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to "
+                        f"{task.fewest} or more")
+    if stateful(task) and (ranks.wanted(cfg.workers) > 1 or cfg.off_policy):
+        raise UserError(f"the rewards or prompts of {task.name} depend on earlier responses, so one process must see "
+                        "them all in turn; leave out --workers, --lag and --engine")

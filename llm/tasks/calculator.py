@@ -49,6 +49,9 @@ class Calculator(Task):
         """Return True for each character of a response that the policy wrote; the others are not trained on."""
         return replay(self, text)
 
+    def answer_of(self, response: str) -> str | None:
+        return response.rpartition(";")[2] or None
+
     def reward(self, problem: Problem, response: str) -> float:
         return float(response.rpartition(";")[2] == problem.answer)
 

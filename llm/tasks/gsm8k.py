@@ -64,6 +64,10 @@ class GSM8K(Task):
         """Return the solution in the file."""
         return problem.data
 
+    def answer_of(self, response: str) -> str | None:
+        number = answer_in(response)
+        return None if number is None else str(number.normalize())
+
     def reward(self, problem: Problem, response: str) -> float:
         return float(answer_in(response) == Decimal(problem.answer))
 

@@ -13,13 +13,14 @@ from llm.faults import SHORT, described
 from llm.policy.load import load_reward_model
 from llm.policy.scalar import RewardModel
 from llm.tasks.check import check_task, problems_of
-from llm.tasks.names import task_names
+from llm.tasks.names import split_wrapper, task_names, without_wrappers, wrapper_names
 from llm.tasks.options import option
 from llm.tasks.pairs import PairTask, holds_pairs
 from llm.tasks.source import import_file, named_in
 from llm.tasks.task import REQUIRED, Problem, Task, Wrapped, input_of
 from llm.tasks.user import UserTask
 from llm.tasks.verifier import Reward, Verifier, as_reward
+from llm.tasks.wrappers.wrapper import Wrapper
 from spinup.errors import UserError, nearest
 from spinup.runs.config import check_names, parse
 
@@ -32,7 +33,8 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 
     Args:
         text: a name ("reverse"), a name with options ("reverse:length=8,symbols=12"), your own class
-            ("package.module:Class", "file.py:Class:option=3"), a JSONL file of prompts (`UserTask`) or of preference
+            ("package.module:Class", "file.py:Class:option=3"), a wrapper with options, a colon and one of these
+            ("length,coef=0.2:reverse"), a JSONL file of prompts (`UserTask`) or of preference
             pairs (`PairTask`), a list of either, or a task object, which is returned unchanged.
         reward: a function of prompt and response, "file.py:function", the name of a ready-made reward, a weighted sum
             such as "exact,0.2*length", a list (see `as_reward`), a `RewardModel`, or the run folder of a reward model.
@@ -40,6 +42,13 @@ def make_task(text: str | Path | Task | list[str | dict[str, Any]], reward: str 
 
     Raise UserError if there is no such task, option or file, or if a value does not fit.
     """
+    if isinstance(text, str) and (wrapped := split_wrapper(text)):
+        name, options, inside = wrapped
+        cls = class_at(wrapper_names()[name])
+        return cls(make_task(inside, reward), **read_options(cls, options, text, f"{name},name=value:{inside}"))
+    if isinstance(text, Wrapper) and reward is not None:
+        raise UserError(f"the wrapper {type(text).name} shapes the reward of the task inside; give the reward to that "
+                        f"task, as in {type(text).__name__}(make_task(TASK, reward))")
     reward, own = as_judge(reward), False                                 # own: the task already uses this reward
     if isinstance(text, list | Path) or (isinstance(text, str) and is_file(text)):
         task, own = adapted((PairTask if holds_pairs(text) else UserTask)(text, reward)), True
@@ -98,15 +107,23 @@ def find_class(text: str) -> tuple[type, str]:
     name, _, options = text.partition(":")
     if name not in task_names():
         raise UserError(no_task(name))
-    module, _, cls = task_names()[name].rpartition(".")
-    return getattr(importlib.import_module(module), cls), options
+    return class_at(task_names()[name]), options
+
+
+def class_at(path: str) -> type:
+    """Return the class at "package.module.Class"."""
+    module, _, cls = path.rpartition(".")
+    return getattr(importlib.import_module(module), cls)
 
 
 def no_task(name: str) -> str:
     """Return an error message for an unknown name; it lists the tasks."""
-    names = task_names()
-    return (f"there is no task {name!r}.{nearest(name, names)} A task is {', '.join(names)}, a JSONL file of prompts "
-            "or pairs, or your own class, as package.module:Class or file.py:Class")
+    names, wrappers = task_names(), wrapper_names()
+    if name.partition(",")[0] in wrappers:
+        return f"{name} is a wrapper; write the task that it wraps after a colon, as in {name}:reverse"
+    return (f"there is no task {name!r}.{nearest(name, {**names, **wrappers})} A task is {', '.join(names)}, a JSONL "
+            "file of prompts or pairs, or your own class, as package.module:Class or file.py:Class; before it, a colon "
+            f"and one of {', '.join(wrappers)} change its reward")
 
 
 def find_own(place: str, name: str) -> type:
@@ -136,7 +153,10 @@ def speaking_task(task: Any) -> Task | None:
 
     Other tasks are not created, because their files may no longer exist.
     """
-    if not isinstance(task, str) or not (is_own(task) or task.partition(":")[0] in task_names()):
+    if not isinstance(task, str):
+        return None
+    task = without_wrappers(task)
+    if not (is_own(task) or task.partition(":")[0] in task_names()):
         return None
     cls, _ = find_class(task)
     return adapted(make_named(task)) if getattr(cls, "tool", None) or getattr(cls, "open", None) else None
@@ -147,17 +167,28 @@ def make_named(text: str) -> Any:
     cls, typed = find_class(text)
     if getattr(cls, "reads_text", False):                                 # its first option has no name
         return built(text, cls, typed)
+    values = read_options(cls, typed, text, f"{text.removesuffix(':')}:name=value")
+    return built(text, cls, **values)
+
+
+def read_options(cls: type, typed: str, text: str, shape: str) -> dict[str, Any]:
+    """Return the options of a task or wrapper by name, from `typed`, the part of `text` after its name.
+
+    Raise UserError for an unknown option, a missing one or a wrong value. shape: how to write them, for the message.
+    """
     pairs = [part.partition("=") for part in typed.split(",") if part.strip()]
     if not all(equals for _, equals, _ in pairs):
         raise UserError(f"--task {text}: write options as name=value, separated by commas")
     given, hints, name = {key.strip(): x.strip() for key, _, x in pairs}, option_hints(cls), getattr(cls, "name", text)
-    check_names(given, list(hints), f"the task {name} has no option")
-    values = {key: option(name, key, parse, hints[key], x) for key, x in given.items()}
+    inside = {"task": hints.pop("task")} if issubclass(cls, Wrapper) else {}
+    what = "wrapper" if inside else "task"
+    check_names(given, list(hints), f"the {what} {name} has no option")
+    values = {key: option(f"the {what} {name}", key, parse, hints[key], x) for key, x in given.items()}
     try:
-        signature(cls).bind(**values)
+        signature(cls).bind(**values, **inside)
     except TypeError as error:
-        raise UserError(f"--task {text}: {error}; write its options as {text.removesuffix(':')}:name=value") from None
-    return built(text, cls, **values)
+        raise UserError(f"--task {text}: {error}; write its options as {shape}") from None
+    return values
 
 
 def built(text: str, cls: type, /, *args: Any, **options: Any) -> Any:

@@ -114,4 +114,4 @@ def settings_of(name: str, typed: list[str], hints: dict[str, Any]) -> dict[str,
         raise UserError(f"--task {','.join([name, *typed])}: write settings as name=value, separated by commas")
     given = {key.strip(): value.strip() for key, _, value in pairs}
     check_names(given, list(hints), f"the task {name} has no setting")
-    return {key: option(name, key, parse, hints[key], value) for key, value in given.items()}
+    return {key: option(f"the task {name}", key, parse, hints[key], value) for key, value in given.items()}

@@ -54,6 +54,8 @@ class Task:
         end_of_turn: the characters that end a turn of the policy, if the task has `open`; "" if each character of the
             alphabet is a turn.
         sums_turns: True if the reward of a response is the sum over its turns; False if another reward replaces it.
+        form: a regular expression that a response of the required form matches; "" if any text will do.
+        fewest: least number of responses to a prompt that `rewards` can compare.
         pairs: pairs(held_out) returns (place, problem, chosen response, rejected response) for each preference pair;
             None if the task has no pairs.
         show: show(problem, response) returns a drawing of a response for `spinup watch`; None if there is none.
@@ -73,6 +75,8 @@ class Task:
     open: Callable[[Problem], Episode] | None = None
     end_of_turn: str = "\n"
     sums_turns: bool = True
+    form: str = ""
+    fewest: int = 1
     pairs: Callable[[bool], list[tuple[str, Problem, str, str]]] | None = None
     show: Callable[[Problem, str], str] | None = None
     judge: Any = None
@@ -100,8 +104,15 @@ class Task:
             raise NotImplementedError
         return played(self, response, problem)[1]
 
+    def answer_of(self, response: str) -> str | None:
+        """Return the final answer in a response, so that answers can be compared; None if there is none."""
+        return response.strip() or None
+
     def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
-        """Return the reward of each response; problems[i] belongs to responses[i]."""
+        """Return the reward of each response; problems[i] belongs to responses[i].
+
+        The responses to one problem, a group, are adjacent, and they have the same problem object.
+        """
         found = [self.reward(p, r) for p, r in zip(problems, responses, strict=True)]
         return [scored(x, f"`reward` of the task {self.name}") if isinstance(x, dict | Score) else float(x)
                 for x in found]
@@ -120,6 +131,28 @@ class Wrapped(Task):
         for name in FORM:
             if name not in own and hasattr(task, name):
                 setattr(self, name, getattr(task, name))
+
+
+class Sampled(str):
+    """A response of the policy as text. `tokens` is the number of tokens that the policy wrote, end token included."""
+
+    tokens: int
+
+    def __new__(cls, text: str, tokens: int) -> "Sampled":
+        """Create a response of this many tokens."""
+        response = super().__new__(cls, text)
+        response.tokens = tokens
+        return response
+
+
+def tokens_in(response: str) -> int:
+    """Return the length of a response in tokens; of a text that was not sampled, in characters."""
+    return getattr(response, "tokens", len(response))
+
+
+def stateful(task: Any) -> dict[str, Any]:
+    """Return the part of a run that holds the state of a task: {} if it has none."""
+    return {"task": task} if hasattr(task, "state_dict") and task.state_dict() else {}
 
 
 def input_of(problem: Any) -> str | Messages:

@@ -57,6 +57,11 @@ def pace(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
+def kind_of(sentence: str) -> str:
+    """Return a sentence without its numbers: equal for two sentences that say the same of different rows."""
+    return re.sub(r"[\d.,%+-]+|e[+-]?\d+", "", sentence)
+
+
 def quoted(folder: str) -> str:
     """Quote a folder for the shell if it contains a space."""
     return f'"{folder}"' if re.search(r"\s", folder) else folder
@@ -121,8 +126,7 @@ class Display:
 
     def say_once(self, sentence: str) -> None:
         """Print a sentence unless it was printed before, perhaps with other numbers."""
-        kind = re.sub(r"[\d.,%+-]+|e[+-]?\d+", "", sentence)
-        if kind not in self.said:
+        if (kind := kind_of(sentence)) not in self.said:
             self.said.add(kind)
             self.say(sentence)
 

@@ -257,7 +257,7 @@ def test_the_help_of_a_method_explains_every_setting(method, cli, tree):
 
 
 # Turned red by: a usage without `llm`.
-@pytest.mark.parametrize("command", ["chat", "eval", "export", "picture"])
+@pytest.mark.parametrize("command", ["chat", "eval", "export", "picture", "diagnose"])
 def test_the_other_commands_explain_themselves(command, cli):
     done = cli("llm", command, "--help")
     assert done.code == 0 and done.out.startswith(f"usage: spinup llm {command}") and done.err == ""

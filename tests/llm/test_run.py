@@ -377,6 +377,8 @@ SAID = {                                # a row that calls for a sentence, its w
     "negative loss": ({"loss": -9e-4}, "watch the reward", {"loss": -1.1e-3}),
     "collapsed": ({"entropy": 0.01}, "entropy is 0.010 nats", {"entropy": 0.01, "held_out_accuracy": 0.95}),
     "entropy": ({"entropy": 0.019}, "a lower --lr", {"entropy": 0.02}),
+    "outvoted": ({"reward_majority_right": 0.31}, "right for only 31% of the prompts, so `vote:` rewards a wrong",
+                 {"reward_majority_right": 0.5}),
     "far": ({"kl_to_initial": 12.3}, "initial policy is 12 nats per token", {"kl_to_initial": 10.0})}
 
 

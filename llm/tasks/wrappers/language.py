@@ -1,0 +1,48 @@
+"""Language consistency: a reward for responses in the language of the prompt, as in DeepSeek-R1 (2025,
+arXiv:2501.12948, section 2.3.2: the share of words in the target language).
+
+Here a language is a script, such as Latin or Greek, and the share is that of letters. Letters have a script in Unicode,
+so this needs no model; it cannot tell English from French.
+"""
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+from unicodedata import name as name_of
+
+from llm.tasks.task import Task, as_text
+from llm.tasks.wrappers.format import Bonus
+from spinup.errors import UserError
+
+NO_LETTERS = "common"   # script of a text without letters
+
+
+def scripts(text: str) -> Counter[str]:
+    """Count the letters of each script in a text, by the first word of their names in Unicode, in small letters."""
+    return Counter(name_of(x, NO_LETTERS).split()[0].lower() for x in text if x.isalpha())
+
+
+def script_of(text: str) -> str:
+    """Return the script of most letters of a text; `NO_LETTERS` if it has none."""
+    return next((script for script, _ in scripts(text).most_common(1)), NO_LETTERS)
+
+
+def consistency(prompt: str, response: str) -> float:
+    """Return the share of a response's letters that are of the prompt's script; 1 if one of them has no letters."""
+    wanted, found = script_of(prompt), scripts(response)
+    return found[wanted] / found.total() if found and wanted != NO_LETTERS else 1.0
+
+
+@dataclass
+class Language(Bonus):
+    """The bonus is the share of letters in the script of the prompt. Raise UserError for an alphabet of one script."""
+
+    name = "language"
+
+    def check(self, task: Task) -> None:
+        super().check(task)
+        if task.alphabet is not None and len(scripts(task.alphabet)) < 2:
+            raise UserError(f"the alphabet of {task.name} has letters of {len(scripts(task.alphabet))} scripts, so its "
+                            "responses cannot be in another language than the prompt; leave out language:")
+
+    def bonus(self, problem: Any, response: str) -> float:
+        return consistency(as_text(problem), response)

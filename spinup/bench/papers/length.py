@@ -1,0 +1,77 @@
+"""Length control (Kimi k1.5, arXiv:2501.12599; A-DLP, arXiv:2505.18298): GRPO with a reward that falls with the length
+of right answers, relative to their group. The task is a sum with a scratchpad, whose teacher writes superfluous steps.
+A moderate coefficient shortens responses at the same accuracy; a large one makes the policy drop necessary steps."""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
+FEWER, LOST, COLLAPSED = 0.40, 0.01, 0.5
+SETTINGS = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
+KINDS = {                               # name: wrapper, colour, words
+    "grpo": ("", "#0072B2", "GRPO"),
+    "length": ("length:", "#009E73", "length penalty"),
+    "adaptive": ("length,adaptive=yes:", "#E69F00", "adaptive penalty"),
+    "strong": ("length,coef=20:", "#D55E00", "penalty 100 times as strong")}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train with each reward from the same initial policy."""
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = in_turn(lambda job: run("llm grpo", f"{KINDS[job[0]][0]}scratchpad", job[1], log_dir, *SETTINGS,
+                                      label=job[0]), jobs, workers)
+    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    begun = mean(accuracy(Path(read_json(folder / "config.json")["start"])) for folder in of["grpo"])
+    reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
+    tokens = {kind: [read_progress(folder)["length"][-1] for folder in found] for kind, found in of.items()}
+    lines = [Line("accuracy of the initial policy", "", begun),
+             Line("tokens of a response at first", "", mean(read_progress(f)["length"][0] for f in of["grpo"])),
+             Line("accuracy: GRPO", "", mean(reached["grpo"])),
+             Line("tokens of a response: GRPO", "", mean(tokens["grpo"]))]
+    for kind in ("length", "adaptive"):
+        fewer = 1 - mean(tokens[kind]) / mean(tokens["grpo"])
+        lost = mean(reached["grpo"]) - mean(reached[kind])
+        goal = kind == "length"
+        lines += [Line(f"share of tokens saved: {KINDS[kind][2]}", "", fewer, f">= {FEWER:g}" if goal else "",
+                       not goal or fewer >= FEWER),
+                  Line(f"accuracy lost: {KINDS[kind][2]}", "", lost, f"<= {LOST:g}" if goal else "",
+                       not goal or lost <= LOST)]
+    lines += [Line(f"tokens of a response: {KINDS['strong'][2]}", "", mean(tokens["strong"])),
+              Line(f"accuracy: {KINDS['strong'][2]}", "", mean(reached["strong"]), f"<= {COLLAPSED:g}",
+                   mean(reached["strong"]) <= COLLAPSED)]
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for kind, (_, colour, words) in KINDS.items():
+            for k, folder in enumerate(of[kind]):
+                progress = read_progress(folder)
+                left.plot(progress["steps"], progress["length"], color=colour, label=None if k else words)
+                right.plot(progress["length"], progress["held_out_accuracy"], color=colour, linewidth=0.8, alpha=0.5)
+                right.plot(tokens[kind][k], reached[kind][k], "o", color=colour)
+        left.set(title="length", xlabel="updates", ylabel="tokens of a response", ylim=(0, None))
+        right.set(title="accuracy against length (end: dot)", xlabel="tokens of a response",
+                  ylabel="held-out accuracy", ylim=(-0.03, 1.03), xlim=(0, None))
+        left.legend(fontsize="small")
+
+    raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
+           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+    return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), folders
+
+
+def accuracy(folder: Path) -> float:
+    """Share of correct sampled responses of a policy on held-out problems."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def curve(folder: Path) -> dict[str, list[float]]:
+    """Columns of a run's log that the figure shows."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in ("steps", "length", "held_out_accuracy", "reward_coef")
+            if name in progress}

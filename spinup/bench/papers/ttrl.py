@@ -1,0 +1,83 @@
+"""Test-time reinforcement learning (TTRL, Zuo et al. 2025, arXiv:2504.16084): GRPO whose reward is the majority vote of
+each group, without labels, on addition modulo 23. It starts from two policies that imitated a teacher with random
+mistakes. With mistakes in 40 % of the demonstrations, the majority is right; with mistakes in 80 %, it often is not."""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
+REACH, SECONDS = 0.95, 60
+WHY = "the most common answer is right for only"                          # the sentence of `spinup llm diagnose`
+SETTINGS = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--samples", "16")
+WHOLE = ("--sft-accuracy", "0")                                           # imitation runs all its updates
+# Imitation ends early, at an accuracy far from chance, .043, measured with enough responses; its limit is .235.
+EARLY = ("--sft-accuracy", "0.09", "--held-out", "1024")
+KINDS = {                               # name: task, words, settings of the imitation
+    "clean": ("vote:modular", "40 % noise", WHOLE),
+    "noisy": ("vote:modular:noise=0.8", "80 % noise", EARLY),
+    "labels": ("modular:noise=0.8", "80 % noise, with labels", EARLY)}
+CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
+          "reward_majority_right": ("#009E73", "share of right majorities"),
+          "held_out_accuracy": ("#0072B2", "accuracy on held-out prompts")}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train without labels from both policies, and with labels from the second one."""
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = dict(zip(jobs, in_turn(lambda job: run("llm grpo", KINDS[job[0]][0], job[1], log_dir, *SETTINGS,
+                                                     *KINDS[job[0]][2], label=job[0]), jobs, workers), strict=True))
+    of = {kind: [folders[kind, seed] for seed in seeds] for kind in KINDS}
+    begun = {kind: [accuracy(Path(read_json(f / "config.json")["start"])) for f in of[kind]]
+             for kind in ("clean", "noisy")}
+    reached = {kind: [accuracy(folder) for folder in of[kind]] for kind in KINDS}
+    votes = {kind: [read_progress(folder)["reward_majority_right"] for folder in of[kind]] for kind in begun}
+    seconds = [read_json(folder / "result.json")["seconds"] for folder in of["clean"]]
+    told = {kind: [WHY in spinup("llm", "diagnose", str(folder)) for folder in of[kind]] for kind in begun}
+    right = all(told["noisy"]) and not any(told["clean"])
+    falls = all(after < before for after, before in zip(reached["noisy"], begun["noisy"], strict=True))
+    lines = [
+        Line("40 % noise: accuracy of the initial policy", "", mean(begun["clean"])),
+        Line("40 % noise: share of right majorities at first", "", mean(x[0] for x in votes["clean"])),
+        Line(f"40 % noise: accuracy after TTRL, lowest of {len(seeds)} seeds", "", min(reached["clean"]),
+             f">= {REACH:g}", min(reached["clean"]) >= REACH),
+        Line("40 % noise: seconds of TTRL, slowest seed", "", max(seconds), f"<= {SECONDS}", max(seconds) <= SECONDS),
+        Line("80 % noise: accuracy of the initial policy", "", mean(begun["noisy"])),
+        Line("80 % noise: share of right majorities at first", "", mean(x[0] for x in votes["noisy"])),
+        Line("80 % noise: share of right majorities at the end", "", mean(x[-1] for x in votes["noisy"])),
+        Line("80 % noise: accuracy after TTRL", "", mean(reached["noisy"]), "falls", falls),
+        Line("80 % noise: runs for which `spinup llm diagnose` says why", "", sum(told["noisy"]),
+             f"{len(seeds)}, and none at 40 %", right),
+        Line("80 % noise: accuracy after GRPO with labels", "", mean(reached["labels"]))]
+
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(1, 2, sharey=True)
+        for kind, axes in zip(begun, panels, strict=True):
+            for k, folder in enumerate(of[kind]):
+                progress = read_progress(folder)
+                for name, (colour, words) in CURVES.items():
+                    axes.plot(progress["steps"], progress[name], color=colour, label=None if k else words)
+            axes.axhline(mean(begun[kind]), color="0.6", linewidth=0.8, linestyle="--", label="initial accuracy")
+            axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
+        panels[0].legend(fontsize="small", loc="lower right")
+
+    raw = {"initial": begun, "accuracy": reached, "seconds": seconds, "told": told, "seeds": list(seeds),
+           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+    return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), list(folders.values())
+
+
+def accuracy(folder: Path) -> float:
+    """Share of correct sampled responses of a policy on held-out problems."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def curve(folder: Path) -> dict[str, list[float]]:
+    """Columns of a run's log that the figure shows."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in ("steps", *CURVES, "reward_agreement") if name in progress}

@@ -1,0 +1,299 @@
+"""Wrappers of tasks: each formula beside a second computation, what fits together, and what they leave as it was."""
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from llm.config import LanguageConfig
+from llm.tasks import make_task, names
+from llm.tasks.addition import Addition
+from llm.tasks.names import split_wrapper, wrapper_names
+from llm.tasks.task import Problem, Sampled, Task
+from llm.tasks.wrappers.hints import Hints
+from llm.tasks.wrappers.language import consistency, script_of
+from llm.tasks.wrappers.length import Length, relative
+from llm.tasks.wrappers.vote import Vote, votes
+from llm.tasks.wrappers.wrapper import Wrapper, groups
+from llm.warmup import check, identity, unwrapped
+from spinup.errors import UserError
+from spinup.registry import find
+
+EVERY = ["vote:", "length:", "format,pattern=[0-9]+:", "hints:", "hints:length,coef=0.3:format,pattern=[0-9]+:",
+         "length,adaptive=yes:vote:"]
+
+
+def drawn(task: Task, n: int = 1, seed: int = 0) -> list:
+    return task.problems(n, np.random.default_rng(seed))
+
+
+# Turned red by: a wrapper that is listed in a second place; one that is not found; torch imported to list them.
+def test_a_new_file_is_a_new_wrapper(tmp_path, monkeypatch):
+    assert {"vote", "length", "format", "language", "hints"} == {*wrapper_names()}
+    code = ("import sys; from llm.tasks.names import wrapper_names; print(len(wrapper_names()) > 4, 'torch' in "
+            "sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True False\n"
+    (tmp_path / "wrappers").mkdir()
+    (tmp_path / "wrappers" / "loud.py").write_text('class Loud:\n    name = "loud"\n')
+    monkeypatch.setattr(names, "__file__", str(tmp_path / "names.py"))
+    assert wrapper_names.__wrapped__() == {"loud": "llm.tasks.wrappers.loud.Loud"}
+
+
+# Turned red by: an option that is dropped or stays a text; a task, its options or its file cut at the wrong colon.
+def test_options_and_nesting_are_read(tmp_path):
+    task = make_task("length,coef=0.5,wrong=yes:vote:addition:digits=2,drop=0.1")
+    assert (type(task), task.coef, task.wrong, task.adaptive) == (Length, 0.5, True, False)
+    assert type(task.task) is Vote and task.task.task == Addition(2, "flawed", 0.1)
+    assert task.name == "length-vote-addition"
+    for text in ("reverse:length=8", "C:\\length:x.jsonl", "gsm8k:file=a.jsonl", "my.length:Cls", "length.py:Cls"):
+        assert split_wrapper(text) is None
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": "b"}\n' * 1)
+    assert make_task(f"length:{path}").task.name == "mine"
+
+
+# Turned red by: a reward of the user that replaces that of the wrapper.
+def test_a_reward_of_the_user_is_shaped_too():
+    task = make_task("length,coef=1:addition", lambda prompt, response: 1.0)
+    rewards = task.rewards(drawn(task) * 2, ["1", "222"])
+    assert rewards == [1.5, 0.5]
+    with pytest.raises(UserError, match=r"give the reward to that task, as in Length\(make_task\(TASK, reward\)\)"):
+        make_task(task, lambda prompt, response: 1.0)
+
+
+# Turned red by: one of these orders that is accepted; a sentence that does not say what to type.
+@pytest.mark.parametrize(("text", "words"), [
+    ("vote:vote:addition", "vote is given twice; write it once"),
+    ("length:vote:length:addition", "vote replaces the reward of length; write length:vote:TASK"),
+    ("vote:format,pattern=1:addition", "vote replaces the reward of format; write format:vote:TASK"),
+    ("vote:hints:addition", "vote uses no answers, and hints show them; leave out one of the two"),
+    ("hints:length:vote:addition", "vote uses no answers, and hints show them; leave out one of the two"),
+    ("length:hints:addition", "hints changes the prompt and must be the first wrapper; write hints:length:TASK"),
+    ("vote:tictactoe", "the task tictactoe has several turns, and vote rewards single responses; leave out vote:"),
+    ("vote:sentiment", "vote needs right and wrong answers, and the reward of sentiment is a score"),
+    ("hints:sums", "hints need a task with an alphabet and without a tool"),
+    ("hints:calculator", "hints need a task with an alphabet and without a tool"),
+    ("language:addition", "the alphabet of addition has letters of 0 scripts, .*; leave out language:"),
+    ("language:reverse", "has letters of 1 scripts"),
+    ("format:addition", "has no form of its own; write format,pattern="),
+    ("format,pattern=[:addition", "is not a regular expression .*; correct it"),
+    ("length", "length is a wrapper; write the task that it wraps after a colon, as in length:reverse"),
+    ("lenght:addition", "there is no task 'lenght'. Did you mean 'length'?"),
+    ("length,coeff=1:addition", "the wrapper length has no option 'coeff'. Did you mean 'coef'?"),
+    ("length,coef=x:addition", "in the wrapper length, coef must be a number, not 'x'"),
+    ("length,coef=-1:addition", "in the wrapper length, coef must be from 0 to 100"),
+    ("length,coef:addition", "write options as name=value, separated by commas"),
+    ("vote:additon", "there is no task 'additon'. Did you mean 'addition'?")])
+def test_senseless_wrappers_are_refused_in_a_sentence(text, words):
+    with pytest.raises(UserError, match=words) as error:
+        make_task(text)
+    assert str(error.value).count(". ") < 2 and "\n" not in str(error.value)
+
+
+# Turned red by: a wrapper whose reward, or whose hint, reaches held-out problems; one that changes a demonstration.
+@pytest.mark.parametrize("wrapper", EVERY)
+def test_held_out_problems_and_demonstrations_are_those_of_the_task(wrapper):
+    plain, task = make_task("addition:digits=2"), make_task(f"{wrapper}addition:digits=2")
+    asked = plain.problems(8, np.random.default_rng(1), True)
+    assert task.problems(8, np.random.default_rng(1), True) == asked
+    rows = [p for p in asked for _ in range(4)]
+    texts = [p.answer if i % 3 else "12" for i, p in enumerate(rows)]
+    before = task.state_dict()
+    assert task.rewards(rows, texts) == plain.rewards(rows, texts)
+    assert task.state_dict() == before                                    # evaluation moves no state
+    problem = drawn(task)[0]
+    said = [t.demonstration(p, np.random.default_rng(2)) for t, p in ((task, problem), (plain, drawn(plain)[0]))]
+    assert said[0] == said[1] and len({tuple(x.parts) for x in task.rewards([problem] * 2, ["1", "2"])}) == 1
+
+
+# Turned red by: two draws of one prompt taken for one group; groups of equal prompts taken apart.
+def test_groups_are_rows_of_one_draw():
+    a, b = Problem("a"), Problem("a")
+    assert list(groups([a, a, b, b, b])) == [slice(0, 2), slice(2, 5)] and list(groups([])) == []
+    same = make_task("vote:addition")
+    same.task.problems = lambda n, rng, held_out=False: [a] * n          # a list with one row, drawn twice
+    first, second = same.problems(2, np.random.default_rng(0))
+    assert same.rewards([first, first, second], ["1", "1", "2"]) == [1, 1, 1]
+
+
+def majority(answers: tuple) -> str | None:
+    """The most common answer, by counting all pairs; of several, the one that comes first."""
+    best, most = None, 0
+    for answer in answers:
+        n = sum(answer is not None and other == answer for other in answers)
+        if n > most:
+            best, most = answer, n
+    return best
+
+
+# Turned red by: ties that go to the last answer; a missing answer that votes.
+def test_votes_beside_a_count_of_all_groups():
+    for answers in itertools.product(["1", "2", None], repeat=4):
+        assert votes(answers) == [x is not None and x == majority(answers) for x in answers]
+
+
+# Turned red by: labels in the reward; the share of right majorities counted over responses; whole texts compared where
+# the task knows the final answer.
+def test_a_vote_uses_no_label_and_logs_how_often_it_is_right():
+    task = make_task("vote:scratchpad")
+    problem = drawn(task)[0]
+    right, wrong = problem.answer, str((int(problem.answer) + 1) % 10)
+    found = task.rewards([problem] * 4, [f"1;#{wrong}", f"2;2;#{wrong}", f"#{right}", "no"])
+    assert found == [1, 1, 0, 0] and [x.parts["right"] for x in found] == [0, 0, 1, 0]
+    assert all(x.parts["agreement"] == 0.5 and x.parts["majority_right"] == 0 for x in found)
+    found = task.rewards([problem] * 3, [f"1;#{right}", f"#{right}", f"#{wrong}"])
+    assert found == [1, 1, 0] and {x.parts["majority_right"] for x in found} == {1}
+    assert task.rewards([problem] * 2, ["", "1"]) == [0, 0]
+    plain = make_task("vote:addition")                                    # an empty response is no answer
+    assert plain.rewards(drawn(plain) * 3, ["", "", "12"]) == [0, 0, 1]
+
+
+# Turned red by: another formula than Kimi's; a wrong answer that gains; shortest and longest of right answers only.
+def test_relative_length_beside_the_formula_of_kimi():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n = int(rng.integers(2, 6))
+        lengths, right = rng.integers(1, 5, n).tolist(), (rng.random(n) < 0.5).tolist()
+        for wrong in (False, True):
+            expected = []
+            for length, yes in zip(lengths, right, strict=True):
+                if max(lengths) == min(lengths):
+                    value = 0.0
+                else:
+                    value = 0.5 - (length - min(lengths)) / (max(lengths) - min(lengths))
+                expected.append(value if yes else min(0, value) * wrong)
+            assert relative(lengths, right, wrong) == pytest.approx(expected)
+
+
+# Turned red by: characters counted where tokens are known; the hint counted; the order of wrappers changing a reward.
+def test_length_counts_tokens_of_the_policy():
+    task = make_task("length,coef=1:addition:digits=2")
+    problem = drawn(task)[0]
+    texts = [Sampled(problem.answer, 2), Sampled(problem.answer, 9), Sampled("1" * 30, 4)]
+    found = task.rewards([problem] * 3, texts)
+    assert found == [1.5, 0.5, 0.0] and [x.parts["for_length"] for x in found] == [0.5, -0.5, 0.0]
+    outer, inner = (make_task(f"{x}:addition:digits=2") for x in ("length:format,pattern=[0-9]+",
+                                                                  "format,pattern=[0-9]+:length"))
+    for t in (outer, inner):
+        assert t.rewards([p := drawn(t)[0], p], [Sampled(p.answer, 2), Sampled("x", 4)]) == pytest.approx([1.2, 0])
+
+
+# Turned red by: another step than A-DLP's; a negative coefficient; the true accuracy in place of the votes' where there
+# are no labels.
+def test_the_adaptive_coefficient_follows_the_accuracy():
+    task = make_task("length,coef=0.1,adaptive=yes,target=0.5,rate=0.2:addition:digits=2")
+    problem = drawn(task)[0]
+    task.rewards([problem] * 4, [problem.answer] * 3 + ["1"])
+    assert task.coef == pytest.approx(0.1 + 0.2 * (0.75 - 0.5))
+    for _ in range(9):
+        task.rewards([problem] * 2, ["1", "2"])
+    assert task.coef == 0
+    voted = make_task("length,coef=0.1,adaptive=yes,target=0.5,rate=0.2:vote:addition:digits=2")
+    voted.rewards(drawn(voted) * 4, ["1", "1", "1", "1"])
+    assert voted.coef == pytest.approx(0.1 + 0.2 * 0.5)
+
+
+# Turned red by: signs and digits counted as letters; a response in another script that gets more than its share.
+def test_consistency_is_the_share_of_letters():
+    assert script_of("δγ+κε=") == "greek" and script_of("3+4=") == "common" and script_of("Привет, abc") == "cyrillic"
+    assert consistency("αβ=", "αaαb12") == 0.5 and consistency("αβ=", "12+3") == 1 and consistency("12", "abc") == 1
+    assert consistency("Wie geht es?", "gut") == 1 and consistency("αβ=", "ab") == 0
+    added, times = make_task("language,coef=0.2:two_scripts"), make_task("language,mode=times:two_scripts")
+    problem = next(p for p in drawn(added, 20) if script_of(p.prompt) == "greek")
+    latin = problem.answer.translate(str.maketrans("αβγδεζηθικ", "abcdefghij"))
+    assert added.rewards([problem] * 2, [problem.answer, latin]) == pytest.approx([1.2, 1.0])
+    problem = next(p for p in drawn(times, 20) if script_of(p.prompt) == "greek")
+    found = times.rewards([problem] * 2, [problem.answer, latin])
+    assert found == [1, 0] and [x.right for x in found] == [True, False] and [x.parts["right"] for x in found] == [1, 1]
+
+
+# Turned red by: a form that only begins as the pattern says; a form of the task that is not used.
+def test_a_form_is_that_of_the_whole_response():
+    task = make_task("format:scratchpad")
+    problem = drawn(task)[0]
+    good, bad = f"1;2;#{problem.answer}", f"12;#{problem.answer}"
+    assert task.rewards([problem] * 3, [good, bad, "1;#"]) == pytest.approx([1.1, 1.0, 0.0])
+    gate = make_task("format,mode=times:scratchpad")
+    assert gate.rewards(drawn(gate) * 2, [good, bad]) == [1, 0]
+
+
+# Turned red by: a hint of another length on average; a response judged without its hint; a hint of a held-out problem.
+def test_a_hint_is_the_beginning_of_the_answer():
+    task = make_task("hints,share=0.5:addition:digits=2")                 # answers of three digits
+    asked = drawn(task, 2000)
+    assert all(p.prompt == p.of.prompt + p.hint and p.of.answer.startswith(p.hint) for p in asked)
+    lengths = [len(p.hint) for p in asked]
+    assert {*lengths} == {1, 2} and np.mean(lengths) == pytest.approx(1.5, abs=0.05)
+    problem = asked[0]
+    rest = problem.of.answer[len(problem.hint):]
+    assert task.rewards([problem] * 2, [rest, problem.of.answer]) == [1, 0]
+
+
+# Turned red by: one clock for both languages; a fall at too little success; a language without prompts that falls.
+def test_the_hints_of_a_language_fade_with_its_own_success():
+    task = make_task("hints,share=0.05,step=0.02,target=0.5:language,mode=times:two_scripts")
+    greek, latin = ([p for p in drawn(task, 40) if script_of(p.of.prompt) == name][0] for name in ("greek", "latin"))
+
+    def answer(problem):
+        return problem.of.answer[len(problem.hint):]
+
+    task.rewards([greek, greek, latin, latin], [answer(greek), "", "", ""])
+    assert task.left == {"greek": pytest.approx(0.03), "latin": 0.05}
+    task.rewards([latin], [answer(latin)])
+    assert task.left == {"greek": pytest.approx(0.03), "latin": pytest.approx(0.03)}
+    for _ in range(5):
+        task.rewards([greek], [answer(greek)])
+    assert task.left["greek"] == 0 and {p.hint for p in drawn(task, 200) if script_of(p.of.prompt) == "greek"} == {""}
+
+
+# Turned red by: the state of an inner wrapper left out; a wrapper without state that is kept.
+def test_the_state_of_every_layer_is_kept():
+    text = "hints:length,adaptive=yes:addition:digits=2"
+    task, again = make_task(text), make_task(text)
+    problem = drawn(task)[0]
+    task.rewards([problem] * 2, [problem.of.answer[len(problem.hint):]] * 2)
+    assert task.state_dict() != again.state_dict() and {*task.state_dict()} == {"hints", "length"}
+    again.load_state_dict(task.state_dict())
+    assert again.state_dict() == task.state_dict() and drawn(again, 9)[3].hint == drawn(task, 9)[3].hint
+    assert make_task("length:vote:addition").state_dict() == {}
+
+
+# Turned red by: SFT that is repeated for a wrapper; its own presets in place of the task's.
+def test_the_initial_policy_is_that_of_the_task():
+    for given in ("length:vote:addition", Length(make_task("vote:addition"))):
+        cfg = LanguageConfig(task=given)
+        inner, task = unwrapped(cfg, make_task(given))
+        assert type(task) is Addition and cfg.task is given
+        plain = "addition" if isinstance(given, str) else task
+        assert identity(inner, task) == identity(LanguageConfig(task=plain), task)
+    grpo = find("llm grpo")
+    assert LanguageConfig.preset_names("vote:addition:digits=2", grpo) == LanguageConfig.preset_names("addition", grpo)
+
+
+# Turned red by: a method of one response to a prompt that trains on votes; a state that each rank keeps for itself.
+@pytest.mark.parametrize(("settings", "words"), [
+    ({"task": "vote:addition", "samples": 1}, "compare the responses to one prompt; set --samples to 2 or more"),
+    ({"task": "length:vote:addition", "samples": 1}, "set --samples to 2 or more"),
+    ({"task": "hints:addition", "workers": 2}, "one process must see them all in turn; leave out --workers, --lag"),
+    ({"task": "length,adaptive=yes:addition", "lag": 1}, "leave out --workers, --lag and --engine")])
+def test_methods_that_do_not_fit_are_refused_before_anything_starts(settings, words, tmp_path):
+    method = find("llm reinforce" if "samples" in settings else "llm grpo").load()
+    with pytest.raises(UserError, match=words):
+        check(method.Config(**settings, log_dir=str(tmp_path), quiet=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+# Turned red by: a wrapper of one's own that needs more than `shape`.
+def test_a_wrapper_of_ones_own():
+    class Half(Wrapper):
+        name = "half"
+
+        def shape(self, problem, responses, rewards, right):
+            return [x / 2 for x in rewards], {}
+
+    task = Half(make_task("addition:digits=2"))
+    problem = drawn(task)[0]
+    assert task.rewards([problem] * 2, [problem.answer, ""]) == [0.5, 0] and isinstance(task, Task)
+    with pytest.raises(UserError, match=r"write Hints\(make_task\('addition'\)\)"):
+        Hints("addition")
