@@ -57,7 +57,7 @@ def gated_surrogate(logp: Tensor, logp_old: Tensor, adv: Tensor, tau: tuple[floa
     1 - slope.
     """
     ratio = select(logp - logp_old, mask).exp()
-    rate = torch.where(adv > 0, tau[0], tau[1])
+    rate = torch.where(adv > 0, tau[0], tau[1]).to(adv)
     gate = torch.sigmoid(rate * (ratio - 1))
     taken = 1 - 4 * (gate * (1 - gate)).detach()
     return -4 / rate * gate * adv, {"kl": kl_from_old(logp, logp_old, mask), "clip_fraction": masked_mean(taken, mask)}

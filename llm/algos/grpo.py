@@ -63,14 +63,16 @@ from spinup.core.optim import step_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
+Advantage = Literal["group", "mean", "batch"]
+LossName = Literal["clip", "sequence", "weight", "gate"]
 Average = Literal["sequence", "constant", "token", "group"]
 
 
 @dataclass(kw_only=True)
 class Config(GroupConfig, EngineConfig):
-    advantage: Literal["group", "mean", "batch"] | Callable = "group"   # whose std; mean: no std
-    loss: Literal["clip", "sequence", "weight", "gate"] | Callable = "clip"   # loss per token
-    average: Average | Callable = "sequence"   # weight of a token: see the second table above
+    advantage: Advantage | Callable = "group"   # std to divide by, of group or batch; mean: no std
+    loss: LossName | Callable = "clip"          # PPO's clip; the losses of GSPO, CISPO and SAPO
+    average: Average | Callable = "sequence"    # divide by tokens of response, limit, batch or group
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     tau_pos: Positive = 1.0          # SAPO's tau if adv > 0; larger: less gradient far from ratio 1

@@ -15,7 +15,7 @@ from spinup.runs.log import read_progress
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
 AS_GRPO, BELOW = 0.02, 0.1              # differences that count as equal: noise of evaluation and seeds; with SmolLM2
-TASKS = {"reverse": 300, "countdown": 300}              # updates
+TASKS = {"reverse": 150, "countdown": 150}              # updates
 STEPS = ("--minibatches", "4")          # gradient steps per batch, of methods with a ratio
 METHODS = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#D55E00"), "cispo": ("CISPO", "#009E73"),
            "sapo": ("SAPO", "#CC79A7")}
