@@ -72,7 +72,7 @@ Average = Literal["sequence", "constant", "token", "group"]
 class Config(GroupConfig, EngineConfig):
     advantage: Advantage | Callable = "group"   # std to divide by, of group or batch; mean: no std
     loss: LossName | Callable = "clip"          # PPO's clip; the losses of GSPO, CISPO and SAPO
-    average: Average | Callable = "sequence"    # divide by tokens of response, limit, batch or group
+    average: Average | Callable = "sequence"    # divide by tokens of response, limit, batch, group
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     tau_pos: Positive = 1.0          # SAPO's tau if adv > 0; larger: less gradient far from ratio 1
