@@ -62,7 +62,7 @@ def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, tr
     assert {flags for method, flags in words.items() if method != "rloo"} == {
         ("--model", "smollm2", "--held-out", "64", "--minibatches", "4")}
     small = {flags for _, task, _, _, flags in trained[2] if task == "reverse"}
-    assert small == {("--threads", "1", "--total-steps", "150", "--minibatches", "4")}
+    assert small == {(*losses.SMALL, "--minibatches", "4")}
 
 
 # Turned red by: an error of a run that is taken for a missing model.

@@ -15,7 +15,8 @@ from spinup.runs.log import read_progress
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
 AS_GRPO, BELOW = 0.02, 0.1              # differences that count as equal: noise of evaluation and seeds; with SmolLM2
-TASKS = {"reverse": 150, "countdown": 150}              # updates
+TASKS = "reverse", "countdown"
+SMALL = ("--threads", "1", "--total-steps", "300", "--lr", "3e-4", "--warmup", "10")
 STEPS = ("--minibatches", "4")          # gradient steps per batch, of methods with a ratio
 METHODS = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#D55E00"), "cispo": ("CISPO", "#009E73"),
            "sapo": ("SAPO", "#CC79A7")}
@@ -72,8 +73,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 def small(task: str, method: str, seed: int, log_dir: Path) -> Path:
     """Train a small model; return the folder of the run."""
-    return run(f"llm {method}", task, seed, log_dir, "--threads", "1", "--total-steps", str(TASKS[task]), *STEPS,
-               label="losses")
+    return run(f"llm {method}", task, seed, log_dir, *SMALL, *STEPS, label="losses")
 
 
 def real(seed: int, log_dir: Path) -> dict[str, Path]:

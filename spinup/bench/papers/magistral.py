@@ -15,7 +15,8 @@ from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 TASK, PROBLEMS, TIMES = "reverse", 500, 1.5     # goal: entropy, as a multiple of that without the wider clip range
-BASE = ("--sft-accuracy", "0.1", "--total-steps", "200", "--minibatches", "8", "--threads", "1")
+BASE = ("--sft-accuracy", "0.1", "--total-steps", "200", "--minibatches", "8", "--lr", "3e-4", "--warmup", "10",
+        "--threads", "1")
 FORMAT = 0.1                            # reward for the format alone
 KINDS = {                               # name: method, its settings, colour, words
     "magistral": ("magistral", (), "#0072B2", "Magistral"),
