@@ -61,14 +61,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     axis.plot(progress["steps"], progress["held_out_accuracy"], color=colour,
                               label=None if k else words)
             axis.set(title=task, xlabel="updates", ylabel="held-out accuracy", ylim=(-0.03, 1.03))
-        axes[0].legend()
+        axes[0].legend(fontsize="x-small")
         if sentences:
             for method, folder in sentences.items():
                 progress = read_progress(folder)
                 words, colour = ALL[method]
                 axes[-1].plot(progress["steps"], progress["held_out_reward"], color=colour, label=words)
             axes[-1].set(title=f"{SENTENCE}, SmolLM2", xlabel="updates", ylabel="held-out reward", ylim=(-0.03, 1.03))
-            axes[-1].legend()
+            axes[-1].legend(fontsize="x-small")
 
     raw = {"accuracy": {task: {method: [reached[task, method, seed] for seed in seeds] for method in METHODS}
                         for task in TASKS}, SENTENCE: last, "seeds": list(seeds),

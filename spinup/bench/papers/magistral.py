@@ -62,7 +62,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     progress = columns(folder)
                     axis.plot(progress["steps"], progress[column], color=colour, label=None if k else words)
             axis.set(xlabel="updates", ylabel=label)
-        axis.legend()
+        axis.legend(fontsize="x-small")
 
     raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
            "curves": {kind: [columns(folder) for folder in found] for kind, found in of.items()}}
