@@ -28,6 +28,7 @@ usage: spinup llm COMMAND ...
   spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
   spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
   spinup llm diagnose DIR                         explain what often confuses people in the log of a run
+  spinup llm methods [A B ...]                    settings that differ between methods; without names, all methods
   spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
@@ -137,6 +138,15 @@ def fetch(argv: list[str]) -> int:
     parser.add_argument("name", choices=list(KNOWN), help="; ".join(f"{n}: {each.about}" for n, each in KNOWN.items()))
     args = parser.parse(argv)
     print(f"{models.fetch(args.name)}\n  spinup llm chat {args.name}\n  spinup llm grpo --model {args.name} --task T")
+    return 0
+
+
+def methods(argv: list[str]) -> int:
+    from llm.methods import comparison, overview
+    parser = Parser("spinup llm methods", "Compare methods by the settings that differ. Without names, list them.")
+    parser.add_argument("names", nargs="*", default=[], metavar="METHOD", help="such as grpo dapo")
+    names = parser.parse(argv).names
+    print(comparison(names) if names else overview())
     return 0
 
 
@@ -288,8 +298,8 @@ def bench_costs(argv: list[str]) -> int:
     return costs(**given)
 
 
-COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "fetch": fetch, "export": export,
-            "picture": picture}
+COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "methods": methods, "fetch": fetch,
+            "export": export, "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

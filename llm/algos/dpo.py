@@ -23,6 +23,9 @@ The methods have these losses:
               K(y) = sum over tokens of KL(pi_ref || pi); no gradient through K(w)
     SimPO     DPO with the mean over tokens of log pi in place of D, and a margin
               needs no reference policy                                       (Meng et al. 2024)
+    ORPO      -mean over tokens of log pi(w) - beta log sigmoid( O(w) - O(l) )    (Hong et al. 2024)
+              O(y) = log( p / (1 - p) ), the log odds; p = exp(mean over tokens of log pi(y))
+              imitates the chosen response; needs no reference policy; beta is the paper's lambda
     Step-DPO  DPO on the first step in which w and l differ, and on no later step
               earlier steps are equal and cancel                               (Lai et al. 2024)
     KTO       1 - sigmoid(beta (D(w) - z)),  1 - sigmoid(beta (z - D(l)))
@@ -40,6 +43,7 @@ The run logs both: often both fall, and responses outside the pairs become more 
 
 Differs from llm/algos/reward_model.py by: the reward is beta D. The loss function is the same.
 """
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,13 +70,14 @@ from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
 
 COLUMNS = "logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"
-LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"]
+LossName = Literal["dpo", "ipo", "dpop", "tdpo", "simpo", "orpo", "step_dpo", "kto"]
+WITHOUT_REFERENCE = "simpo", "orpo"     # the reward of these losses is the mean of log pi
 
 
 @dataclass(kw_only=True)
 class Config(PreferenceConfig):
     loss: LossName | Callable = "dpo"  # one of the equations above
-    beta: Positive = 0.1             # KL coefficient: a lower one moves farther from pi_ref
+    beta: Positive = 0.1             # KL coefficient: a lower one moves farther; ORPO: weight
     penalty: NonNegative = 50.0      # lambda of DPOP: penalty if a chosen log-probability falls
     alpha: NonNegative = 0.5         # alpha of TDPO: weight of the difference in KL
     margin: NonNegative = 0.0        # gamma of SimPO: margin between chosen and rejected response
@@ -96,6 +101,22 @@ class Config(PreferenceConfig):
 def kto(reward: Tensor, baseline: Tensor, preferred: Tensor) -> Tensor:
     """KTO loss per pair, `[pairs]`: 1 - sigmoid(+-(reward - baseline)), with + if `preferred`."""
     return 1 - torch.sigmoid(torch.where(preferred, reward - baseline, baseline - reward))
+
+
+def log_odds(logp: Tensor) -> Tensor:
+    """log(p / (1 - p)) of probabilities p = exp(`logp`), `[...]`, without loss of precision at p
+    near 0 or near 1 (Maechler 2012). A p that rounds to 1 has no gradient."""
+    logp = logp.clamp(max=-torch.finfo(logp.dtype).eps)
+    near_1 = logp > -math.log(2)
+    small, large = torch.where(near_1, -1.0, logp), torch.where(near_1, logp, -1.0)
+    return logp - torch.where(near_1, (-torch.expm1(large)).log(), torch.log1p(-small.exp()))
+
+
+def implicit_reward(kind: str | Callable, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
+                    beta: float) -> Tensor:
+    """Reward for which the policy is the best one, `[n, 2]`: beta times the sum over tokens of
+    log pi - log pi_ref; without a reference policy, beta times the mean of log pi."""
+    return beta * (logp / lengths if kind in WITHOUT_REFERENCE else log_ratio)
 
 
 def first_different_step(ids: Tensor, mask: Tensor, ends: Tensor) -> Tensor:
@@ -133,8 +154,11 @@ def preference_loss(kind: str, log_ratio: Tensor, logp: Tensor, lengths: Tensor,
         preferred = torch.tensor([True, False], device=won.device)
         return kto(cfg.beta * log_ratio, cfg.beta * baseline, preferred).mean(1)
     if kind == "simpo":
-        mean = cfg.beta * logp / lengths
-        return bradley_terry(mean[:, 0], mean[:, 1], cfg.margin)
+        reward = implicit_reward(kind, log_ratio, logp, lengths, cfg.beta)
+        return bradley_terry(reward[:, 0], reward[:, 1], cfg.margin)
+    if kind == "orpo":
+        mean = logp / lengths
+        return cfg.beta * bradley_terry(*log_odds(mean).unbind(1)) - mean[:, 0]
     if kind == "dpop":
         won = won - cfg.penalty * (-won).clamp(min=0)
     if kind == "tdpo":
@@ -153,7 +177,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if task.pairs is not None and not cfg.samples:
         run.measure = "pair_accuracy"                         # a file of pairs has no rewards
     logp_ref_test = logp_under(run.reference, cfg, test)              # constant: computed once
-    logp_ref_fixed = None if fixed is None else logp_under(run.reference, cfg, fixed)
+
+    def reference_logp(pairs: Batch) -> Tensor:
+        """Log-probabilities under the reference policy, `[2n, T]`; 0 if the loss has none."""
+        if cfg.loss in WITHOUT_REFERENCE:
+            return torch.zeros_like(pairs.responses.logp)
+        return logp_under(run.reference, cfg, pairs)
+
+    logp_ref_fixed = None if fixed is None else reference_logp(fixed)
     ends = torch.tensor(tokens_with(cfg.step, run.tokenizer), dtype=torch.long, device=run.device)
 
     def loss(logp: Tensor, part: Responses, logp_ref: Tensor, pairs: Batch, baseline: Tensor,
@@ -170,7 +201,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             each, stats = own_loss(cfg.loss, sums[0][:, 0].shape, *sums[:3], taken=COLUMNS)
         else:
             each, stats = preference_loss(cfg.loss, *sums, baseline, cfg), {}
-        margin = cfg.beta * (sums[0][:, 0] - sums[0][:, 1]).detach()
+        won, lost = implicit_reward(cfg.loss, *sums[:3], cfg.beta).detach().unbind(1)
+        margin = won - lost
         logps = sums[1].detach().mean(0)
         return each.sum() / total, stats | {
             "logp_chosen": logps[0], "logp_rejected": logps[1], "reward_margin": margin.mean(),
@@ -191,7 +223,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 run.record(batch)
                 best_and_worst = compare(batch.rewards, cfg.samples, cfg.noise, run.rng)
                 pairs = batch.pick(best_and_worst.flatten())
-                logp_ref = logp_under(run.reference, cfg, pairs)
+                logp_ref = reference_logp(pairs)
                 rows = torch.arange(len(pairs.texts), device=run.device)
             else:
                 pairs, logp_ref = fixed, logp_ref_fixed

@@ -1,25 +1,28 @@
-"""Group relative policy optimization: GRPO, Dr. GRPO and DAPO.
+"""Group relative policy optimization: GRPO and the methods that change one part of it.
 
-Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Yu et al. 2025,
-arXiv:2503.14476.
+GRPO: Shao et al. 2024, arXiv:2402.03300. Dr. GRPO: Liu et al. 2025, arXiv:2503.20783. DAPO: Yu et
+al. 2025, arXiv:2503.14476. Magistral: Mistral AI 2025, arXiv:2506.10910. GSPO, CISPO and SAPO: see
+`llm.losses`.
 
 GRPO is PPO without a value function. The G responses to one prompt form a group, and the group
 provides the baseline:
 
-    GRPO      A_i = (R_i - mean of its group) / standard deviation of its group   (section 4.1.2)
-    Dr. GRPO  A_i =  R_i - mean of its group
+    GRPO       A_i = (R_i - mean of its group) / standard deviation of its group  (section 4.1.2)
+    Dr. GRPO   A_i =  R_i - mean of its group
+    Magistral  A_i = (R_i - mean of its group) / standard deviation of these numbers in the batch
 
 R_i is the reward of response i. Every token of response i has the advantage A_i. The loss function
-is PPO's own, `spinup.algos.ppo.clipped_surrogate`. The methods also differ in the weight of each
-token:
+is PPO's own, `spinup.algos.ppo.clipped_surrogate`; GSPO, CISPO and SAPO replace it. The methods
+also differ in the weight of each token:
 
-    GRPO      1 / (its length * responses)      long wrong responses cost little: lengths grow
-    Dr. GRPO  1 / (longest length * responses)  equal for all tokens of all updates
-    DAPO      1 / all tokens of the update
+    GRPO       1 / (its length * responses)      long wrong responses cost little: lengths grow
+    Dr. GRPO   1 / (longest length * responses)  equal for all tokens of all updates
+    DAPO       1 / all tokens of the update
+    Magistral  1 / (mean length of its group * responses)     equal for all tokens of a group
 
 DAPO's clip range is wider above 1 than below 1, so rare tokens can still become likely. DAPO
 samples new prompts to replace groups with equal rewards. Then it penalises responses close to the
-length limit.
+length limit. Magistral also clips higher and drops groups with equal rewards.
 GRPO's KL penalty is off by default, as in most later work. `--kl-coef` adds it to the loss of each
 token.
 
@@ -38,7 +41,7 @@ row with a mask for its end, and the average over rows.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -46,6 +49,7 @@ from torch import Tensor
 from llm.callables import own_advantage, own_average, own_loss
 from llm.config import EngineConfig, GroupConfig
 from llm.learn import Loss, importance_weights, logp_under, rescored
+from llm.losses import gated_surrogate, sequence_surrogate, weighted_policy_gradient
 from llm.policy.generate import Responses
 from llm.rollout import join, varied
 from llm.run import Result, Run
@@ -56,16 +60,23 @@ from spinup.algos.ppo import clipped_surrogate
 from spinup.core.kl import k2
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
+from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, NonNegative, Positive
+
+Advantage = Literal["group", "mean", "batch"]
+LossName = Literal["clip", "sequence", "weight", "gate"]
+Average = Literal["sequence", "constant", "token", "group"]
 
 
 @dataclass(kw_only=True)
 class Config(GroupConfig, EngineConfig):
-    advantage: Literal["group", "mean"] | Callable = "group"    # mean: not divided by the std
-    loss: Literal["clip"] | Callable = "clip"   # loss per token; in Python also a function
-    average: Literal["sequence", "constant", "token"] | Callable = "sequence"   # weight of a token
+    advantage: Advantage | Callable = "group"   # std to divide by, of group or batch; mean: no std
+    loss: LossName | Callable = "clip"          # PPO's clip; the losses of GSPO, CISPO and SAPO
+    average: Average | Callable = "sequence"    # divide by tokens of response, limit, batch, group
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
+    tau_pos: Positive = 1.0          # SAPO's tau if adv > 0; larger: less gradient far from ratio 1
+    tau_neg: Positive = 1.05         # the same for other advantages: their gradients add noise
     max_rollouts: Count = 1          # most rollouts per update, to find groups of unequal rewards
     overlong: Natural = 0            # extra tokens after max_tokens; the penalty grows to 1 there
     kl_coef: NonNegative = 0.0       # KL coefficient: weight of the KL penalty in the loss
@@ -76,6 +87,18 @@ class Config(GroupConfig, EngineConfig):
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.loss == "sequence" and self.average in get_args(Average)[1:]:
+            raise UserError("--loss sequence has one ratio per response, so each response must "
+                            f"have the same weight; choose --average sequence, not {self.average}")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Two numbers of the loss function: the clip range, or the temperatures of SAPO's gate."""
+        gate = self.loss == "gate"
+        return (self.tau_pos, self.tau_neg) if gate else (self.clip_low, self.clip_high)
 
     def response_tokens(self, task: Task) -> int:
         """Longest response: the task's limit plus `overlong`, the buffer of DAPO. A response within
@@ -99,6 +122,17 @@ def standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
     return centred(rewards) / (rewards.std(1, correction=0, keepdim=True) + eps)
 
 
+def batch_standardised(rewards: Tensor, eps: float = 1e-4) -> Tensor:
+    """(R - group mean) / standard deviation of these differences, `[P, G]` (Magistral, section 2).
+
+    The deviation is that of the whole batch. Groups with zero variance do not count in it:
+    Magistral leaves them out of the batch.
+    """
+    adv = centred(rewards)
+    counted = (adv != 0).any(1).sum() * adv.shape[1]
+    return adv / ((adv.square().sum() / counted.clamp(min=1)).sqrt() + eps)
+
+
 def group_advantage(rewards: Tensor, samples: int,
                     advantage: str | Callable = "group") -> Tensor:
     """Advantage of each response, `[P * G]`; the rewards `[P * G]` of a group must be adjacent.
@@ -111,9 +145,10 @@ def group_advantage(rewards: Tensor, samples: int,
     return ADVANTAGES[advantage](groups).flatten()
 
 
-def clipped(logp: Tensor, logp_old: Tensor, adv: Tensor, mask: Tensor, cfg: Config) -> Loss:
-    """PPO's loss of each token, `[B, T]`, and its diagnostics."""
-    return clipped_surrogate(logp, logp_old, adv, (cfg.clip_low, cfg.clip_high), mask)
+def group_lengths(mask: Tensor, samples: int) -> Tensor:
+    """Mean number of tokens of each row's group, `[B, 1]`, at least 1. mask: `[B, T]`."""
+    mean = mask.sum(1).view(-1, samples).mean(1).clamp(min=1)
+    return mean.repeat_interleave(samples)[:, None]
 
 
 def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
@@ -125,8 +160,9 @@ def overlong_penalty(lengths: Tensor, limit: int, buffer: int) -> Tensor:
 
 
 # Names for `advantage` and `loss`: for a new method, add one function above and one line here.
-ADVANTAGES = {"group": standardised, "mean": centred}
-LOSSES = {"clip": clipped}
+ADVANTAGES = {"group": standardised, "mean": centred, "batch": batch_standardised}
+LOSSES = {"clip": clipped_surrogate, "sequence": sequence_surrogate,
+          "weight": weighted_policy_gradient, "gate": gated_surrogate}
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -136,20 +172,22 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
 
-    def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor,
+    def loss(logp: Tensor, part: Responses, adv: Tensor, logp_ref: Tensor, lengths: Tensor,
              denominator: float) -> Loss:
         if callable(cfg.loss):
             each, stats = own_loss(cfg.loss, logp.shape, logp, part.logp, adv, part.mask,
                                    counted=part.mask)
         else:
-            each, stats = LOSSES[cfg.loss](logp, part.logp, adv, part.mask, cfg)  # [B, T]
+            each, stats = LOSSES[cfg.loss](logp, part.logp, adv, cfg.limits, part.mask)   # [B, T]
         if cfg.kl_coef:
             each = each + cfg.kl_coef * k2(logp, logp_ref, part.mask)
         each = each * importance_weights(part, cfg.max_weight)
         if callable(cfg.average):
             return own_average(cfg.average, each, part.mask, denominator), stats
-        return aggregate(each, part.mask, mode=cfg.average, denominator=denominator,
-                         length=run.max_tokens), stats
+        mode, length = cfg.average, run.max_tokens
+        if mode == "group":
+            each, mode, length = each / lengths, "constant", 1
+        return aggregate(each, part.mask, mode=mode, denominator=denominator, length=length), stats
 
     with run:
         run.keep(model=run.model, optimizer=optimizer)
@@ -180,6 +218,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
             pieces = min(cfg.minibatches, max(1, len(counted)))
             denominator = (counted.sum() if cfg.average == "token" else len(counted)) / pieces
             logp_ref = logp_under(run.reference, cfg, batch) if cfg.kl_coef else r.logp
+            lengths = group_lengths(mask, cfg.samples)                            # [B, 1]
 
             # Update.
             lr = step_size(cfg.lr, update, cfg.total_steps, cfg.warmup, cfg.anneal)
@@ -187,7 +226,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 order = rows[torch.randperm(len(rows)).to(run.device)]
                 for chosen in order.tensor_split(min(cfg.minibatches, len(rows))):
                     optimizer.zero_grad()
-                    stats = run.backward(batch, chosen, loss, adv, logp_ref,
+                    stats = run.backward(batch, chosen, loss, adv, logp_ref, lengths,
                                          denominator=denominator)
                     run.add(grad_norm=optimizer.step(lr), **stats)
             run.add(learning_rate=lr)

@@ -85,7 +85,7 @@ WRONG = {                                                                 # what
     "flag": ("llm rloo --promts 3", "spinup llm rloo has no flag --promts. Did you mean '--prompts'?"),
     "flag of another": ("llm sft --samples 3", "spinup llm sft has no flag --samples."),
     "config key": ("llm grpo --config key.toml", "there is no setting 'promts'. Did you mean 'prompts'?"),
-    "choice": ("llm grpo --advantage grup", "--advantage must be one of group, mean, not 'grup'. Did you mean "
+    "choice": ("llm grpo --advantage grup", "--advantage must be one of group, mean, batch, not 'grup'. Did you mean "
                                             "'group'?"),
     "truth": ("llm grpo --anneal perhaps", "--anneal must be true or false, not 'perhaps'"),
     "stray word": ("llm grpo reverse", "spinup llm grpo does not know what to do with 'reverse'"),

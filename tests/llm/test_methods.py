@@ -521,7 +521,8 @@ def estimates(step, critic, lams):
     return {place: ((adv - mean) / std, target) for place, (adv, target) in found.items()}
 
 
-OWN = {"ppo": {"lam": 0.9, "lam_value": 0.7, "clip_value": 0.02}, "vapo": {"alpha": 4.0, "lam": 1.0, "value_warmup": 1}}
+OWN = {"ppo": {"lam": 0.9, "lam_value": 0.7, "clip_value": 0.02},
+       "vapo": {"alpha": 4.0, "lam": 1.0, "value_warmup": 1, "prompts": 12, "samples": 1}}
 LAMS = {"ppo": lambda n: (0.9, 0.7), "vapo": lambda n: (max(0.9, 1 - 1 / (4 * n)), 1.0)}
 
 

@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot, pad
 
 from llm import preferences
 from llm.algos import dpo, reward_model
-from llm.algos.dpo import Config, divergence_elsewhere, first_different_step, preference_loss
+from llm.algos.dpo import Config, divergence_elsewhere, first_different_step, log_odds, preference_loss
 from llm.algos.reward_model import bradley_terry, calibration_error, correlation
 from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
@@ -73,6 +73,11 @@ def worked(kind, d, logp, n, k):
     if kind == "simpo":
         u = beta * logp[0] / n[0] - beta * logp[1] / n[1] - MARGIN
         return -math.log(sigmoid(u)), zero, (-sigmoid(-u) * beta / n[0], sigmoid(-u) * beta / n[1]), zero
+    if kind == "orpo":
+        mean = [logp[0] / n[0], logp[1] / n[1]]
+        u = sum(sign * (x - math.log(1 - math.exp(x))) for sign, x in zip((1, -1), mean, strict=True))
+        steep = [sigmoid(-u) * beta / (1 - math.exp(x)) for x in mean]    # d log odds / d mean = 1 / (1 - p)
+        return (-mean[0] - beta * math.log(sigmoid(u)), zero, ((-1 - steep[0]) / n[0], steep[1] / n[1]), zero)
     if kind == "tdpo":
         u = beta * (d[0] - d[1]) - ALPHA * (beta * k[1] - beta * k[0])
         return -math.log(sigmoid(u)), (-sigmoid(-u) * beta, sigmoid(-u) * beta), zero, (0.0, sigmoid(-u) * beta * ALPHA)
@@ -84,7 +89,7 @@ def worked(kind, d, logp, n, k):
 # Turned red by: sums in place of means (ipo, simpo) or the reverse (dpo); 1 / beta for 1 / (2 beta) or beta within the
 # square (ipo); the max of dpop upside down; alpha or the stop on the other side (tdpo); a margin that helps (simpo); a
 # baseline without beta, a sum in place of the mean (kto); the rows of pairs mixed up (all).
-@pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "step_dpo", "kto"])
+@pytest.mark.parametrize("kind", ["dpo", "ipo", "dpop", "tdpo", "simpo", "orpo", "step_dpo", "kto"])
 def test_losses_and_their_slopes(kind):
     given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (D, LOGP, LENGTHS, K)]
     cfg = Config(beta=BETA, penalty=PENALTY, alpha=ALPHA, margin=MARGIN)
@@ -94,6 +99,19 @@ def test_losses_and_their_slopes(kind):
     found.sum().backward()
     for x, slope in zip((given[0], given[1], given[3]), slopes, strict=True):
         close(torch.zeros_like(x) if x.grad is None else x.grad, slope)
+
+
+# Turned red by: log(1 - exp(x)), which is -inf for the first and 0 for the last; a gradient of NaN at a probability of
+# 1, in either branch.
+def test_log_odds_are_exact_at_both_ends():
+    logp = torch.tensor([-1e-6, -0.5, -0.7, -40.0, 0.0], requires_grad=True)
+    found = log_odds(logp)
+    expected = [x - math.log(-math.expm1(x)) for x in (-1e-6, -0.5, -0.7, -40.0)]
+    torch.testing.assert_close(found[:4], torch.tensor(expected), rtol=1e-5, atol=1e-6)
+    found.sum().backward()
+    slopes = [-1 / math.expm1(x) for x in (-1e-6, -0.5, -0.7, -40.0)]
+    torch.testing.assert_close(logp.grad, torch.tensor([*slopes, 0.0]), rtol=1e-4, atol=1e-6)
+    assert found.isfinite().all()
 
 
 def policies(seed=1):
@@ -431,7 +449,7 @@ def elsewhere(call):
 
 def by_hand(call, method):
     """The loss of a call as its paper writes it, a response at a time, with no padding, no micro-batch and no mask; and
-    what is shown of it: log pi of both, beta times the gap of D."""
+    what is shown of it: log pi of both, beta times the gap of D, or of the means of log pi where there is no D."""
     cfg, r, total, shown = call.run.config, call.batch.responses, 0.0, []
     z = max(0.0, elsewhere(call)) if method == "kto" else None
     for won, lost in call.rows.view(-1, 2).tolist():
@@ -444,10 +462,14 @@ def by_hand(call, method):
         each = -torch.log(torch.sigmoid(cfg.beta * u))
         if method == "ipo":
             each = (dw / nw - dl / nl - 1 / (2 * cfg.beta)) ** 2
+        if method == "orpo":
+            odds = [x / n - torch.log(1 - torch.exp(x / n)) for x, n in ((logp_w, nw), (logp_l, nl))]
+            each = -logp_w / nw - cfg.beta * torch.log(torch.sigmoid(odds[0] - odds[1]))
         if method == "kto":
             each = 1 - (torch.sigmoid(cfg.beta * (dw - z)) + torch.sigmoid(cfg.beta * (z - dl))) / 2
         total = total + each
-        shown.append([logp_w.item(), logp_l.item(), cfg.beta * (dw - dl).item()])
+        gap = logp_w / nw - logp_l / nl if method in ("simpo", "orpo") else dw - dl
+        shown.append([logp_w.item(), logp_l.item(), cfg.beta * gap.item()])
     return total / len(shown), np.array(shown)
 
 
@@ -537,12 +559,14 @@ def parts(monkeypatch):
     return seen
 
 
-# SimPO has no reference; the others do. Turned red by: a log ratio in its place.
-def test_only_simpo_needs_no_reference(catch):
+# SimPO and ORPO have no reference; the others do. Turned red by: a log ratio in its place; log-probabilities under the
+# initial policy that are computed for nothing.
+def test_only_simpo_and_orpo_need_no_reference(catch):
     for method in DPO:
         call = catch(method)
-        found = call.gradient(per_row=[call.per_row[0] * 1.5])[0]
-        assert torch.equal(found, call.gradient()[0]) == (method == "simpo")
+        found = call.gradient(per_row=[call.per_row[0] * 1.5 + 1])[0]
+        assert torch.equal(found, call.gradient()[0]) == (method in ("simpo", "orpo"))
+        assert call.per_row[0].any() == (method not in ("simpo", "orpo"))
 
 
 # Turned red by: the prompts that they answer; prompts of the pair before, with the rows as they were drawn; no clamp; a

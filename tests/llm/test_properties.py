@@ -77,6 +77,8 @@ def train(start, tmp_path_factory):
     """Train with a method: `train("grpo", seed=2)`."""
     def train(method, **given):
         algorithm, own = algorithms("llm")[method], {"batch": 20} if method == "sft" else {"prompts": 8, "samples": 4}
+        if method in GRPO:
+            own["minibatches"] = 1
         settings = TINY | {"task": Mixed(), "model": start, "total_steps": 1} | algorithm.settings | own | given
         module = algorithm.load()
         return module.train(module.Config(**settings, log_dir=str(tmp_path_factory.mktemp(method))))
@@ -152,36 +154,54 @@ def same(found, expected, atol=1e-6):
 
 # The gradient of an update.
 
+def clipped(ratio, adv, config):
+    """What a step adds to PPO's objective (eq. 7)."""
+    return torch.min(ratio * adv, ratio.clamp(1 - config.clip_low, 1 + config.clip_high) * adv)
+
+
 def by_hand(call, method):
     """The loss of a call as its paper writes it: a response at a time, read from its prompt's first token on, with no
     padding, no micro-batch and no mask."""
     r, prompts, config, total = call.batch.responses, call.batch.prompts, call.run.config, 0.0
-    counted = call.rows if method in ("dapo", "best_of_n") else torch.arange(len(r.ids))
+    counted = call.rows if method in ("dapo", "magistral", "best_of_n") else torch.arange(len(r.ids))
     rows, tokens = len(counted), sum(int(r.mask[b].sum()) for b in counted)
     for b in call.rows.tolist():
         n, prompt = int(r.lengths[b]), prompts.ids[r.of[b], :prompts.lengths[r.of[b]]]
         logits, before = (model(torch.cat([prompt, r.ids[b, :n]])[None])[0, len(prompt) - 1:-1] / config.temperature
                           for model in (call.run.model, call.run.reference))
         adv = call.per_row[0][b].expand(r.ids.shape[1]) if call.per_row else torch.ones(n)
-        mine = 0.0
-        own = [t for t in range(n) if r.mask[b, t]]
+        mine, own = 0.0, [t for t in range(n) if r.mask[b, t]]
+        each = {t: logits[t].log_softmax(0)[r.ids[b, t]] for t in own}
+        if method == "gspo":
+            mean = sum(each[t] - r.logp[b, t] for t in own) / len(own)
+            mine = mine - len(own) * clipped(mean.exp(), adv[0], config)
         for t in own:
-            logp = logits[t].log_softmax(0)[r.ids[b, t]]
-            if method in GRPO:
-                ratio = (logp - r.logp[b, t]).exp()
-                mine = mine - torch.min(ratio * adv[t], ratio.clamp(1 - config.clip_low, 1 + config.clip_high) * adv[t])
-                mine = mine + config.kl_coef * (logp - before[t].log_softmax(0)[r.ids[b, t]]) ** 2 / 2
-            else:
+            logp, ratio = each[t], (each[t] - r.logp[b, t]).exp()
+            if method not in GRPO:
                 mine = mine - logp * adv[t]
-        total = total + mine / {"grpo": len(own) * rows, "dr_grpo": call.run.max_tokens * rows}.get(method, tokens)
+                continue
+            if method == "cispo":
+                mine = mine - min(ratio.item(), 1 + config.clip_high) * adv[t] * logp
+            elif method == "sapo":
+                tau = config.tau_pos if adv[t] > 0 else config.tau_neg
+                mine = mine - 4 / tau / (1 + (-tau * (ratio - 1)).exp()) * adv[t]
+            elif method != "gspo":
+                mine = mine - clipped(ratio, adv[t], config)
+            mine = mine + config.kl_coef * (logp - before[t].log_softmax(0)[r.ids[b, t]]) ** 2 / 2
+        group = [c for c in range(len(r.ids)) if r.of[c] == r.of[b]]
+        total = total + mine / {"grpo": len(own) * rows, "gspo": len(own) * rows, "sapo": len(own) * rows,
+                                "dr_grpo": call.run.max_tokens * rows,
+                                "magistral": float(r.mask[group].sum()) / len(group) * rows}.get(method, tokens)
     return total
 
 
 # Bugs that this finds: padding told by a token's id (1); the end token not trained (2); another temperature than the
 # sampler's (3); positions that count the padding (10); logits and mask a token apart (11).
 # Turned red by: each of these; `mean(1)` of a row with its padding; clip_high for clip_low; a denominator of the
-# micro-batch, or of the rows with contrast alone; Dr. GRPO's length as the longest of the batch.
-@pytest.mark.parametrize(("method", "settings"), [*((m, {}) for m in ALGORITHMS), ("grpo", FAR)])
+# micro-batch, or of the rows with contrast alone; Dr. GRPO's length as the longest of the batch; Magistral's as that of
+# a micro-batch; a sum in place of GSPO's mean; a gradient through CISPO's weight; SAPO's taus exchanged.
+@pytest.mark.parametrize(("method", "settings"), [
+    *((m, {"clip_high": 0.1} if m == "cispo" else {}) for m in ALGORITHMS), ("grpo", FAR), ("gspo", FAR)])
 def test_an_update_follows_its_equation(method, settings, catch):
     call = catch(method, move=0.05, **settings)
     r = call.batch.responses
@@ -270,11 +290,13 @@ def test_the_entropy_shown_is_that_of_own_tokens(catch):
 
 # Turned red by: the rows left out not counted; with a penalty for divergence, which they do pay: left out at all.
 @pytest.mark.parametrize("kl_coef", [0.0, 0.1])
-@pytest.mark.parametrize("method", ["grpo", "dr_grpo"])
+@pytest.mark.parametrize("method", ["grpo", "dr_grpo", "gspo", "cispo", "sapo"])
 def test_leaving_out_groups_with_zero_variance_changes_nothing(method, kl_coef, catch):
     call = catch(method, move=0.05, kl_coef=kl_coef)
     everything, rewards = torch.arange(len(call.batch.rewards)), call.batch.rewards
-    assert not grpo.varied(rewards, 4).all() and (kl_coef or len(call.rows) < 32) and call.whole["denominator"] == 32
+    counted = call.batch.responses.mask.sum() if method == "cispo" else 32
+    assert not grpo.varied(rewards, 4).all() and (kl_coef or len(call.rows) < 32)
+    assert call.whole["denominator"] == counted
     found, expected = call.gradient()[0], call.gradient(rows=everything)[0]
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
 
@@ -314,13 +336,20 @@ def test_adams_eps_is_a_setting(method, start, tmp_path, monkeypatch):
     assert made == [0.125] * (2 if method == "ppo" else 1)
 
 
-# Turned red by: log-probabilities of the sampler's at another temperature.
-def test_at_ratio_1_grpo_is_reinforce(catch):
-    ours, plain = catch("grpo", average="token"), catch("reinforce")
+# Turned red by: log-probabilities of the sampler's at another temperature; a loss whose slope at 1 is not 1.
+@pytest.mark.parametrize("loss", [x for x in grpo.LOSSES if x != "sequence"])
+def test_at_ratio_1_grpo_is_reinforce(loss, catch):
+    ours, plain = catch("grpo", average="token", loss=loss), catch("reinforce")
     assert torch.equal(ours.batch.responses.ids, plain.batch.responses.ids)                  # the same draw
     found, stats = ours.gradient()
     same((found, {}), (plain.gradient(per_row=ours.per_row[:1], rows=ours.rows)[0], {}))
-    assert stats["clip_fraction"] == 0 and abs(stats["loss"]) < 1.0
+    assert stats["clip_fraction"] == pytest.approx(0, abs=1e-6) and abs(stats["loss"]) < (5 if loss == "gate" else 1)
+
+
+# Turned red by: a response's ratio whose gradient is a sum over its tokens.
+def test_at_ratio_1_gspo_is_grpo(catch):
+    ours, theirs = catch("gspo"), catch("grpo")
+    same((ours.gradient()[0], {}), (theirs.gradient()[0], {}))
 
 
 # Bugs: the end token has no gradient (2), what a tool wrote has one. A prompt's tokens have no column at all.
@@ -402,7 +431,7 @@ def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
 
 # Bug: the last piece is dropped (9). Turned red by: `rows[:n // minibatches * minibatches]`; one order for all epochs;
 # pieces without a row, where there are more pieces than rows.
-@pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "best_of_n"])
+@pytest.mark.parametrize("method", ["grpo", "dr_grpo", "dapo", "gspo", "magistral", "best_of_n"])
 @pytest.mark.parametrize("minibatches", [3, 32])
 def test_every_row_is_used_once_an_epoch(method, minibatches, train, monkeypatch):
     backward, used, batches = Run.backward, [], []

@@ -23,8 +23,8 @@ from spinup.core.returns import gae
 from spinup.registry import Algorithm, algorithms, ancestors, find
 from spinup.runs.config import settings_of
 
-# Variants whose loss is not that of their file's parent: they have no pairs, or no sigmoid.
-OWN_LOSS = {"kto", "ipo"}
+# Variants whose loss is not that of their file's parent: they have no pairs, no sigmoid or no clip of the objective.
+OWN_LOSS = {"kto", "ipo", "cispo", "sapo"}
 # Settings with which each method learns something at once, of those that it has.
 TINY = {"task": "reverse:length=2,symbols=10", "layers": 1, "width": 16, "heads": 2, "total_steps": 2, "held_out": 8,
         "quiet": True, "tensorboard": False, "threads": 1, "device": "cpu"}

@@ -1,0 +1,117 @@
+"""Four losses of the probability ratio on the same batches: GRPO with PPO's clip, GSPO (arXiv:2507.18071), CISPO
+(arXiv:2506.13585) and SAPO (arXiv:2511.20347). Every batch is used for four gradient steps, because at the first step
+all ratios are 1 and the losses have the same gradient. If SmolLM2-135M is on this machine, a second table has equal
+numbers of updates of that model for these and three more methods."""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.errors import UserError
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
+AS_GRPO, BELOW = 0.02, 0.1              # differences that count as equal: noise of evaluation and seeds; with SmolLM2
+TASKS = "reverse", "countdown"
+SMALL = ("--threads", "1", "--total-steps", "300", "--lr", "3e-4", "--warmup", "10")
+STEPS, REAL_STEPS = ("--minibatches", "4"), ("--minibatches", "2")      # gradient steps per batch, if there is a ratio
+METHODS = {                             # name: method, its settings on small models, colour, words
+    "grpo": ("grpo", (), "#0072B2", "GRPO"),
+    "gspo": ("gspo", ("--clip-low", "0.03", "--clip-high", "0.04"), "#D55E00", "GSPO, a wider clip range"),
+    "gspo-paper": ("gspo", (), "#F0A080", "GSPO, the clip range of the paper"),
+    "cispo": ("cispo", (), "#009E73", "CISPO"),
+    "sapo": ("sapo", (), "#CC79A7", "SAPO")}
+FREE = ("grpo", "gspo-paper")           # without a goal; learning rates of small models need a wider clip range
+REAL, SENTENCE = "smollm2", "sentence"
+ALL = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#D55E00"), "cispo": ("CISPO", "#009E73"),
+       "sapo": ("SAPO", "#CC79A7"), "dr_grpo": ("Dr. GRPO", "#E69F00"), "dapo": ("DAPO", "#56B4E9"),
+       "rloo": ("RLOO, one step per batch", "0.4")}
+ABSENT = "is not on this machine"       # words of the error if SmolLM2 was not fetched
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train with each loss on each task and seed, then SmolLM2 with the first seed."""
+    jobs = [(task, method, seed) for task in TASKS for method in METHODS for seed in seeds]
+    trained = dict(zip(jobs, in_turn(lambda job: small(*job, log_dir), jobs, workers), strict=True))
+    reached = dict(zip(jobs, in_turn(lambda job: accuracy(trained[job]), jobs, workers), strict=True))
+    sentences = real(seeds[0], log_dir)
+    last = {method: final(folder) for method, folder in sentences.items()}
+    lines = []
+    for task in TASKS:
+        mine = {method: mean(reached[task, method, seed] for seed in seeds) for method in METHODS}
+        for method, (*_, words) in METHODS.items():
+            goal = "" if method in FREE else f">= {mine['grpo'] - AS_GRPO:.3f}"
+            lines.append(Line(f"{task}: accuracy, {words}", "", mine[method], goal,
+                              method in FREE or mine[method] >= mine["grpo"] - AS_GRPO))
+    for method, found in last.items():
+        least = last["grpo"]["held_out_accuracy"] - BELOW
+        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: accuracy, {ALL[method][0]}", "", found["held_out_accuracy"],
+                          "" if method == "grpo" else f">= {least:.3f}", found["held_out_accuracy"] >= least))
+        lines.append(Line(f"{SENTENCE}, SmolLM2-135M: mean reward, {ALL[method][0]}", "", found["held_out_reward"]))
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, len(TASKS) + bool(sentences))
+        for axis, task in zip(axes, TASKS, strict=False):
+            for method, (_, _, colour, words) in METHODS.items():
+                for k, seed in enumerate(seeds):
+                    progress = read_progress(trained[task, method, seed])
+                    axis.plot(progress["steps"], progress["held_out_accuracy"], color=colour,
+                              label=None if k else words)
+            axis.set(title=task, xlabel="updates", ylabel="held-out accuracy", ylim=(-0.03, 1.03))
+        axes[0].legend(fontsize="x-small")
+        if sentences:
+            for method, folder in sentences.items():
+                progress = read_progress(folder)
+                words, colour = ALL[method]
+                axes[-1].plot(progress["steps"], progress["held_out_reward"], color=colour, label=words)
+            axes[-1].set(title=f"{SENTENCE}, SmolLM2", xlabel="updates", ylabel="held-out reward", ylim=(-0.03, 1.03))
+            axes[-1].legend(fontsize="x-small")
+
+    raw = {"accuracy": {task: {method: [reached[task, method, seed] for seed in seeds] for method in METHODS}
+                        for task in TASKS}, SENTENCE: last, "seeds": list(seeds),
+           "curves": {task: {method: [curve(trained[task, method, seed]) for seed in seeds] for method in METHODS}
+                      for task in TASKS} | {SENTENCE: {method: curve(folder) for method, folder in sentences.items()}}}
+    return Paper("Losses of the probability ratio: GRPO, GSPO, CISPO, SAPO", lines, draw, raw), [*trained.values()]
+
+
+def small(task: str, name: str, seed: int, log_dir: Path) -> Path:
+    """Train a small model; return the folder of the run."""
+    method, flags, *_ = METHODS[name]
+    return run(f"llm {method}", task, seed, log_dir, *SMALL, *STEPS, *flags, label=name)
+
+
+def real(seed: int, log_dir: Path) -> dict[str, Path]:
+    """Train SmolLM2 with each method, one at a time; return the folders of the runs. There are none without it."""
+    found = {}
+    for method in ALL:
+        steps = () if method == "rloo" else REAL_STEPS
+        try:
+            found[method] = run(f"llm {method}", SENTENCE, seed, log_dir, "--model", REAL, "--held-out", "64", *steps,
+                                label="losses")
+        except UserError as error:
+            if ABSENT not in str(error):
+                raise
+            print(f"the part with SmolLM2-135M is left out: the model {ABSENT}; type: spinup llm fetch {REAL}")
+            break
+    return found
+
+
+def accuracy(folder: Path) -> float:
+    """Share of correct sampled responses to held-out problems that the log did not use."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def final(folder: Path) -> dict[str, float]:
+    """The last held-out numbers of a run's log."""
+    progress = read_progress(folder)
+    return {name: progress[name][-1] for name in ("held_out_accuracy", "held_out_greedy", "held_out_reward")}
+
+
+def curve(folder: Path) -> dict[str, list[float]]:
+    """Columns of a run's log that show how a loss acts."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in ("steps", "held_out_accuracy", "held_out_reward", "entropy", "kl",
+                                              "clip_fraction", "ratio_min", "ratio_max")}

@@ -1,0 +1,86 @@
+"""Magistral (Mistral AI 2025, arXiv:2506.10910): reinforcement learning from a weak base model. Each ablation takes one
+part away: the wider clip range above 1, the absence of a KL penalty, or the filter of groups with equal rewards.
+R1-Zero (DeepSeek 2025, arXiv:2501.12948) is beside it: GRPO from a weak base model with rewards for right answers and
+for the format.
+"""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+TASK, PROBLEMS, TIMES = "reverse", 500, 1.5     # goal: entropy, as a multiple of that without the wider clip range
+BASE = ("--sft-accuracy", "0.1", "--total-steps", "200", "--minibatches", "8", "--lr", "3e-4", "--warmup", "10",
+        "--threads", "1")
+FORMAT = 0.1                            # reward for the format alone
+KINDS = {                               # name: method, its settings, colour, words
+    "magistral": ("magistral", (), "#0072B2", "Magistral"),
+    "clip": ("magistral", ("--clip-high", "0.2"), "#D55E00", "clip range .2 above 1"),
+    "kl": ("magistral", ("--kl-coef", "0.05"), "#009E73", "with a KL penalty"),
+    "groups": ("magistral", ("--max-rollouts", "1"), "#CC79A7", "without the filter of groups"),
+    "r1-zero": ("grpo", ("--reward", f"{__file__}:right_and_formatted"), "0.4", "R1-Zero")}
+COLUMNS = {"held_out_accuracy": "held-out accuracy", "entropy": "entropy (nats per token)",
+           "length": "tokens per response"}
+
+
+def right_and_formatted(prompt: str, response: str) -> float:
+    """Reward of R1-Zero on `reverse`: 1 for the right answer, and `FORMAT` for as many letters as the prompt has."""
+    letters = prompt.rstrip(">")
+    return float(response == letters[::-1]) + FORMAT * (response.isalpha() and len(response) == len(letters))
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train Magistral, its ablations and R1-Zero from the same weak base models."""
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = in_turn(lambda job: run(f"llm {KINDS[job[0]][0]}", TASK, job[1], log_dir, *BASE, *KINDS[job[0]][1],
+                                      label=job[0]), jobs, workers)
+    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    begun = [accuracy(Path(read_json(folder / "config.json")["start"])) for folder in of["magistral"]]
+    reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
+    entropies = {kind: [late_entropy(folder) for folder in found] for kind, found in of.items()}
+    times = mean(entropies["magistral"]) / mean(entropies["clip"])
+    lines = [Line(f"{TASK}: accuracy of the base model", "", mean(begun)),
+             *(Line(f"{TASK}: accuracy, {words}", "", mean(reached[kind]))
+               for kind, (_, _, _, words) in KINDS.items()),
+             *(Line(f"{TASK}: entropy in the second half, {words}", "", mean(entropies[kind]))
+               for kind, (_, _, _, words) in KINDS.items()),
+             Line(f"{TASK}: entropy, times that with the clip range .2 above 1", "", times, f">= {TIMES:g}",
+                  times >= TIMES),
+             *(Line(f"{TASK}: tokens per response at the end, {words}", "", mean(columns(f)["length"][-1]
+                                                                                  for f in of[kind]))
+               for kind, (_, _, _, words) in KINDS.items())]
+
+    def draw(figure: Any) -> None:
+        for axis, (column, label) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
+            for kind, (_, _, colour, words) in KINDS.items():
+                for k, folder in enumerate(of[kind]):
+                    progress = columns(folder)
+                    axis.plot(progress["steps"], progress[column], color=colour, label=None if k else words)
+            axis.set(xlabel="updates", ylabel=label)
+        axis.legend(fontsize="x-small")
+
+    raw = {"initial": begun, "accuracy": reached, "entropy": entropies, "seeds": list(seeds),
+           "curves": {kind: [columns(folder) for folder in found] for kind, found in of.items()}}
+    return Paper("RL from a weak base model (Magistral, R1-Zero)", lines, draw, raw), folders
+
+
+def accuracy(folder: Path) -> float:
+    """Share of correct sampled responses to held-out problems that the log did not use."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def late_entropy(folder: Path) -> float:
+    """Mean entropy over the second half of a run, in nats per token."""
+    entropy = columns(folder)["entropy"]
+    return mean(entropy[len(entropy) // 2:])
+
+
+def columns(folder: Path) -> dict[str, list[float]]:
+    """Steps, and the columns of the figure, of a run's log."""
+    progress = read_progress(folder)
+    return {name: progress[name] for name in ("steps", *COLUMNS)}

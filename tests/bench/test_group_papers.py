@@ -1,0 +1,92 @@
+"""The experiments of GRPO's losses and of Magistral: which runs they start, and what counts as met."""
+import json
+
+import pytest
+
+from spinup.bench.papers import losses, magistral
+from spinup.bench.papers.paper import show
+from spinup.errors import UserError
+
+CURVE = {"steps": [1, 2], "held_out_greedy": [0.2, 0.9], "held_out_reward": [0.2, 0.8], "entropy": [1.0, 0.4],
+         "length": [7.0, 7.0], "kl": [0.0, 0.1], "clip_fraction": [0.0, 0.2], "ratio_min": [0.5, 0.5],
+         "ratio_max": [2.0, 2.0]}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch, finished):
+    """Stands in for the runs of both experiments: accuracies by (task, method) and entropies by kind; and the words of
+    each run that was started."""
+    ends, entropies, asked = {}, {}, []
+
+    def run(algorithm, subject, seed, log_dir, *flags, label=""):
+        method = algorithm.removeprefix("llm ")
+        asked.append((method, subject, seed, label, flags))
+        if "smollm2" in flags and "smollm2" not in ends:
+            raise UserError("`spinup llm grpo` failed: spinup: the model smollm2 is not on this machine; type: ...")
+        columns = {**CURVE, "held_out_accuracy": [0.3, ends.get((subject, method), 0.9)],
+                   "entropy": [1.0, entropies.get(label, 0.4)]}
+        return finished(log_dir / f"{method}_{subject}_{label}_{seed}", **columns)
+
+    def reached(folder):
+        method, task, *_ = (*folder.name.split("_"), "")                  # of an initial policy: "start"
+        return ends.get((task, method), 0.9)
+
+    for experiment in losses, magistral:
+        monkeypatch.setattr(experiment, "run", run)
+        monkeypatch.setattr(experiment, "accuracy", reached)
+    return ends, entropies, asked
+
+
+# Turned red by: a goal for GRPO alone; a comparison with another task; one that takes seeds as methods.
+@pytest.mark.parametrize("countdown, met", [(0.46, True), (0.44, False)])
+def test_each_loss_must_be_as_good_as_grpos(countdown, met, trained, tmp_path, capsys):
+    trained[0].update({("countdown", m): 0.475 for m in losses.ALL} | {("countdown", "gspo"): countdown})
+    paper, folders = losses.measure((1, 2), 1, tmp_path / "runs")
+    assert show("losses", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
+    assert "SmolLM2-135M is left out: the model is not on this machine; type: spinup llm fetch smollm2\n" in (
+        capsys.readouterr().out)
+    saved = json.loads((tmp_path / "x.json").read_text())
+    assert saved["accuracy"]["countdown"]["gspo"] == [countdown] * 2 and saved["sentence"] == {}
+    assert len(folders) == 20 and (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Turned red by: one gradient step per batch, at which all losses are the same; other numbers of updates for one method;
+# a second seed of the large model; a goal of GRPO's accuracy itself.
+@pytest.mark.parametrize("sapo, met", [(0.61, True), (0.59, False)])
+def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, trained, tmp_path):
+    trained[0].update({"smollm2": 1, ("sentence", "grpo"): 0.7, ("sentence", "sapo"): sapo})
+    paper, folders = losses.measure((3, 4), 1, tmp_path / "runs")
+    assert show("losses", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
+    words = {method: flags for method, task, seed, _, flags in trained[2] if task == "sentence" and seed == 3}
+    assert words.keys() == losses.ALL.keys() and sum(job[1] == "sentence" for job in trained[2]) == 7
+    assert {flags for method, flags in words.items() if method != "rloo"} == {
+        ("--model", "smollm2", "--held-out", "64", "--minibatches", "2")}
+    small = {flags for _, task, _, label, flags in trained[2] if task == "reverse" and label != "gspo"}
+    assert small == {(*losses.SMALL, "--minibatches", "4")}
+
+
+# Turned red by: an error of a run that is taken for a missing model.
+def test_other_errors_of_the_large_model_are_told(trained, tmp_path, monkeypatch):
+    def fails(*args, label=""):
+        raise UserError("`spinup llm grpo` failed: spinup: there is not enough memory")
+    monkeypatch.setattr(losses, "run", fails)
+    with pytest.raises(UserError, match="not enough memory"):
+        losses.real(1, tmp_path)
+
+
+# Turned red by: the entropy of the first rows in it; the quotient upside down; an ablation of two settings.
+@pytest.mark.parametrize("entropy, met", [(0.16, True), (0.14, False)])
+def test_clip_higher_must_keep_the_entropy(entropy, met, trained, tmp_path):
+    trained[1].update(magistral=entropy, clip=0.1)
+    paper, folders = magistral.measure((1, 2), 1, tmp_path / "runs")
+    assert show("magistral", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
+    saved = json.loads((tmp_path / "x.json").read_text())
+    assert saved["entropy"]["magistral"] == [entropy] * 2 and set(saved["curves"]) == set(magistral.KINDS)
+    flags = {label: flags[len(magistral.BASE):] for _, _, _, label, flags in trained[2]}
+    assert flags["magistral"] == () and all(len(flags[kind]) == 2 for kind in ("clip", "kl", "groups"))
+
+
+# Turned red by: a reward for a response without its last letter; letters that need not be letters.
+@pytest.mark.parametrize("response, reward", [("cba", 1.1), ("abc", 0.1), ("cb", 0.0), ("cb>", 0.0), ("", 0.0)])
+def test_the_reward_of_r1_zero(response, reward):
+    assert magistral.right_and_formatted("abc>", response) == pytest.approx(reward)

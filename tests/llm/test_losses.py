@@ -1,0 +1,135 @@
+"""The losses of GSPO, CISPO and SAPO against numbers worked out by hand, and Magistral's advantage and weights."""
+import math
+
+import pytest
+import torch
+
+from llm.algos import grpo
+from llm.losses import gated_surrogate, sequence_surrogate, weighted_policy_gradient
+from spinup.algos.ppo import clipped_surrogate
+from spinup.algos.vpg import policy_gradient
+from spinup.core.masked import aggregate
+from spinup.errors import UserError
+
+LIMITS = {"clip": (0.2, 0.28), "sequence": (0.1, 0.1), "weight": (1.0, 1.0), "gate": (1.0, 1.05)}
+# Two responses of three and two tokens: log ratios, advantages, and the mask; beyond the mask is NaN.
+LOG_RATIO = torch.tensor([[0.5, -0.1, 0.2], [-0.4, 0.1, math.nan]], dtype=torch.float64)
+ADV, MASK = torch.tensor([[2.0], [-3.0]]).double(), torch.tensor([[1.0, 1, 1], [1, 1, 0]]).double()
+OLD = torch.full((2, 3), -1.5).double()
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, torch.as_tensor(expected, dtype=found.dtype), atol=1e-9, rtol=1e-9)
+
+
+def slopes(loss, limits, log_ratio=LOG_RATIO):
+    """d loss / d log pi of the sum over the tokens that count, `[2, 3]`; the loss of each token; what is shown."""
+    logp = (OLD + log_ratio).requires_grad_()
+    each, stats = loss(logp, OLD, ADV, limits, MASK)
+    return torch.autograd.grad(torch.where(MASK > 0, each, 0.0).sum(), logp)[0], each.detach(), stats
+
+
+# The means of the log ratios are .2 and -.15, the ratios 1.22 and .86: a range of .3 clips neither, one of .1 both.
+# Turned red by: a sum in place of the mean; a mean over the padding; the clip of each token.
+def test_gspo_has_one_ratio_per_response():
+    s = math.exp(0.2), math.exp(-0.15)
+    found, each, stats = slopes(sequence_surrogate, (0.3, 0.3))
+    close(each[0], [-2 * s[0]] * 3)
+    close(found, [[-2 * s[0]] * 3, [3 * s[1], 3 * s[1], 0.0]])            # three tokens with a third of the slope each
+    assert stats["clip_fraction"] == 0
+    found, each, stats = slopes(sequence_surrogate, (0.1, 0.1))
+    close(each[:, 0], [-2 * 1.1, 3 * 0.9])
+    assert not found.any() and stats["clip_fraction"] == 1
+    wrong_way = slopes(sequence_surrogate, (0.1, 0.1), -LOG_RATIO)        # a ratio that went against its advantage
+    close(wrong_way[0], [[-2 / s[0]] * 3, [3 / s[1], 3 / s[1], 0.0]])
+
+
+# Turned red by: a gradient through the ratio; a weight of the ratio itself beyond the limit; a lower limit.
+def test_cispo_weighs_the_policy_gradient():
+    found, each, stats = slopes(weighted_policy_gradient, (1.0, 0.15))
+    weights = [[1.15, math.exp(-0.1), 1.15], [math.exp(-0.4), math.exp(0.1), 0.0]]
+    close(found, -torch.tensor(weights, dtype=torch.float64) * ADV * MASK)
+    close(each[0, 0], 1.15 * 2 * 1.0)                                     # log pi is -1
+    close(stats["clip_fraction"], 2 / 5)
+    low = slopes(weighted_policy_gradient, (0.2, 0.15))[0]
+    close(low[1, 0], 0.8 * 3)
+
+
+# Turned red by: one tau for both signs; a slope of tau at 1; the ratio left out of d ratio / d log pi.
+def test_sapo_has_a_smooth_gate():
+    found, each, stats = slopes(gated_surrogate, (2.0, 3.0))
+    expected, taken = torch.zeros(2, 3).double(), []
+    for b, tau in ((0, 2.0), (1, 3.0)):
+        for t in range(3 - b):
+            ratio = math.exp(LOG_RATIO[b, t])
+            p = 1 / (1 + math.exp(-tau * (ratio - 1)))
+            close(each[b, t], -4 / tau * p * ADV[b, 0])
+            expected[b, t] = -4 * p * (1 - p) * ratio * ADV[b, 0]
+            taken.append(1 - 4 * p * (1 - p))
+    close(found, expected)
+    close(stats["clip_fraction"], sum(taken) / 5)
+
+
+# Turned red by: a sign; a gradient that no change of the value explains (but that of CISPO's weight, a constant).
+@pytest.mark.parametrize("name", ["clip", "sequence", "gate"])
+def test_slopes_are_those_of_the_values(name):
+    limits, h = {**LIMITS, "sequence": (0.3, 0.3)}[name], 1e-6
+    found = slopes(grpo.LOSSES[name], limits)[0]
+    for b, t in MASK.nonzero().tolist():
+        values = []
+        for step in (h, -h):
+            moved = LOG_RATIO.clone()
+            moved[b, t] += step
+            each = slopes(grpo.LOSSES[name], limits, moved)[1]
+            values.append(torch.where(MASK > 0, each, 0.0).sum())
+        assert float(found[b, t]) == pytest.approx(float(values[0] - values[1]) / (2 * h), abs=1e-6)
+
+
+# Turned red by: a loss whose slope at a ratio of 1 is not that of the policy gradient; a group with zero variance that
+# has a gradient; NaN behind the end of a response in a gradient or a diagnostic.
+@pytest.mark.parametrize("name", grpo.LOSSES)
+def test_at_ratio_1_every_loss_is_the_policy_gradient(name):
+    logp = torch.where(MASK > 0, OLD, math.nan).requires_grad_()
+    old = torch.where(MASK > 0, OLD, math.nan)
+
+    def gradient(adv, loss):
+        value = aggregate(loss(adv)[0], MASK, mode="sequence")
+        return torch.autograd.grad(value, logp)[0]
+
+    def ours(adv):
+        return grpo.LOSSES[name](logp, old, adv, LIMITS[name], MASK)
+    close(gradient(ADV, ours), gradient(ADV, lambda adv: policy_gradient(logp, adv, MASK)))
+    assert not gradient(torch.zeros(2, 1).double(), ours).any()
+    assert {key: float(x) for key, x in ours(ADV)[1].items()} == pytest.approx({"kl": 0, "clip_fraction": 0}, abs=1e-9)
+
+
+# Turned red by: a kl of the mean of the log ratios, or in the other direction.
+@pytest.mark.parametrize("name", grpo.LOSSES)
+def test_all_losses_show_the_same_divergence(name):
+    close(slopes(grpo.LOSSES[name], LIMITS[name])[2]["kl"], slopes(clipped_surrogate, (0.2, 0.2))[2]["kl"])
+
+
+# Turned red by: the deviation of each group; that of the rewards, not of their differences; groups with zero variance
+# that make it smaller; a batch of such groups alone, whose advantages would be NaN.
+def test_magistrals_advantage_has_the_deviation_of_the_batch():
+    rewards = torch.tensor([[1.0, 0, 0, 0], [5, 5, 5, 9], [7, 7, 7, 7]])
+    centred = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-1, -1, -1, 3], [0, 0, 0, 0]])
+    found = grpo.batch_standardised(rewards, eps=0)
+    torch.testing.assert_close(found, centred / ((0.75 + 12) / 8) ** 0.5)
+    assert float(found[:2].square().mean()) == pytest.approx(1)
+    assert not grpo.batch_standardised(torch.full((2, 4), 0.7)).any()
+    assert torch.equal(grpo.group_advantage(rewards.flatten(), 4, "batch"), grpo.batch_standardised(rewards).flatten())
+
+
+# Turned red by: rows of other groups; the padding counted; a group without a token, which divides by 0.
+def test_lengths_of_groups():
+    mask = torch.tensor([[1.0, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0], [0, 0, 0]])
+    assert grpo.group_lengths(mask, 2)[:, 0].tolist() == [2, 2, 2, 2, 1, 1]
+
+
+# Turned red by: weights of a response that GSPO's equation does not have; a user's own average refused.
+@pytest.mark.parametrize("average", ["token", "constant", "group"])
+def test_gspo_refuses_weights_by_length(average):
+    with pytest.raises(UserError, match=f"^--loss sequence has .*; choose --average sequence, not {average}$"):
+        grpo.Config(loss="sequence", average=average)
+    assert grpo.Config(loss="sequence", average=lambda loss, mask: loss.sum()).loss == "sequence"
