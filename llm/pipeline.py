@@ -6,6 +6,7 @@ recipe, repeat the same call: it runs the missing stages only.
 import re
 import shlex
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -82,15 +83,17 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
     """
     check_names(own, [step.name for step in recipe.steps], f"the recipe {recipe.name} has no stage")
     stages: dict[str, Stage] = {}
+    roots: dict[str, str] = {}                                            # the model that each stage comes from
     for step in recipe.steps:
+        root = roots.get(step.references.get("model", ""), "")
         try:
-            cfg, preset = settled(recipe, step, shared, own.get(step.name, {}))
+            cfg, preset = settled(recipe, step, root, shared, own.get(step.name, {}))
         except UserError as error:
             raise UserError(f"in the stage {step.name}: {error}") from None
         if not stages:
             name = cfg.exp_name or free_name(recipe, cfg)
             check_exp_name(name)
-        cfg.exp_name = f"{name}_{step.name}"
+        cfg.exp_name, roots[step.name] = f"{name}_{step.name}", root if "model" in step.references else cfg.model
         for key, other in step.references.items():
             setattr(cfg, key, str(stages[other].run.directory))
         folder = Path(cfg.log_dir) / cfg.exp_name / f"{cfg.exp_name}_s{cfg.seed}"
@@ -104,11 +107,13 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
     return list(stages.values())
 
 
-def settled(recipe: Recipe, step: Step, shared: dict[str, Any], own: dict[str, Any]) -> tuple[LanguageConfig, str]:
+def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
+            own: dict[str, Any]) -> tuple[LanguageConfig, str]:
     """Return the Config of a stage and words that name its preset; references are not yet folders.
 
-    A later layer overrides an earlier one: preset, the recipe's shared settings, those of its stage, --config, `shared`
-    and `own`. Raise UserError for a setting that cannot be chosen.
+    root: the model that the stages before it began with; it decides which defaults apply. A later layer overrides an
+    earlier one: preset, the recipe's shared settings, those of its stage, --config, `shared` and `own`. Raise UserError
+    for a setting that cannot be chosen.
     """
     fixed = step.references
     for key in own:
@@ -121,7 +126,8 @@ def settled(recipe: Recipe, step: Step, shared: dict[str, Any], own: dict[str, A
     preset, file = asked.pop("preset", known.pop("preset", "auto")), asked.pop("config", None)
     check_names(asked, settings_of(config), f"{step.method} has no setting")
     given = known | (read_toml(Path(file), config, algorithm) if file else {}) | asked
-    return configure(algorithm, {key: x for key, x in given.items() if key not in fixed}, preset)
+    fixed = {key: step.settings[key] for key in fixed} | ({"model": root} if root and "model" in fixed else {})
+    return configure(algorithm, given | fixed, preset)
 
 
 def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:
@@ -143,7 +149,10 @@ def check(stages: Sequence[Stage]) -> None:
             check_logs(cfg)
             learned = REWARD in stage.step.references and cfg.reward in starts
             task = make_task(cfg.task, (lambda prompt, response: 0.0) if learned else cfg.reward or None)
-            starts[str(stage.run.directory)] = check_start(cfg, task, starts.get(cfg.model))
+            shown = copy(cfg)
+            for key in stage.step.references.keys() - {"model", REWARD}:
+                setattr(shown, key, "" if getattr(cfg, key) in starts else getattr(cfg, key))     # nothing to load yet
+            starts[str(stage.run.directory)] = check_start(shown, task, starts.get(cfg.model))
         except UserError as error:
             raise UserError(f"in the stage {stage.step.name}: {error}") from None
 
