@@ -8,25 +8,25 @@ from llm.tasks.options import check_options
 from llm.tasks.task import Problem, Task, draw
 from spinup.runs.config import Unit
 
-LETTERS = "abcd"
-ASKED = 3               # different letters that a prompt asks for
-MOST = 5                # largest number of times that it asks for a letter
+LETTERS = "abcdef"
+ASKED = 2               # different letters that a prompt asks for
+MOST = 4                # largest number of times that it asks for a letter
 
 
 @dataclass
 class Counts(Task):
-    """`a3c1d2=` asks for a text of three a, one c and two d, and nothing else; the order is free: `daaacd` is right.
+    """`a3d1=` asks for a text of three a and one d, and nothing else; the order is free: `aada` is right.
 
-    The reward is the share of instructions that a response follows: one for each of the letters a to d. The careful
-    teacher follows all of them. The web teacher writes one letter more or fewer with probability `slip`, for each
-    letter that the prompt asks for.
+    The reward is the share of three instructions that a response follows: the number of each of the two letters, and
+    that there is nothing else. The careful teacher follows all of them. The web teacher writes one letter more or fewer
+    with probability `slip`, for each letter.
     """
 
     teacher: Literal["careful", "web"] = "careful"
     slip: Unit = 0.5
     name = "counts"
-    alphabet = "abcd12345="
-    max_tokens = ASKED * MOST + 4                    # longer than any right response
+    alphabet = LETTERS + "1234="
+    max_tokens = ASKED * MOST + 4                         # longer than any right response
 
     def __post_init__(self):
         check_options(self)
@@ -47,5 +47,5 @@ class Counts(Task):
         return "".join(rng.permutation(text).tolist())
 
     def reward(self, problem: Problem, response: str) -> float:
-        right = sum(response.count(letter) == problem.data.get(letter, 0) for letter in LETTERS)
-        return right / len(LETTERS) if set(response) <= set(LETTERS) else 0.0
+        followed = [response.count(letter) == n for letter, n in problem.data.items()]
+        return sum([*followed, set(response) <= set(problem.data)]) / (ASKED + 1)
