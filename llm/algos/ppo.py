@@ -108,7 +108,7 @@ class Config(EngineConfig):
                             "raise --total-steps")
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Raise UserError if there is no task `ptx_task`, or if the model cannot read its prompts."""
+        """Raise UserError if there is no task `ptx_task`, or if a model cannot read its prompts."""
         if self.ptx_task:
             longest_prompt(make_task(self.ptx_task), tokenizer)
 
