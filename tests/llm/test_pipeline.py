@@ -97,7 +97,7 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
     assert [plot, watch, evaluate, chat] == [f"  spinup {word} {RUNS['ppo']}" for word in ("plot", "watch", "eval",
                                                                                            "llm chat")]
     text = (tmp_path / file).read_text()
-    assert f"| {before:.3f} → {after:.3f} |" in text and "**ppo** (ppo): the true reward rises" in text
+    assert f"| {before:.3f} → {after:.3f} |" in text and "**ppo** (ppo): whether the true reward rises" in text
     assert (tmp_path / "runs/x_s1/report.png").read_bytes().startswith(b"\x89PNG")
     assert [line for line in done.out.splitlines() if line.startswith("stage ") and " of " in line] == [
         f"stage {i} of 3, {stage}: preset none" for i, stage in enumerate(STAGES, 1)]
