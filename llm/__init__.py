@@ -5,7 +5,8 @@
     result.policy.respond("abcdef>")
 
 The loss functions are imported from `spinup.algos`, not copied. There is one public function for each method and
-variant in `llm/algos`, and also `rlhf` and `load`. They are created on first use, so `import llm` does not load torch.
+variant in `llm/algos`, and also `recipe`, `rlhf` and `load`. They are created on first use, so `import llm` does not
+load torch.
 """
 import importlib
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from typing import Any
 
 from spinup.registry import algorithms, installed
 
-OTHERS = {"load": "llm.restore", "rlhf": "llm.pipeline"}
+OTHERS = {"load": "llm.restore", "recipe": "llm.pipeline", "rlhf": "llm.pipeline"}
 
 
 def __getattr__(name: str) -> Any:

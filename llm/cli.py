@@ -1,18 +1,16 @@
 """`spinup llm ...`, and the language-model benchmarks of `spinup bench`. Heavy imports happen late."""
-import shlex
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from llm.bench.pictures.names import picture_names
 from llm.models import KNOWN
+from llm.recipes.recipe import recipe_names
 from llm.tasks.names import task_names, wrapper_names
 from llm.tasks.verifier import ready_made
-from spinup import registry, signals
+from spinup import registry
 from spinup.errors import UserError, nearest
 from spinup.parser import Parser, check_input, path_of
-
-STAGES = ("sft", "reward_model", "ppo")                                   # stages of `spinup llm rlhf`
 
 
 def help_text() -> str:
@@ -24,7 +22,8 @@ usage: spinup llm COMMAND ...
 
   spinup llm METHOD [--task T] [--model DIR]      train; `spinup llm grpo --help` lists the flags. Methods:
 {methods}
-  spinup llm rlhf [--task taste]                  {', '.join(STAGES)} in sequence
+  spinup llm recipe [NAME|FILE.toml]              stages of training in sequence: {', '.join(recipe_names())}
+  spinup llm rlhf [--task taste]                  the recipe rlhf
   spinup llm chat DIR                             chat with a policy: a run, a Hugging Face checkpoint or a GGUF file
   spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
   spinup llm diagnose DIR                         explain what often confuses people in the log of a run
@@ -163,47 +162,14 @@ def picture(argv: list[str]) -> int:
     return draw(args.name, seeds=args.seeds, log_dir=args.log_dir, out=args.out)
 
 
-def stages_parser() -> Parser:
-    """Parser of `spinup llm rlhf`: flags for all stages, and for one stage with a prefix, as in --ppo.lr."""
-    from llm.config import LanguageConfig
-    from llm.pipeline import SHAPE, TASK
-    from spinup.runs.config import comments, settings_of, types_of
-    from spinup.runs.flags import add_setting
-    parser = Parser("spinup llm rlhf", "Supervised fine-tuning (SFT), a reward model from comparisons, then PPO on "
-                                       "its reward: three runs in sequence. The same command with the same --exp-name "
-                                       "skips finished stages and resumes a stopped one.")
-    configs = {stage: registry.find(f"llm {stage}").load().Config for stage in STAGES}
-    alike = [f for f in settings_of(LanguageConfig) if len({getattr(c, f) for c in configs.values()}) == 1]
-    for stage, config in {"": LanguageConfig, **configs}.items():
-        group = parser.add_argument_group(f"settings of {stage} only" if stage else "settings of all stages; for one "
-                                                                                    "stage, as in --sft.total-steps")
-        prefix, reasons = f"{stage}." if stage else "", comments(config)
-        for name, reason in {"preset": "auto (the task's preset), none, or a name from `spinup algos`",
-                             "config": "a TOML file of settings"}.items():
-            add_setting(group, prefix + name, str, "" if stage else reason, "auto" if name == "preset" else "")
-        for field, hint in types_of(config).items():
-            default = TASK if field == "task" else getattr(config, field) if stage or field in alike else ""
-            hidden = stage and (field in alike or field in SHAPE)
-            add_setting(group, prefix + field, hint, "" if hidden else reasons[field], default)
-    return parser
+def recipe(argv: list[str]) -> int:
+    from llm.recipes.command import run
+    return run(argv)
 
 
 def rlhf(argv: list[str]) -> int:
-    given = vars(stages_parser().parse(argv))
-    from llm.pipeline import plan, work
-    own: dict[str, dict[str, Any]] = {stage: {} for stage in ("", *STAGES)}
-    for key, value in given.items():
-        stage, _, field = key.rpartition(".")
-        own[stage][field] = value
-    stages = plan(own.pop(""), list(own.values()))
-    try:
-        work(stages)
-    except KeyboardInterrupt:
-        if not stages[-1].cfg.quiet:
-            named = [] if "exp_name" in given else ["--exp-name", stages[0].cfg.exp_name.removesuffix(f"_{STAGES[0]}")]
-            print(f"to resume the pipeline, type:\n  {shlex.join(['spinup', 'llm', 'rlhf', *argv, *named])}")
-        return signals.exit_code()
-    return 0
+    from llm.recipes.command import run_rlhf
+    return run_rlhf(argv)
 
 
 def bench_parser(name: str, description: str) -> Parser:
@@ -298,8 +264,8 @@ def bench_costs(argv: list[str]) -> int:
     return costs(**given)
 
 
-COMMANDS = {"rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "methods": methods, "fetch": fetch,
-            "export": export, "picture": picture}
+COMMANDS = {"recipe": recipe, "rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "methods": methods,
+            "fetch": fetch, "export": export, "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

@@ -1,20 +1,22 @@
-"""RLHF as one pipeline (Ouyang et al. 2022): supervised fine-tuning, a reward model, and PPO on its rewards.
+"""Runs one after another: the stages of a recipe, such as RLHF.
 
-Each stage is an ordinary run in its own folder. The folders record which stages are finished. If something stops the
-pipeline, repeat the same call: it runs the missing stages only.
+Each stage is an ordinary run in its own folder. The folders record which stages are finished. If something stops a
+recipe, repeat the same call: it runs the missing stages only.
 """
 import re
 import shlex
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from llm.algos import ppo, reward_model, sft
 from llm.config import LanguageConfig
+from llm.policy.load import Start
+from llm.recipes.recipe import REWARD, Recipe, Step, find_recipe
+from llm.recipes.report import report
 from llm.restore import load
 from llm.run import Result
 from llm.tasks.make import make_task
@@ -23,24 +25,19 @@ from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import find
 from spinup.runs.config import check_names, flag, settings_of
-from spinup.runs.display import short
 from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml
 from spinup.view.grid import Job, check_job
 
-STAGES = (sft, reward_model, ppo)
-TASK = "taste"                          # the default task
-CHAIN = ("model", "reward")             # later stages get stage 1's folder as `model` and stage 2's as `reward`
-SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings that only the first stage uses
+SHAPE = ("layers", "width", "heads", "sft_accuracy")                    # settings of a stage without a given model
 
 
 @dataclass
 class Stage:
-    """One run of the pipeline, finished or not. `run` is its folder with its status."""
+    """One run of a recipe, finished or not. `run` is its folder with its status."""
 
-    method: str
-    module: ModuleType
+    step: Step
     cfg: LanguageConfig
     preset: str
     run: Job
@@ -55,94 +52,126 @@ def rlhf(task: Any = None, *, sft: dict[str, Any] | None = None, reward_model: d
         sft, reward_model, ppo: settings of one stage, such as `ppo={"kl_coef": 0.1}`; they override the shared ones.
         shared: settings of all stages; `model` and `reward` go to stages that do not get one from an earlier stage.
 
-    With an `exp_name`, the runs are NAME_sft, NAME_reward_model and NAME_ppo. The same call again skips finished
-    stages and resumes a stopped one. Without it, NAME is the first free one of rlhf_TASK_1, rlhf_TASK_2, ...
-
-    Return the Result of PPO. Raise UserError for a wrong setting of any stage, before anything is created. Raise
-    KeyboardInterrupt if you stop it; the current run is saved.
+    This is `recipe("rlhf", ...)`; see there for the folders, what is returned, and the errors.
     """
     shared |= {} if task is None else {"task": task}
-    return work(plan(shared, [given or {} for given in (sft, reward_model, ppo)]))
+    return recipe("rlhf", {"sft": sft or {}, "reward_model": reward_model or {}, "ppo": ppo or {}}, **shared)
 
 
-def plan(shared: dict[str, Any], own: Sequence[dict[str, Any]]) -> list[Stage]:
-    """Return the stages with all their settings. `own`: the settings of each stage alone.
+def recipe(name: str | Path, own: dict[str, dict[str, Any]] | None = None, **shared: Any) -> Result:
+    """Run the stages of a recipe, one after another, and report on them.
+
+    Args:
+        name: a built-in recipe, or the path of a TOML file of your own.
+        own: settings of one stage by its name, such as `{"ppo": {"kl_coef": 0.1}}`; they override the shared ones.
+        shared: settings of all stages; they override those of the recipe, but not a reference to an earlier stage.
+
+    With an `exp_name`, the runs are NAME_STAGE. The same call again skips finished stages and resumes a stopped one.
+    Without it, NAME is the first free one of RECIPE_TASK_1, RECIPE_TASK_2, ...
+
+    Return the Result of the last stage. Raise UserError for a wrong setting of any stage, before anything is created.
+    Raise KeyboardInterrupt if you stop it; the current run is saved.
+    """
+    found = find_recipe(name)
+    return work(found, plan(found, shared, own or {}))
+
+
+def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]]) -> list[Stage]:
+    """Return the stages with all their settings. `own`: the settings of each stage alone, by its name.
 
     Raise UserError if a stage could not start, or if its folder holds a run with other settings.
     """
-    stages, name = [], ""
-    for module, given in zip(STAGES, own, strict=True):
-        method, chained = module.__name__.rpartition(".")[2], CHAIN[:len(stages)]
-        for key in given:
-            if key in ("exp_name", *chained, *(SHAPE if chained else ())):
-                raise UserError(f"{flag(f'{method}.{key}')} cannot be set, because all stages share a name and each "
-                                "one starts from the results of the earlier ones; leave it out")
-        asked = shared | given
-        preset, file = asked.pop("preset", "auto"), asked.pop("config", None)
-        algorithm = find(f"llm {method}")
-        check_names(asked, settings_of(module.Config), f"{method} has no setting")
-        asked = {"task": TASK} | (read_toml(Path(file), module.Config, algorithm) if file else {}) | asked
-        cfg, preset = configure(algorithm, asked, preset)
-        name = name or cfg.exp_name or free_name(cfg)
-        check_exp_name(name)
-        cfg.exp_name = f"{name}_{method}"
-        for key, earlier in zip(chained, stages, strict=False):
-            setattr(cfg, key, str(earlier.run.directory))
+    check_names(own, [step.name for step in recipe.steps], f"the recipe {recipe.name} has no stage")
+    stages: dict[str, Stage] = {}
+    roots: dict[str, str] = {}                                            # the model that each stage comes from
+    for step in recipe.steps:
+        root = roots.get(step.references.get("model", ""), "")
+        try:
+            cfg, preset = settled(recipe, step, root, shared, own.get(step.name, {}))
+        except UserError as error:
+            raise UserError(f"in the stage {step.name}: {error}") from None
+        if not stages:
+            name = cfg.exp_name or free_name(recipe, cfg)
+            check_exp_name(name)
+        cfg.exp_name, roots[step.name] = f"{name}_{step.name}", root if "model" in step.references else cfg.model
+        for key, other in step.references.items():
+            setattr(cfg, key, str(stages[other].run.directory))
         folder = Path(cfg.log_dir) / cfg.exp_name / f"{cfg.exp_name}_s{cfg.seed}"
-        stages.append(Stage(method, module, cfg, preset, Job(cfg.exp_name, cfg.seed, {}, folder)))
-        check_job(f"llm {method}", stages[-1].run, cfg)
-    for before, after in pairwise(s.run for s in stages):
-        if after.directory.exists() and before.status != "finished":
-            raise UserError(f"{describe(after.directory)} exists, but {describe(before.directory)}, the stage "
-                            "before it, is not finished; choose another --exp-name")
-    check([s for s in stages if s.run.status != "finished"])
-    return stages
+        stages[step.name] = Stage(step, cfg, preset, Job(cfg.exp_name, cfg.seed, {}, folder))
+        check_job(f"llm {step.method}", stages[step.name].run, cfg)
+        for before in (stages[other].run for other in step.references.values()):
+            if folder.exists() and before.status != "finished":
+                raise UserError(f"{describe(folder)} exists, but {describe(before.directory)}, the stage before it, is "
+                                "not finished; choose another --exp-name")
+    check([s for s in stages.values() if s.run.status != "finished"])
+    return list(stages.values())
 
 
-def free_name(cfg: LanguageConfig) -> str:
-    """First unused name for a pipeline on this task."""
-    stem = re.sub(r"[^\w.-]+", "-", f"rlhf_{make_task(cfg.task, cfg.reward or None).name}")
+def settled(recipe: Recipe, step: Step, root: str, shared: dict[str, Any],
+            own: dict[str, Any]) -> tuple[LanguageConfig, str]:
+    """Return the Config of a stage and words that name its preset; references are not yet folders.
+
+    root: the model that the stages before it began with; it decides which defaults apply. A later layer overrides an
+    earlier one: preset, the recipe's shared settings, those of its stage, --config, `shared` and `own`. Raise UserError
+    for a setting that cannot be chosen.
+    """
+    fixed = step.references
+    for key in own:
+        if key == "exp_name" or key in fixed or ("model" in fixed and key in SHAPE):
+            raise UserError(f"{flag(f'{step.name}.{key}')} cannot be set, because all stages share a name and this one "
+                            "starts from the results of earlier ones; leave it out")
+    asked = {key: x for key, x in shared.items() if key not in fixed} | own
+    algorithm = find(f"llm {step.method}")
+    config, known = algorithm.load().Config, {**recipe.shared, **step.settings}
+    preset, file = asked.pop("preset", known.pop("preset", "auto")), asked.pop("config", None)
+    check_names(asked, settings_of(config), f"{step.method} has no setting")
+    given = known | (read_toml(Path(file), config, algorithm) if file else {}) | asked
+    fixed = {key: step.settings[key] for key in fixed} | ({"model": root} if root and "model" in fixed else {})
+    return configure(algorithm, given | fixed, preset)
+
+
+def free_name(recipe: Recipe, cfg: LanguageConfig) -> str:
+    """First unused name for the runs of a recipe whose first stage has these settings."""
+    stem = re.sub(r"[^\w.-]+", "-", f"{recipe.name}_{make_task(cfg.task, cfg.reward or None).name}")
     return next(f"{stem}_{n}" for n in count(1) if not list(Path(cfg.log_dir).glob(f"{stem}_{n}_*")))
 
 
 def check(stages: Sequence[Stage]) -> None:
-    """Raise UserError if one of the unfinished stages could not start. All stages share the first stage's model."""
-    start, to_come = None, [str(stage.run.directory) for stage in stages]
+    """Raise UserError if one of the unfinished stages could not start.
+
+    A stage starts from the model of an earlier one, as that one starts from its own: only the weights will differ.
+    """
+    starts: dict[str, Start] = {}                                         # by folder, of stages that are to come
     for stage in stages:
         cfg = stage.cfg
         try:
             find_device(cfg.device, True)
             check_logs(cfg)
-            task = make_task(cfg.task, (lambda prompt, response: 0.0) if cfg.reward in to_come else cfg.reward or None)
-            start = check_start(cfg, task, start)
+            learned = REWARD in stage.step.references and cfg.reward in starts
+            task = make_task(cfg.task, (lambda prompt, response: 0.0) if learned else cfg.reward or None)
+            shown = copy(cfg)
+            for key in stage.step.references.keys() - {"model", REWARD}:
+                setattr(shown, key, "" if getattr(cfg, key) in starts else getattr(cfg, key))     # nothing to load yet
+            starts[str(stage.run.directory)] = check_start(shown, task, starts.get(cfg.model))
         except UserError as error:
-            raise UserError(f"in the stage {stage.method}: {error}") from None
+            raise UserError(f"in the stage {stage.step.name}: {error}") from None
 
 
-def work(stages: Sequence[Stage]) -> Result:
-    """Run the unfinished stages and print the result of each stage. Raise KeyboardInterrupt if you stop it."""
+def work(recipe: Recipe, stages: Sequence[Stage]) -> Result:
+    """Run the unfinished stages, then report on all. Raise KeyboardInterrupt if you stop it."""
     folder, say = stages[-1].run.directory, (lambda text: None) if stages[-1].cfg.quiet else partial(print, flush=True)
     for i, stage in enumerate(stages, 1):
-        title, where = f"stage {i} of {len(stages)}, {stage.method}", stage.run.directory
+        title, where = f"stage {i} of {len(stages)}, {stage.step.name}", stage.run.directory
         if stage.run.status == "finished":
             say(f"{title}: finished, {describe(where)}")
             continue
         say(f"{title}: preset {stage.preset}")
-        result = stage.module.train(stage.cfg, where if (where / "config.json").exists() else None)
+        module = find(f"llm {stage.step.method}").load()
+        result = module.train(stage.cfg, where if (where / "config.json").exists() else None)
         if result.status != "finished":
             raise KeyboardInterrupt
-    say("\n".join(["", *map(summary, stages), "", *(f"  spinup {word} {shlex.quote(describe(folder))}"
-                                                    for word in ("plot", "watch", "eval", "llm chat"))]))
+    name = stages[0].cfg.exp_name.removesuffix(f"_{stages[0].step.name}")
+    say("\n".join(["", *report(recipe, name, stages), "", *(
+        f"  spinup {word} {shlex.quote(describe(folder))}" for word in ("plot", "watch", "eval", "llm chat"))]))
     done = stages[-1].run.result()
     return Result(load(folder), read_progress(folder), folder, "finished", done[done["measure"]], done["measure"])
-
-
-def summary(stage: Stage) -> str:
-    """One line of the table: the seconds and the result of a stage."""
-    done = stage.run.result()
-    said = f"{short(done['measure'])} {done[done['measure']]:.3f}"
-    if stage.module is STAGES[-1]:
-        gold = f", held-out gold {done['held_out_gold']:.3f} (true)" if "held_out_gold" in done else ""
-        nats = read_progress(stage.run.directory)["kl_of_response"][-1]
-        said += f" (learned){gold}, {nats:.1f} nats from the initial policy"
-    return f"{stage.method:<13}{done['seconds']:>7,.0f} s   {said}"

@@ -22,6 +22,9 @@ policy's lambda grows with the length of the response: 1 - 1 / (alpha length). V
 wider above 1 than below 1, and VAPO also imitates correct responses. With VAPO's alpha of .05, a
 response of 20 tokens would have a lambda of 0. Here lambda is at least .9.
 
+PPO-ptx (Ouyang et al. 2022, eq. 2) also imitates demonstrations of another task in each step, with
+the weight `ptx_coef`, so that the policy does not forget it. The authors use pretraining data.
+
 Differs from spinup/algos/ppo.py by: one episode per row, with a mask for its end; a reference
 policy and a KL penalty; a value function with its own weights. `clipped_surrogate`, `value_loss`
 and `gae` are the same functions that train CartPole.
@@ -36,12 +39,16 @@ from torch import Tensor
 
 from llm.algos.reinforce import token_rewards
 from llm.config import EngineConfig
-from llm.learn import Loss, importance_weights, in_pieces, logp_under, rescored
+from llm.learn import Loss, backward, importance_weights, in_pieces, logp_under, rescored
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import value_body
 from llm.policy.scalar import ScalarModel, values
+from llm.policy.tokenizer import Tokenizer
+from llm.rollout import demonstrated
 from llm.run import Result, Run
+from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
+from llm.tasks.task import longest_prompt
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
@@ -69,6 +76,8 @@ class Config(EngineConfig):
     alpha: NonNegative = 0.0         # sets lam to 1 - 1 / (alpha length); 0 = lam stays fixed
     value_warmup: Natural = 0        # first updates, in which only the value function learns
     nll_coef: NonNegative = 0.0      # weight of imitating own responses with a reward of 1 or more
+    ptx_coef: NonNegative = 0.0      # weight of imitating demonstrations of ptx_task; 0 = none
+    ptx_task: str = ""               # a task that the policy should not forget; empty: its own task
     clip_low: Positive = 0.2         # a ratio below 1 - this gets no gradient that lowers it
     clip_high: Positive = 0.2        # a ratio above 1 + this gets no gradient that raises it
     clip_value: NonNegative = 0.0    # how far a value may move in one update; 0 = any distance
@@ -88,10 +97,20 @@ class Config(EngineConfig):
         if self.kl_target and not self.kl_coef:
             raise UserError("--kl-target adapts --kl-coef, which is 0; add "
                             "--kl-coef 0.05")
+        if self.ptx_task and not self.ptx_coef:
+            raise UserError("--ptx-task is imitated with the weight --ptx-coef, which is 0; add "
+                            "--ptx-coef 1")
+        if self.ptx_coef and self.workers > 1:
+            raise UserError("--ptx-coef works with one process; leave out --workers")
         if self.value_warmup >= self.total_steps:
             raise UserError(f"--value-warmup {self.value_warmup} leaves no updates for the policy, "
                             f"because --total-steps is {self.total_steps}; lower --value-warmup or "
                             "raise --total-steps")
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Raise UserError if there is no task `ptx_task`, or if a model cannot read its prompts."""
+        if self.ptx_task:
+            longest_prompt(make_task(self.ptx_task), tokenizer)
 
 
 def following(x: Tensor, mask: Tensor) -> Tensor:
@@ -125,6 +144,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO or VAPO. `resume`: the folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
+    other = make_task(cfg.ptx_task) if cfg.ptx_task else task
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
@@ -146,10 +166,24 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         each = each * weight + error
         return aggregate(each, part.mask, denominator=denominator), stats
 
+    def imitate(n: int) -> Tensor:
+        """Add the gradient of imitating `n` demonstrations, and return the loss, `[]`."""
+        problems = problems_of(other, n, run.rng)
+        texts = [demonstration_of(other, p, run.rng) for p in problems]
+        shown = demonstrated(other, run.tokenizer, run.model, problems, texts, other.max_tokens)
+        tokens = shown.responses.mask.sum()
+
+        def nll(logp: Tensor, part: Responses) -> Loss:
+            each = policy_gradient(logp, torch.ones_like(logp), part.mask)[0]
+            return cfg.ptx_coef * aggregate(each, part.mask, denominator=tokens), {}
+        return backward(run.model, cfg, shown, shown.responses.of, nll)["loss"]
+
     with run:
         run.keep(model=run.model, critic=critic, optimizer=optimizer,
                  value_optimizer=value_optimizer, price=price)
         run.columns("value_loss", "explained_variance", "kl_coef")
+        if cfg.ptx_coef:
+            run.columns("ptx_loss")
         for update in run.updates(cfg.total_steps):
             # Collect.
             batch = run.sample(run.problems(cfg.prompts), cfg.samples)
@@ -190,6 +224,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     stats = run.backward(batch, chosen, loss, adv, targets, value, right,
                                          prompts=batch.prompts, policy_learns=policy_learns,
                                          denominator=mask[chosen].sum())
+                    if cfg.ptx_coef and policy_learns:
+                        run.add(ptx_loss=imitate(len(chosen)))
                     value_optimizer.step(value_lr)
                     run.add(grad_norm=optimizer.step(lr) if policy_learns else 0.0, **stats)
             residual, spread = ((targets - x)[mask > 0].var(correction=0) for x in (value, 0.0))

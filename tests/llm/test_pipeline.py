@@ -9,7 +9,6 @@ import pytest
 
 import llm
 from llm import preferences
-from llm.cli import STAGES
 from llm.run import Run
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
@@ -23,6 +22,7 @@ OWN = {"sft": {"total_steps": 40, "batch": 8},
        "ppo": {"total_steps": 16, "prompts": 8, "kl_coef": 0.1}}
 SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 2, "pairs": 8, "calibration": 8},
          "ppo": {"total_steps": 2, "prompts": 4}}
+STAGES = ("sft", "reward_model", "ppo")
 RUNS = {stage: Path(f"runs/x_{stage}/x_{stage}_s1") for stage in STAGES}
 
 
@@ -81,21 +81,25 @@ def test_three_ordinary_runs_follow_each_other(cli, tree, tmp_path):
     assert (sft["lr"], judge["lr"], ppo["lr"]) == (2e-3, 0.02, 1e-3) and judge["noise"] == 0.25
     assert (sft["batch"], judge["pairs"], ppo["prompts"]) == (4, 8, 4)
     assert all(data["config"]["task"] == SHARED["task"] and data["shape"]["width"] == 16 for data in config.values())
-    assert sorted({Path(name).parts[1] for name in tree() if name.startswith("runs/")}) == sorted(
-        f"x_{stage}" for stage in STAGES)
+    assert {Path(name).parts[1] for name in tree() if name.startswith("runs/")} == {
+        "x_s1", *(f"x_{stage}" for stage in STAGES)}
 
     result = {stage: read_json(tmp_path / folder / "result.json") for stage, folder in RUNS.items()}
-    nats = read_progress(tmp_path / RUNS["ppo"])["kl_of_response"][-1]
-    table = [
-        f"sft          {result['sft']['seconds']:>7,.0f} s   held-out reward {result['sft']['held_out_reward']:.3f}",
-        f"reward_model {result['reward_model']['seconds']:>7,.0f} s   "
-        f"pair accuracy {result['reward_model']['pair_accuracy']:.3f}",
-        f"ppo          {result['ppo']['seconds']:>7,.0f} s   held-out reward {result['ppo']['held_out_reward']:.3f} "
-        f"(learned), held-out gold {result['ppo']['held_out_gold']:.3f} (true), {nats:.1f} nats from the initial "
-        "policy", "",
-        *(f"  spinup {word} {RUNS['ppo']}" for word in ("plot", "watch", "eval", "llm chat"))]
-    assert done.out.splitlines()[-8:] == table
-    assert [line for line in done.out.splitlines() if line.startswith("stage")] == [
+    report = read_json(tmp_path / "runs/x_s1/report.json")["stages"]
+    assert [row["seconds"] for row in report] == [result[stage]["seconds"] for stage in STAGES]
+    before, after = report[2]["before"][SHARED["task"]], report[2]["after"][SHARED["task"]]
+    assert before == report[0]["after"][SHARED["task"]] and report[1].keys().isdisjoint(("before", "after"))
+    *_, head, sft, judge, ppo, _, _, _, _, _, file, _, plot, watch, evaluate, chat = done.out.splitlines()
+    assert head.split()[:2] == ["stage", "method"] and head.endswith("KL (nats)  length  entropy")
+    assert f"pair accuracy {result['reward_model']['pair_accuracy']:.3f} " in judge
+    assert f"held-out reward {result['ppo']['held_out_reward']:.3f} " in ppo and f" {before:.3f} → {after:.3f} " in ppo
+    assert file == "runs/x_s1/report.md" and ppo.split()[0] == "ppo" and f"- → {before:.3f} " in sft
+    assert [plot, watch, evaluate, chat] == [f"  spinup {word} {RUNS['ppo']}" for word in ("plot", "watch", "eval",
+                                                                                           "llm chat")]
+    text = (tmp_path / file).read_text()
+    assert f"| {before:.3f} → {after:.3f} |" in text and "**ppo** (ppo): whether the true reward rises" in text
+    assert (tmp_path / "runs/x_s1/report.png").read_bytes().startswith(b"\x89PNG")
+    assert [line for line in done.out.splitlines() if line.startswith("stage ") and " of " in line] == [
         f"stage {i} of 3, {stage}: preset none" for i, stage in enumerate(STAGES, 1)]
 
 
@@ -251,7 +255,7 @@ def test_a_stage_whose_start_is_gone(cli, done, tree, tmp_path):
 def test_without_a_name_the_first_free_one(cli, tmp_path):
     (tmp_path / "runs/rlhf_taste_1_ppo").mkdir(parents=True)
     assert cli(*typed(SHORT, exp_name=None), "--quiet")[:] == (0, "", "")
-    assert sorted(p.name for p in (tmp_path / "runs").glob("*/*")) == sorted(f"rlhf_taste_2_{s}_s1" for s in STAGES)
+    assert sorted(p.name for p in (tmp_path / "runs").glob("*/*_s1")) == sorted(f"rlhf_taste_2_{s}_s1" for s in STAGES)
 
 
 # Turned red by: names that nobody looks at; a reward of the user's in place of the learned one.

@@ -1,0 +1,72 @@
+"""A mixture of tasks: each problem comes from one of them, with given shares."""
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from llm.tasks.check import demonstration_of, problems_of
+from llm.tasks.task import Problem, Task
+from spinup.errors import UserError
+
+PART = re.compile(r"\s*(?:(?P<weight>\d*\.?\d+)\s*\*\s*)?(?P<task>\S.*?)\s*")
+FORM = "write tasks joined by +, with weights if you like, as in mix:0.7*reverse+0.3*sort"
+
+
+class Mix(Task):
+    """Problems of several tasks: `mix:reverse+sort`, or `mix:0.7*reverse+0.3*sort:length=4` with weights.
+
+    The reward of a response is that of its problem's own task. The shares of a list of problems are the weights, as
+    exactly as its length permits. The alphabet has the characters of all tasks, and responses may be as long as the
+    longest ones. A model must tell from the prompt which task is meant.
+
+    Args:
+        text: the tasks, joined by +, each with its options; a weight and * before a task set its share.
+
+    Raise UserError for a task with a tool, with several turns or with preference pairs.
+    """
+
+    name = "mix"
+    alphabet = ""
+    reads_text = True
+
+    def __init__(self, text: str):
+        from llm.tasks.make import make_task  # not above: it creates this task
+        found = [PART.fullmatch(part) for part in text.split("+")]
+        if len(found) < 2 or not all(found):
+            raise UserError(f"--task mix:{text} is not a mixture; {FORM}")
+        weights = np.array([float(part["weight"] or 1) for part in found])
+        if weights.min() == 0:
+            raise UserError(f"--task mix:{text} has a weight of 0; leave out that task, or raise its weight")
+        self.tasks = [make_task(part["task"]) for part in found]
+        for task in self.tasks:
+            if task.tool or task.open or task.pairs:
+                raise UserError(f"--task mix:{text}: {task.name} has a tool, several turns or preference pairs, and a "
+                                "mixture has tasks with one response to a prompt; leave it out")
+        self.shares = weights.cumsum() / weights.sum()
+        self.name = "mix_" + "_".join(task.name for task in self.tasks)
+        spoken = [task.alphabet for task in self.tasks]
+        self.alphabet = None if None in spoken else "".join(dict.fromkeys("".join(spoken)))
+        self.max_tokens = max(task.max_tokens for task in self.tasks)
+        self.measure = next((t.measure for t in self.tasks if t.measure != Task.measure), Task.measure)
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
+        places = (np.arange(n) + rng.random()) / n                        # evenly spaced: exact shares
+        counts = np.bincount(np.searchsorted(self.shares, places), minlength=len(self.tasks)).tolist()
+        return [Problem(p.prompt, p.answer, (i, p), p.messages, p.turns)
+                for i, count in enumerate(counts) if count
+                for p in problems_of(self.tasks[i], count, rng, held_out)]
+
+    def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
+        i, own = problem.data
+        return demonstration_of(self.tasks[i], own, rng)
+
+    def reward(self, problem: Problem, response: str) -> float:
+        return self.rewards([problem], [response])[0]
+
+    def rewards(self, problems: Sequence[Problem], responses: Sequence[str]) -> list[float]:
+        found = np.zeros(len(problems))
+        for i, task in enumerate(self.tasks):
+            rows = [k for k, p in enumerate(problems) if p.data[0] == i]
+            if rows:
+                found[rows] = task.rewards([problems[k].data[1] for k in rows], [responses[k] for k in rows])
+        return found.tolist()

@@ -1,0 +1,46 @@
+"""Mixtures of tasks."""
+import numpy as np
+import pytest
+
+from llm.tasks.make import make_task
+from llm.tasks.task import is_held_out
+from spinup.errors import UserError
+
+
+# Turned red by: weights as they are typed, without their sum; a task whose problems come only now and then.
+@pytest.mark.parametrize(("text", "share"), [("reverse+sort:length=4", 0.5), ("0.7*reverse+0.3*sort:length=4", 0.7),
+                                             ("3*reverse + sort:length=4", 0.75)])
+def test_the_shares_are_the_weights(text, share):
+    task, rng = make_task(f"mix:{text}"), np.random.default_rng(0)
+    for n in (1, 2, 7, 40, 400):
+        first = sum(len(p.prompt) == 7 for p in task.problems(n, rng))
+        assert abs(first - share * n) < 1
+    assert sum(len(task.problems(1, rng)[0].prompt) == 7 for _ in range(400)) == pytest.approx(400 * share, abs=40)
+
+
+# Turned red by: the reward of the first task for all; a demonstration of another problem; held-out prompts in training.
+def test_each_problem_belongs_to_its_own_task():
+    task, rng = make_task("mix:reverse+sort:length=4"), np.random.default_rng(0)
+    problems = task.problems(50, rng)
+    texts = [task.demonstration(p, rng) for p in problems]
+    assert texts == [p.prompt[-2::-1] if len(p.prompt) == 7 else "".join(sorted(p.prompt[:-1])) for p in problems]
+    assert task.rewards(problems, texts) == [1.0] * 50
+    assert task.reward(problems[0], texts[0]) == 1.0 == task.reward(problems[-1], texts[-1])
+    assert task.rewards(problems, [""] * 50) == [0.0] * 50
+    for held_out in (False, True):
+        assert all(is_held_out(p.prompt) == held_out for p in task.problems(50, rng, held_out))
+    assert (task.max_tokens, task.alphabet, task.measure) == (7, "abcdefghij>", "held_out_accuracy")
+    mixed = make_task("mix:reverse+taste")
+    assert (mixed.measure, mixed.name) == ("held_out_reward", "mix_reverse_taste")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("mix:reverse", "mix:reverse is not a mixture; write tasks joined by +"),
+    ("mix:reverse+", "is not a mixture"), ("mix:", "is not a mixture"),
+    ("mix:reverse+srt", "no task 'srt'. Did you mean 'sort'?"), ("mix:0*reverse+sort", "has a weight of 0; leave out"),
+    ("mix:reverse+sort:lenght=4", "the task sort has no option 'lenght'"),
+    ("mix:reverse+calculator", "calculator has a tool"), ("mix:sort+tictactoe", "tictactoe has a tool, several turns")])
+def test_what_is_no_mixture(text, words):
+    with pytest.raises(UserError) as caught:
+        make_task(text)
+    assert words in str(caught.value)
