@@ -139,7 +139,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
 def check_groups(cfg: LanguageConfig, task: Task) -> None:
     """Raise UserError if the method samples too few responses to a prompt for the rewards of the task, or if it cannot
     keep the task's state."""
-    if getattr(cfg, "samples", task.fewest) < task.fewest:
+    if 0 < getattr(cfg, "samples", 0) < task.fewest:                      # 0 samples of dpo: fixed pairs
         raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to "
                         f"{task.fewest} or more")
     if stateful(task) and (ranks.wanted(cfg.workers) > 1 or cfg.off_policy):

@@ -31,7 +31,8 @@ RUN = Path("runs/x/x_s1")
 REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
-NEEDS = {"lora": {"model": "a"}, "kl_target": {"kl_coef": 0.1}, "ptx_task": {"ptx_coef": 1.0},
+NEEDS = {"lora": {"model": "a"}, "lora_alpha": {"lora": 8, "model": "a"}, "max_weight": {"lag": 1},
+         "engine_timeout": {"engine": "http://a:1"}, "kl_target": {"kl_coef": 0.1}, "ptx_task": {"ptx_coef": 1.0},
          "workers": {"pairs": 256}, "perturbations": {"samples": 30},
          "rivals": {"games": 512}}                                        # settings that another must go with
 ALL = algorithms("llm")
