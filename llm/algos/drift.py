@@ -1,24 +1,25 @@
-"""DRIFT: imitate fixed responses of the initial policy, each with a weight that grows with its reward.
+"""DRIFT: imitate fixed responses of the initial policy, weighted by their returns.
 
-Mu et al. 2026, arXiv:2605.31455. Without several turns it is reward-weighted regression (Peters and
-Schaal 2007). The policy that maximises E[R] - beta KL(pi || pi_ref) is known in closed form:
+Mu et al. 2026, arXiv:2605.31455. For one turn it is reward-weighted regression (Peters and Schaal
+2007). The policy that maximises E[R] - beta KL(pi || pi_ref) has a closed form:
 
     pi*(y | x) = pi_ref(y | x) exp(R(x, y) / beta) / Z(x)
 
-Imitation of pi* needs no samples of it: responses of pi_ref will do, if each has the weight pi* / pi_ref.
-The mean over the n responses to one prompt estimates Z(x):
+To imitate pi*, no samples of it are necessary. Samples of pi_ref are enough, if each has the weight
+pi* / pi_ref. The mean over the n responses to one prompt estimates Z(x):
 
-    w_i  = exp(R_i / beta) / mean over j of exp(R_j / beta),     y_1 .. y_n sampled from pi_ref
-    loss = -(1 / N) sum over i of   w_i sum over the tokens of the last turn of   log pi(y_i,t | ...)
+    w_i  = exp(R_i / beta) / mean over j of exp(R_j / beta),    y_1 .. y_n sampled from pi_ref
+    loss = -(1 / N) sum over i of   w_i sum over the last turn's tokens t of   log pi(y_i,t | ..)
     R_i  = sum over the turns k of   gamma^(k - 1) r_i,k
 
-r_i,k is the reward of turn k, and N the number of tokens that are imitated. A group in which no
-response succeeds has equal weights, which would imitate failures, so it is left out.
+r_i,k is the reward of turn k, and N the number of imitated tokens. In a group without a success all
+weights would be equal, and the policy would imitate failures. So such groups are left out.
 
 beta -> 0 imitates the best response of each group; beta -> infinity imitates all responses alike.
 
-Differs from llm/algos/best_of_n.py by: a weight in place of a choice, sampling once, the last turn
-only. The loss is `policy_gradient` of spinup/algos/vpg.py, with the weight as advantage.
+Differs from llm/algos/best_of_n.py by: a weight in place of a choice, responses that are sampled
+once, and the last turn only. The loss is `policy_gradient` of spinup/algos/vpg.py, with the weight
+as the advantage.
 """
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +48,7 @@ class Config(LearningConfig):
     samples: Size = 16               # responses per prompt; more: a better estimate of Z
     prompts: Size = 16               # groups of stored responses per update; more: less noise
     keep: Reward = 1.0               # lowest reward of a success; a group without one is left out
-    beta: Positive = 0.1             # in units of reward; 0 = the best of a group, infinity = all alike
+    beta: Positive = 0.1             # in units of the reward; near 0 = the best of a group only
     gamma: Unit = 0.9                # discount per turn; below 1, fewer turns are better
     turns: Literal["last", "all"] = "last"  # turns to imitate; all: also those that only led there
     total_steps: Count = 600         # updates; many passes over few responses overfit
