@@ -15,13 +15,13 @@ from llm.rollout import join, sample
 from llm.run import Run
 from llm.tasks import Problem, make_task
 from llm.tasks import testbed as bed
-from llm.tasks.episodes import Episode
+from llm.tasks.episodes import Episode, replay
 from llm.tasks.task import Task
 from spinup.algos.vpg import policy_gradient
 from spinup.runs.checkpoint import load_checkpoint
 
-TASK = "guess:numbers=4,guesses=3"
-TINY = {"task": TASK, "held_out": 8, "total_steps": 4, "data": 64, "samples": 8, "prompts": 3, "quiet": True,
+TASK = "guess:numbers=8,guesses=3"
+TINY = {"task": TASK, "held_out": 8, "total_steps": 4, "data": 64, "samples": 4, "prompts": 6, "quiet": True,
         "tensorboard": False, "threads": 1, "device": "cpu", "preset": "none"}
 
 
@@ -70,7 +70,8 @@ def test_limits_are_the_best_of_n_and_plain_imitation():
 def test_groups_without_a_success_are_left_out():
     rewards = torch.tensor([0.0, 0, 0, 1, 1, 1, 0.5, 0.9, -1, -1])
     assert solved_groups(rewards, 2, 1.0).tolist() == [1, 2]
-    assert solved_groups(rewards, 2, 0.9).tolist() == [1, 2, 3] and solved_groups(rewards, 2, -1).tolist() == [*range(5)]
+    assert solved_groups(rewards, 2, 0.9).tolist() == [1, 2, 3]
+    assert solved_groups(rewards, 2, -1).tolist() == [0, 1, 2, 3, 4]
 
 
 # Turned red by: the turn before the last if text of the environment, or its end token, follows the last one; padding.
@@ -175,6 +176,9 @@ class Counting(Task):
     def problems(self, n, rng, held_out=False):
         return [Problem("b>" if held_out else "a>")] * n
 
+    def demonstration(self, problem, rng):
+        return "a!a!a"
+
     def open(self, problem):
         return Count()
 
@@ -189,10 +193,12 @@ def batch_of(task, samples=40):
 # Turned red by: rewards of turns that are summed up so far, or lost in a selection of rows; a reward in place of the
 # environment's that is paid for the first turn.
 def test_a_batch_has_the_rewards_of_turns():
-    batch = batch_of(make_task(Counting()))
+    task = make_task(Counting())
+    batch = batch_of(task)
     for text, turns in zip(batch.texts, batch.turns, strict=True):
-        own = [c for c in text if c != "!"]
-        assert turns[:len(own)] == [float((k + 1) * (c == "a")) for k, c in enumerate(own[:len(turns)])]
+        own = [c for c, mine in zip(text, replay(task, text, Problem("a>")), strict=True) if mine]
+        expected = [float((k + 1) * (c == "a")) for k, c in enumerate(own)]
+        assert turns in (expected, [*expected, 0.0])                      # an end token is a turn without text
     assert [sum(turns) for turns in batch.turns] == batch.rewards.tolist()
     assert {len(turns) for turns in batch.turns} == {1, 2, 3}             # some end their response early
     rows = torch.tensor([7, 3])
@@ -222,23 +228,22 @@ def updates(monkeypatch) -> list:
 @pytest.mark.parametrize("turns", ["last", "all"])
 def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
     result = llm.drift(**TINY, model=guesser, beta=0.3, gamma=0.8, turns=turns)
-    task, tokenizer, lengths = make_task(TASK), load_model(guesser).tokenizer, set()
-    stored = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["data"]["rewards"].view(-1, 8)
+    tokenizer, lengths = load_model(guesser).tokenizer, set()
+    stored = load_checkpoint(result.directory / "checkpoint.pt")["parts"]["data"]["rewards"].view(-1, 4)
     assert len(updates) == 4 and bool((stored.amax(1) == 0).any())        # a group that must be left out
     for batch, rows, weight, denominator in updates:
         r, returns = batch.responses, []
-        assert len(rows) == 24 and (batch.rewards.view(3, 8).amax(1) == 1).all()
+        assert len(rows) == 24 and (batch.rewards.view(6, 4).amax(1) == 1).all()
         for b in range(24):
             prompt = tokenizer.decode(batch.prompts.ids[b, :batch.prompts.lengths[b]].tolist())
-            assert prompt == tokenizer.decode(batch.prompts.ids[b // 8 * 8, :batch.prompts.lengths[b]].tolist())
+            assert prompt == tokenizer.decode(batch.prompts.ids[b // 4 * 4, :batch.prompts.lengths[b]].tolist())
             text = tokenizer.decode(r.ids[b, :r.lengths[b]].tolist())
-            # A character may stand for a token: the replies + and - end the turns.
             begins = [0, *(k + 1 for k, c in enumerate(text) if k and text[k - 1] == "?" and c in "+-")]
             returns.append(0.8**(len(begins) - 1) * float(batch.rewards[b]))
             own = [k for k in range(r.ids.shape[1]) if r.mask[b, k] > 0]
             assert own and (min(own) == (begins[-1] if turns == "last" else 0))
             lengths.add(len(begins))
-        expected = weights(torch.tensor(returns), 8, 0.3)
+        expected = weights(torch.tensor(returns), 4, 0.3)
         torch.testing.assert_close(weight[:, 0], expected)
         assert denominator == r.mask.sum()
     assert lengths == {1, 2, 3}
