@@ -28,9 +28,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from llm.config import LearningConfig
+from llm.config import FEW, LearningConfig
 from llm.learn import Loss
-from llm.offline import AT_ONCE, Reward, Stored, sampled_once
+from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -69,8 +69,8 @@ class Config(LearningConfig):
 
     @property
     def sampled(self) -> int:
-        """Largest number of responses that the method samples at once."""
-        return max(AT_ONCE, self.samples)
+        """Largest number of responses that a pretrained model samples at once."""
+        return max(FEW, self.samples)
 
 
 def weights(returns: Tensor, samples: int, beta: float) -> Tensor:
