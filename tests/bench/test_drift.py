@@ -33,7 +33,8 @@ def trained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(drift, "run", run)
     monkeypatch.setattr(drift, "accuracy", lambda folder: ends[folder.name.rpartition("_")[0]])
-    monkeypatch.setattr(drift, "load_checkpoint", lambda path: {"parts": {"data": {"lengths": torch.full((100,), 300)}}})
+    data = {"lengths": torch.full((100,), 300)}
+    monkeypatch.setattr(drift, "load_checkpoint", lambda path: {"parts": {"data": data}})
     return ends, asked
 
 
