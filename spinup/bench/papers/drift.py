@@ -118,4 +118,4 @@ def distance_from_closed_form(beta: float = 0.2) -> float:
         optimizer.zero_grad()
         bed.expectation(log_ref, each.sum(1)).backward()
         optimizer.step()
-    return float(bed.kl(testbed.optimal(log_ref, beta), testbed.log_probs(policy)))
+    return float(bed.kl(testbed.optimal(log_ref, beta), testbed.log_probs(policy).detach()))
