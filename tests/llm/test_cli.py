@@ -32,7 +32,8 @@ REVERSE = ["--task", "reverse:length=2,symbols=10"]
 WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads", 1, "--no-tensorboard", "--preset",
          "none", "--quiet", "--total-steps", 2]
 NEEDS = {"lora": {"model": "a"}, "kl_target": {"kl_coef": 0.1}, "workers": {"pairs": 256},
-         "perturbations": {"samples": 30}, "rivals": {"games": 512}}      # settings that another must go with
+         "perturbations": {"samples": 30}, "rivals": {"games": 512},
+         "samples": {"data": 65_536}}                                     # settings that another must go with
 ALL = algorithms("llm")
 METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}
