@@ -235,14 +235,12 @@ def test_a_run_weighs_the_last_turns_of_whole_groups(turns, guesser, updates):
         r, returns = batch.responses, []
         assert len(rows) == 24 and (batch.rewards.view(6, 4).amax(1) == 1).all()
         for b in range(24):
-            prompt = tokenizer.decode(batch.prompts.ids[b, :batch.prompts.lengths[b]].tolist())
-            assert prompt == tokenizer.decode(batch.prompts.ids[b // 4 * 4, :batch.prompts.lengths[b]].tolist())
-            text = tokenizer.decode(r.ids[b, :r.lengths[b]].tolist())
-            begins = [0, *(k + 1 for k, c in enumerate(text) if k and text[k - 1] == "?" and c in "+-")]
-            returns.append(0.8**(len(begins) - 1) * float(batch.rewards[b]))
+            text = tokenizer.decode(r.ids[b, :r.lengths[b]].tolist())     # a guess or an end, a reply, a guess, ...
+            guesses = (len(text) + 1) // 2 + (len(text) % 2 == 0 and r.ids[b, len(text)].item() == tokenizer.end)
+            returns.append(0.8**(guesses - 1) * float(batch.rewards[b]))
             own = [k for k in range(r.ids.shape[1]) if r.mask[b, k] > 0]
-            assert own and (min(own) == (begins[-1] if turns == "last" else 0))
-            lengths.add(len(begins))
+            assert own == ([2 * guesses - 2] if turns == "last" else [*range(0, 2 * guesses, 2)])
+            lengths.add(guesses)
         expected = weights(torch.tensor(returns), 4, 0.3)
         torch.testing.assert_close(weight[:, 0], expected)
         assert denominator == r.mask.sum()
