@@ -51,7 +51,7 @@ class Config(LearningConfig):
     beta: Positive = 0.1             # in units of the reward; near 0 = the best of a group only
     gamma: Unit = 0.9                # discount per turn; below 1, fewer turns are better
     turns: Literal["last", "all"] = "last"  # turns to imitate; all: also those that only led there
-    total_steps: Count = 600         # updates; many passes over few responses overfit
+    total_steps: Count = 400         # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
     anneal: bool = True              # after warmup, decay lr linearly to a tenth

@@ -8,7 +8,7 @@ import torch
 from spinup.bench.papers import drift
 from spinup.bench.papers.paper import show
 
-ENDS = {"drift": 0.9, "plain": 0.75, "equal": 0.9, "turns": 0.8, "neither": 0.75, "best": 0.7, "reinforce": 0.95,
+ENDS = {"drift": 0.9, "plain": 0.75, "equal": 0.9, "turns": 0.8, "best": 0.7, "reinforce": 0.95,
         "start": 0.4}
 
 
@@ -69,8 +69,8 @@ def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypa
 def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
     drift.measure((3,), 1, tmp_path / "runs")
-    assert {label for *_, label, flags in trained[1] if flags[:4] == drift.DATA} == set(drift.FIXED)
-    assert {seed for _, _, seed, _, _ in trained[1]} == {3} and len(drift.FIXED) == 5
+    assert {label for *_, label, flags in trained[1] if flags[:8] == drift.DATA} == set(drift.FIXED)
+    assert {seed for _, _, seed, _, _ in trained[1]} == {3} and len(drift.FIXED) == 4
 
 
 # Turned red by: weights that are not in the loss; beta on the wrong side.
