@@ -48,10 +48,12 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     tokens = {kind: [sampled(folder)[-1] for folder in found] for kind, found in of.items()}
     means = {kind: mean(found) for kind, found in reached.items()}
     gain, share = means["drift"] - means["plain"], means["drift"] / means["reinforce"]
+    equal = {kind: mean(at(folder, mean(tokens["drift"])) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
     cost, distance = mean(tokens["drift"]) / mean(tokens["reinforce"]), distance_from_closed_form()
     lines = [
         Line("success of the initial policy", "", mean(begun)),
         *(Line(f"success of {words}", "", means[kind]) for kind, (*_, words) in KINDS.items()),
+        *(Line(f"success of {KINDS[kind][-1]} after the tokens of DRIFT", "", value) for kind, value in equal.items()),
         Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
         Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
         Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
@@ -72,7 +74,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                  ylabel="success on held-out prompts", ylim=(0, 1.03))
         axes.legend()
 
-    raw = {"seeds": list(seeds), "initial": begun, "success": reached, "tokens": tokens, "testbed_kl": distance,
+    raw = {"seeds": list(seeds), "initial": begun, "success": reached, "success_at_equal_tokens": equal,
+           "tokens": tokens, "testbed_kl": distance,
            "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items() if kind not in FIXED}}
     return Paper("DRIFT: weighted imitation of fixed responses (Mu et al. 2026)", lines, draw, raw), folders
 
@@ -95,6 +98,11 @@ def sampled(folder: Path) -> list[float]:
         return [float(data["lengths"].sum())] * len(progress["steps"])
     each = np.diff(progress["steps"], prepend=0) * config["prompts"] * config["samples"]
     return np.cumsum(each * np.array(progress["length"])).tolist()
+
+
+def at(folder: Path, tokens: float) -> float:
+    """Held-out success of a run, from its log, when it had sampled this number of tokens."""
+    return float(np.interp(tokens, sampled(folder), read_progress(folder)["held_out_accuracy"]))
 
 
 def curve(folder: Path) -> dict[str, list[float]]:
