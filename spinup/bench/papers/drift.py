@@ -2,7 +2,7 @@
 
 A policy guesses a hidden number and hears higher or lower. DRIFT, imitation of the successes and two ablations learn
 from the same 20,000 games of the initial policy. Best-of-n and REINFORCE sample new games in every update. All are
-compared by success on held-out prompts and by the tokens of the games that they learned from.
+compared by success in held-out games and by the tokens of the games that they learned from.
 """
 import importlib
 import json
@@ -71,7 +71,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     axes.plot(x, read_progress(folder)["held_out_accuracy"], color=colour, label=label)
         axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
         axes.set(title="number guessing in five turns", xlabel="thousand tokens of games to learn from",
-                 ylabel="success on held-out prompts", ylim=(0, 1.03))
+                 ylabel="success in held-out games", ylim=(0, 1.03))
         axes.legend()
 
     raw = {"seeds": list(seeds), "initial": begun, "success": reached, "success_at_equal_tokens": equal,
