@@ -48,7 +48,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     tokens = {kind: [sampled(folder)[-1] for folder in found] for kind, found in of.items()}
     means = {kind: mean(found) for kind, found in reached.items()}
     gain, share = means["drift"] - means["plain"], means["drift"] / means["reinforce"]
-    equal = {kind: mean(at(folder, mean(tokens["drift"])) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
+    same = mean(tokens["drift"])
+    equal = {kind: mean(at(folder, same) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
     cost, distance = mean(tokens["drift"]) / mean(tokens["reinforce"]), distance_from_closed_form()
     lines = [
         Line("success of the initial policy", "", mean(begun)),
