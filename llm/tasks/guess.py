@@ -39,7 +39,7 @@ class Guess(Task):
     the hidden number.
     """
 
-    numbers: Annotated[int, Range(2, 10)] = 10      # possible numbers, from 0
+    numbers: Annotated[int, Range(2, 10)] = 8       # possible numbers, from 0
     guesses: Annotated[int, Range(1, 20)] = 5       # turns in a game
     name = "guess"
     alphabet = digits + "+-?"

@@ -1,7 +1,7 @@
 """DRIFT (Mu et al. 2026, arXiv:2605.31455): weighted imitation of fixed responses, in a game of several turns.
 
 A policy guesses a hidden number and hears higher or lower. DRIFT, imitation of the successes and two ablations learn
-from the same 20,000 games of the initial policy. Best-of-n and REINFORCE sample new games in every update. All are
+from the same 16,000 games of the initial policy. Best-of-n and REINFORCE sample new games in every update. All are
 compared by success in held-out games and by the tokens of the games that they learned from.
 """
 import importlib
@@ -25,13 +25,14 @@ SEEDS = (1,)
 TASK = "guess"
 PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
 GAIN, SHARE, TOKENS, NEAR = 0.10, 0.9, 1 / 3, 0.01
-DATA = ("--data", "20000", "--samples", "16", "--total-steps", "400", "--lr", "2e-3")
-NEW = ("--prompts", "32", "--samples", "8", "--total-steps", "300")
+DATA = ("--data", "16000", "--samples", "16", "--total-steps", "300", "--lr", "2e-3")
+NEW = ("--prompts", "32", "--samples", "8", "--total-steps", "350")
+START = ("--sft-accuracy", "0.4")       # imitate the teacher until the policy wins this share of games
 KINDS = {                               # name: method, its settings, colour, words
     "drift": ("llm drift", DATA, "#0072B2", "DRIFT"),
     "plain": ("llm best_of_n", (*DATA, "--prompts", "256"), "#009E73", "imitation of successes"),
-    "equal": ("llm drift", (*DATA, "--gamma", "1"), "#56B4E9", "DRIFT, no discount"),
-    "turns": ("llm drift", (*DATA, "--turns", "all"), "#CC79A7", "DRIFT, all turns"),
+    "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
+    "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns"),
     "best": ("llm best_of_n", NEW, "#E69F00", "best-of-n"),
     "reinforce": ("llm reinforce", NEW, "#D55E00", "REINFORCE")}
 FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
@@ -83,7 +84,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 def trained(kind: str, seed: int, log_dir: Path) -> Path:
     """Return the folder of a finished run of this kind."""
-    return run(KINDS[kind][0], TASK, seed, log_dir, *KINDS[kind][1], "--threads", "1", label=kind)
+    return run(KINDS[kind][0], TASK, seed, log_dir, *KINDS[kind][1], *START, "--threads", "1", label=kind)
 
 
 def accuracy(folder: Path) -> float:
