@@ -12,7 +12,7 @@ HIDDEN = Problem("?", data=2 * 36)                                        # with
 # Turned red by: + and - exchanged; a game that goes on after the right number or after the last guess; a reward for
 # fewer guesses.
 def test_a_game():
-    task = make_task("guess:guesses=3")
+    task = make_task("guess:numbers=10,guesses=3")
     assert task.reward(HIDDEN, "4+8-6") == task.reward(HIDDEN, "6") == 1.0
     assert task.reward(HIDDEN, "4+8-7") == task.reward(HIDDEN, "4+") == 0.0
     assert replay(task, "4+8-6", HIDDEN) == [True, False, True, False, True]
@@ -24,7 +24,7 @@ def test_a_game():
 # Turned red by: a character that is compared as if it were a digit, and the game goes on.
 @pytest.mark.parametrize("turn", ["+", "-", "?"])
 def test_a_turn_that_is_no_digit_ends_the_game(turn):
-    task = make_task("guess")
+    task = make_task("guess:numbers=10")
     assert task.reward(HIDDEN, turn) == 0.0
     with pytest.raises(Disagreement, match="is over"):
         task.reward(HIDDEN, turn + "-6")
@@ -42,7 +42,7 @@ def test_games():
 
 # Turned red by: a teacher that uses the answers, or leaves the range; text beyond the limit or the alphabet.
 def test_the_teacher_guesses_at_random():
-    task, rng = make_task("guess"), np.random.default_rng(1)
+    task, rng = make_task("guess:numbers=10"), np.random.default_rng(1)
     problems = task.problems(3000, rng)
     games = [task.demonstration(p, rng) for p in problems]
     assert all(len(g) < task.max_tokens and set(g) <= set(task.alphabet) for g in games)
