@@ -26,15 +26,15 @@ TASK = "guess"
 PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
 GAIN, SHARE, TOKENS, NEAR = 0.10, 0.9, 1 / 3, 0.01
 DATA = ("--data", "16000", "--samples", "16", "--total-steps", "300", "--lr", "2e-3")
-NEW = ("--prompts", "32", "--samples", "8", "--total-steps", "350")
+NEW = ("--prompts", "32", "--samples", "8")
 START = ("--sft-accuracy", "0.4")       # imitate the teacher until the policy wins this share of games
 KINDS = {                               # name: method, its settings, colour, words
     "drift": ("llm drift", DATA, "#0072B2", "DRIFT"),
     "plain": ("llm best_of_n", (*DATA, "--prompts", "256"), "#009E73", "imitation of successes"),
     "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
     "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns"),
-    "best": ("llm best_of_n", NEW, "#E69F00", "best-of-n"),
-    "reinforce": ("llm reinforce", NEW, "#D55E00", "REINFORCE")}
+    "best": ("llm best_of_n", (*NEW, "--total-steps", "200"), "#E69F00", "best-of-n"),
+    "reinforce": ("llm reinforce", (*NEW, "--total-steps", "350"), "#D55E00", "REINFORCE")}
 FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
 
 
