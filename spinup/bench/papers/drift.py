@@ -31,10 +31,10 @@ START = ("--sft-accuracy", "0.4")       # imitate the teacher until the policy w
 KINDS = {                               # name: method, its settings, colour, words
     "drift": ("llm drift", DATA, "#0072B2", "DRIFT"),
     "plain": ("llm best_of_n", (*DATA, "--prompts", "256"), "#009E73", "imitation of successes"),
-    "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
-    "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns"),
+    "reinforce": ("llm reinforce", (*NEW, "--total-steps", "350"), "#D55E00", "REINFORCE"),
     "best": ("llm best_of_n", (*NEW, "--total-steps", "200"), "#E69F00", "best-of-n"),
-    "reinforce": ("llm reinforce", (*NEW, "--total-steps", "350"), "#D55E00", "REINFORCE")}
+    "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
+    "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns")}
 FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
 
 
