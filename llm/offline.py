@@ -1,4 +1,5 @@
 """Stored responses with their rewards: offline data of the initial policy, or a replay buffer of new responses."""
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -18,6 +19,7 @@ from spinup.runs.config import Range
 from spinup.runs.display import tell_progress
 
 Stored = Annotated[int, Range(0, 1_000_000)]                  # number of responses in memory
+Reward = Annotated[float, Range(-1e6, 1e6)]                   # lowest reward of a response to learn from
 AT_ONCE = 1024          # responses of a small model sampled at a time
 
 
@@ -27,12 +29,16 @@ class StoredResponses:
     A response to a prompt of L tokens takes 4 L + 5 T + 13 bytes, where T is the longest response: 76 bytes for the
     task reverse. Texts are not stored. The checkpoint of a run holds all responses.
 
+    Args:
+        gamma: discount of later turns. With it, the column `returns` `[size]` holds the discounted return of each
+            response, in 4 more bytes.
+
     Attributes:
         count: number of responses added so far; response i is in slot i % size.
     """
 
-    def __init__(self, size: int, max_tokens: int, device: torch.device):
-        self.size, self.count, self.device = size, 0, device
+    def __init__(self, size: int, max_tokens: int, device: torch.device, gamma: float | None = None):
+        self.size, self.count, self.device, self.gamma = size, 0, device, gamma
         self.tensors = {"prompts": torch.zeros(size, 1, dtype=torch.int32),
                         "prompt_lengths": torch.zeros(size, dtype=torch.int32),
                         "ids": torch.zeros(size, max_tokens, dtype=torch.int32),
@@ -40,6 +46,8 @@ class StoredResponses:
                         "lengths": torch.zeros(size, dtype=torch.int32),
                         "finished": torch.zeros(size, dtype=torch.bool),
                         "rewards": torch.zeros(size)}
+        if gamma is not None:
+            self.tensors["returns"] = torch.zeros(size)
 
     def __len__(self) -> int:
         return min(self.count, self.size)
@@ -51,9 +59,11 @@ class StoredResponses:
         if longer > 0:
             table["prompts"] = pad(table["prompts"], (0, longer))
         slots = torch.arange(self.count, self.count + len(r.ids)) % self.size
-        for name, x in {"prompts": batch.prompts.ids[r.of], "prompt_lengths": batch.prompts.lengths[r.of],
-                        "ids": r.ids, "mask": r.mask > 0, "lengths": r.lengths, "finished": r.finished,
-                        "rewards": batch.rewards}.items():
+        new = {"prompts": batch.prompts.ids[r.of], "prompt_lengths": batch.prompts.lengths[r.of], "ids": r.ids,
+               "mask": r.mask > 0, "lengths": r.lengths, "finished": r.finished, "rewards": batch.rewards}
+        if self.gamma is not None:
+            new["returns"] = discounted_turns(batch.turns, self.gamma)
+        for name, x in new.items():
             x, to = x.cpu().to(table[name].dtype), table[name]
             to[slots] = pad(x, (0, to.shape[1] - x.shape[1])) if x.ndim > 1 else x
         self.count += len(slots)
@@ -94,14 +104,20 @@ class StoredResponses:
         self.count, self.tensors = int(state["count"]), {name: x.clone() for name, x in found.items()}
 
 
-def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int, keep: float | None = None) -> StoredResponses:
+def discounted_turns(turns: Sequence[Sequence[float]], gamma: float) -> Tensor:
+    """Return sum_k gamma^(k - 1) r_k of each response, `[B]`, from the rewards r_k of its turns."""
+    return torch.tensor([sum(gamma**k * reward for k, reward in enumerate(each)) for each in turns])
+
+
+def sampled_once(run: Run, cfg: LanguageConfig, size: int, samples: int, keep: float | None = None,
+                 gamma: float | None = None) -> StoredResponses:
     """Sample `size` responses of the initial policy, `samples` to each prompt: offline data.
 
     The prompts and responses depend only on the task, the initial policy, the seed and the arguments. So two methods
     with equal settings learn from the same data. A run that is resumed from a checkpoint finds the data there.
-    Raise UserError if no response has a reward of at least `keep`.
+    Raise UserError if no response has a reward of at least `keep`. gamma: see `StoredResponses`.
     """
-    data = StoredResponses(size, run.max_tokens, run.device)
+    data = StoredResponses(size, run.max_tokens, run.device, gamma)
     if run.state is not None:
         return data
     rng = np.random.default_rng([cfg.seed, 11])

@@ -31,11 +31,13 @@ class Batch:
     texts: list[str]
     rewards: Tensor             # [B] fp32
     parts: dict[str, Tensor] = field(default_factory=dict)    # [B] each: the parts of the rewards, by name
+    turns: list[list[float]] = field(default_factory=list)    # of each response, the rewards of its turns
 
     def pick(self, rows: Tensor) -> "Batch":
         """Select these rows, `[n]`, in this order. Each row keeps the index of its problem."""
         return replace(self, responses=self.responses[rows], texts=[self.texts[i] for i in rows.tolist()],
-                       rewards=self.rewards[rows], parts={name: x[rows] for name, x in self.parts.items()})
+                       rewards=self.rewards[rows], parts={name: x[rows] for name, x in self.parts.items()},
+                       turns=[self.turns[i] for i in rows.tolist()] if self.turns else [])
 
 
 def untimed(phase: str) -> AbstractContextManager:
@@ -69,12 +71,15 @@ def sample(sampler: Sampler, task: Task, tokenizer: Tokenizer, problems: Sequenc
                 responses.finished |= torch.tensor([turns.dialogue.done for turns in speaking]).to(sampler.model.device)
             if task.open is not None and task.sums_turns:
                 rewards = [turns.dialogue.reward for turns in speaking]
+                each_turn = [turns.dialogue.rewards for turns in speaking]
             else:
                 own = responses.mask.sum(1).int().tolist()
                 rewards = task.rewards(asked, [Sampled(x, n) for x, n in zip(texts, own, strict=True)])
+                before = [len(turns.dialogue.rewards) - 1 for turns in speaking] if task.open else [0] * len(texts)
+                each_turn = [[0.0] * n + [float(reward)] for n, reward in zip(before, rewards, strict=True)]
             each = {name: torch.tensor(x, device=sampler.model.device) for name, x in parts_of(rewards).items()}
             rewards = torch.tensor(rewards, dtype=torch.float32, device=sampler.model.device)
-    return Batch(list(problems), prompts, responses, texts, rewards, each)
+    return Batch(list(problems), prompts, responses, texts, rewards, each, each_turn)
 
 
 @contextmanager
@@ -154,7 +159,8 @@ def join(batches: Sequence[Batch]) -> Batch:
     responses = Responses(**{name: torch.cat([getattr(p, name) for p in parts]) for name in parts[0].tensors()})
     return Batch([p for b in batches for p in b.problems], prompts, responses, [t for b in batches for t in b.texts],
                  torch.cat([b.rewards for b in batches]),
-                 {name: torch.cat([b.parts[name] for b in batches]) for name in batches[0].parts})
+                 {name: torch.cat([b.parts[name] for b in batches]) for name in batches[0].parts},
+                 [each for b in batches for each in b.turns])
 
 
 def separated(batch: Batch) -> list[Batch]:

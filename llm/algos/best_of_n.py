@@ -26,14 +26,14 @@ for the other responses.
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from llm.config import LearningConfig
 from llm.learn import Loss
-from llm.offline import Stored, sampled_once
+from llm.offline import Reward, Stored, sampled_once
 from llm.policy.generate import Responses
 from llm.run import Result, Run
 from llm.tasks.make import make_task
@@ -41,9 +41,7 @@ from llm.warmup import find_start
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
-from spinup.runs.config import Count, Natural, Positive, Range
-
-Reward = Annotated[float, Range(-1e6, 1e6)]
+from spinup.runs.config import Count, Natural, Positive
 
 
 @dataclass(kw_only=True)

@@ -42,14 +42,15 @@ class Episode:
 
 
 class Dialogue:
-    """An episode of a task, with its reward so far and its state. Raise UserError if the user's code fails.
+    """An episode of a task, with the rewards of its turns and its state. Raise UserError if the user's code fails.
 
     name: the function that returns observations, for error messages.
     """
 
     def __init__(self, task: Any, problem: Any):
         self.task, self.end_of_turn = task, task.end_of_turn
-        self.reward, self.done, self.ended = 0.0, False, False
+        self.rewards: list[float] = []
+        self.done, self.ended = False, False
         here = f"for the prompt {SHORT.repr(problem.prompt)}"
         self.name, name = f"`observe` of the task {task.name}", f"`open` of the task {task.name}"
         self.episode = call(name, here, task.open, problem)
@@ -57,6 +58,11 @@ class Dialogue:
             if not callable(getattr(self.episode, method, None)):
                 raise UserError(f"{name} must return an episode, but returned {SHORT.repr(self.episode)}, which has no "
                                 f"method {method}, {here}; derive its class from llm.tasks.episodes.Episode")
+
+    @property
+    def reward(self) -> float:
+        """Sum of the rewards so far."""
+        return sum(self.rewards, 0.0)
 
     def take(self, turn: str) -> str:
         """Pass a turn to the episode. Return the observation that follows, "" if the episode is over.
@@ -67,7 +73,7 @@ class Dialogue:
         result = call(name, here, self.episode.act, turn)
         if not isinstance(result, tuple) or len(result) != 2:
             raise UserError(f"{name} must return (reward, done), but returned {SHORT.repr(result)} {here}")
-        self.reward += finite(result[0], name, here)
+        self.rewards.append(finite(result[0], name, here))
         if not isinstance(result[1], bool | np.bool_):
             raise UserError(f"{name} must return (reward, done), where done is True or False, but returned "
                             f"{SHORT.repr(result[1])} for done {here}")

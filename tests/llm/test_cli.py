@@ -34,7 +34,7 @@ WORDS = [*REVERSE, "--prompts", 4, "--samples", 4, "--held-out", 8, "--threads",
 NEEDS = {"lora": {"model": "a"}, "lora_alpha": {"lora": 8, "model": "a"}, "max_weight": {"lag": 1},
          "engine_timeout": {"engine": "http://a:1"}, "kl_target": {"kl_coef": 0.1}, "ptx_task": {"ptx_coef": 1.0},
          "workers": {"pairs": 256}, "perturbations": {"samples": 30},
-         "rivals": {"games": 512}}                                        # settings that another must go with
+         "rivals": {"games": 512}, "samples": {"data": 65_536}}            # settings that another must go with
 ALL = algorithms("llm")
 METHODS = {name: algorithm.module for name, algorithm in ALL.items()}
 FAMILIES = {path: next(m for m in METHODS if METHODS[m] == path) for path in METHODS.values()}

@@ -56,6 +56,7 @@ def train(method: str, model: str, **settings) -> Result:
     own = {"sft": {"batch": 16}, "dpo": {"batch": 4, "pairs": 8},
            "reward_model": {"batch": 4, "pairs": 8, "calibration": 16},
            "dqn": {"prompts": 4, "samples": 4, "data": 64, "batch": 16},
+           "drift": {"prompts": 4, "samples": 4, "data": 64, "keep": 0.0},
            "param_noise": {"prompts": 4, "samples": 4, "perturbations": 2},
            "es": {"prompts": 4, "pairs": 4, "sigma": 0.2}}.get(METHODS[method].rpartition(".")[2],
                                                                             {"prompts": 4, "samples": 4})
@@ -98,14 +99,16 @@ def test_the_folder_of_a_run_is_whole(cli, beginner, tmp_path, full_runs):
 
 # What the methods of a file have besides, measured at every update, and at every row.
 OWN = {"ppo": (["value_loss", "explained_variance", "kl_coef"], []),
-       "dqn": (["q", "value", "error", "cql_loss"], []),
+       "dqn": (["q", "value", "error", "cql_loss"], []), "drift": (["effective_samples"], []),
        "es": (["policy_std", "weight_norm"], []),
        "curiosity": (["bonus", "bonus_std", "bonus_loss"], []), "param_noise": (["sigma", "distance"], []),
        "dpo": (["logp_chosen", "logp_rejected", "reward_margin", "train_accuracy"], ["pair_accuracy"])}
 # What they lack: a policy gradient has no ratio, a clipped surrogate no logp; who draws nothing, nothing of the drawn.
 UNDRAWN = {"reward", "reward_std", "zero_variance", "cut_off"}
 LACKING = {"sft": UNDRAWN | {"kl", "clip_fraction", "ratio_min", "ratio_max"}, "reinforce": {"kl", "clip_fraction"},
-           "best_of_n": {"kl", "clip_fraction"}, "grpo": {"logp"}, "ppo": {"logp"}, "curiosity": {"logp"},
+           "best_of_n": {"kl", "clip_fraction"},
+           "drift": {"reward_std", "zero_variance", "cut_off", "kl", "clip_fraction", "ratio_min", "ratio_max"},
+           "grpo": {"logp"}, "ppo": {"logp"}, "curiosity": {"logp"},
            "param_noise": {"logp"},
            "es": {"zero_variance", "loss", "entropy", "logp", "kl", "clip_fraction", "ratio_min", "ratio_max"},
            "dpo": UNDRAWN | {"logp", "kl", "clip_fraction"},

@@ -1,0 +1,130 @@
+"""DRIFT (Mu et al. 2026, arXiv:2605.31455): weighted imitation of fixed responses, in a game of several turns.
+
+A policy guesses a hidden number and hears higher or lower. DRIFT, imitation of the successes and two ablations learn
+from the same 16,000 games of the initial policy. Best-of-n and REINFORCE sample new games in every update. All are
+compared by success in held-out games and by the tokens of the games that they learned from.
+"""
+import importlib
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import torch
+
+from spinup.algos.vpg import policy_gradient
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.registry import find
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.files import read_json
+from spinup.runs.log import read_progress
+
+SEEDS = (1,)
+TASK = "guess"
+PROBLEMS = 500                          # held-out problems of the last evaluation, with eight responses each
+GAIN, SHARE, TOKENS, NEAR = 0.10, 0.9, 1 / 3, 0.01
+DATA = ("--data", "16000", "--samples", "16", "--total-steps", "400", "--lr", "2e-3")
+NEW = ("--prompts", "32", "--samples", "8")
+START = ("--sft-accuracy", "0.4")       # imitate the teacher until the policy wins this share of games
+KINDS = {                               # name: method, its settings, colour, words
+    "drift": ("llm drift", DATA, "#0072B2", "DRIFT"),
+    "plain": ("llm best_of_n", (*DATA, "--prompts", "256"), "#009E73", "imitation of successes"),
+    "reinforce": ("llm reinforce", (*NEW, "--total-steps", "350"), "#D55E00", "REINFORCE"),
+    "best": ("llm best_of_n", (*NEW, "--total-steps", "200"), "#E69F00", "best-of-n"),
+    "discount": ("llm drift", (*DATA, "--gamma", "0.9"), "#56B4E9", "DRIFT, discount .9"),
+    "turns": ("llm drift", (*DATA, "--gamma", "0.9", "--turns", "all"), "#CC79A7", "DRIFT, discount .9, all turns")}
+FIXED = [kind for kind, (_, flags, _, _) in KINDS.items() if "--data" in flags]
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train all methods on number guessing. Compare weighted imitation with its closed form on a listed language."""
+    first = in_turn(lambda seed: trained("drift", seed, log_dir), seeds, workers)         # makes the initial policy
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = in_turn(lambda job: trained(*job, log_dir), jobs, workers)
+    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    begun = [accuracy(Path(read_json(folder / "config.json")["start"])) for folder in first]
+    reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
+    tokens = {kind: [sampled(folder)[-1] for folder in found] for kind, found in of.items()}
+    means = {kind: mean(found) for kind, found in reached.items()}
+    gain, share = means["drift"] - means["plain"], means["drift"] / means["reinforce"]
+    same = mean(tokens["drift"])
+    equal = {kind: mean(at(folder, same) for folder in of[kind]) for kind in KINDS if kind not in FIXED}
+    cost, distance = mean(tokens["drift"]) / mean(tokens["reinforce"]), distance_from_closed_form()
+    lines = [
+        Line("success of the initial policy", "", mean(begun)),
+        *(Line(f"success of {words}", "", means[kind]) for kind, (*_, words) in KINDS.items()),
+        *(Line(f"success of {KINDS[kind][-1]} after the tokens of DRIFT", "", value) for kind, value in equal.items()),
+        Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
+        Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
+        Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
+        Line("testbed: KL(closed form || weighted imitation), nats", "", distance, f"< {NEAR:g}", distance < NEAR)]
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        for kind, (_, _, colour, words) in KINDS.items():
+            for k, (folder, end) in enumerate(zip(of[kind], reached[kind], strict=True)):
+                x = np.array(sampled(folder)) / 1000
+                label = None if k else words
+                if kind in FIXED:
+                    axes.plot(x[-1], end, marker="o", linestyle="", color=colour, label=label)
+                else:
+                    axes.plot(x, read_progress(folder)["held_out_accuracy"], color=colour, label=label)
+        axes.axhline(mean(begun), color="0.6", linewidth=0.8, linestyle="--", label="initial policy")
+        axes.set(title="number guessing in five turns", xlabel="thousand tokens of games to learn from",
+                 ylabel="success in held-out games", ylim=(0, 1.03))
+        axes.legend()
+
+    raw = {"seeds": list(seeds), "initial": begun, "success": reached, "success_at_equal_tokens": equal,
+           "tokens": tokens, "testbed_kl": distance,
+           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items() if kind not in FIXED}}
+    return Paper("DRIFT: weighted imitation of fixed responses (Mu et al. 2026)", lines, draw, raw), folders
+
+
+def trained(kind: str, seed: int, log_dir: Path) -> Path:
+    """Return the folder of a finished run of this kind."""
+    return run(KINDS[kind][0], TASK, seed, log_dir, *KINDS[kind][1], *START, "--threads", "1", label=kind)
+
+
+def accuracy(folder: Path) -> float:
+    """Share of games that a policy wins, sampled, on held-out problems."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def sampled(folder: Path) -> list[float]:
+    """Tokens of all responses that a run had sampled to learn from, at each row of its log; replies are included."""
+    progress, config = read_progress(folder), read_json(folder / "config.json")["config"]
+    if config.get("data"):
+        data = load_checkpoint(folder / "checkpoint.pt")["parts"]["data"]
+        return [float(data["lengths"].sum())] * len(progress["steps"])
+    each = np.diff(progress["steps"], prepend=0) * config["prompts"] * config["samples"]
+    return np.cumsum(each * np.array(progress["length"])).tolist()
+
+
+def at(folder: Path, tokens: float) -> float:
+    """Held-out success of a run, from its log, when it had sampled this number of tokens."""
+    return float(np.interp(tokens, sampled(folder), read_progress(folder)["held_out_accuracy"]))
+
+
+def curve(folder: Path) -> dict[str, list[float]]:
+    """Tokens and held-out success of a run, from its log."""
+    return {"tokens": sampled(folder), "held_out_accuracy": read_progress(folder)["held_out_accuracy"]}
+
+
+def distance_from_closed_form(beta: float = 0.2) -> float:
+    """Imitate all 64 responses of a listed language with the weights of DRIFT, each as often as pi_ref writes it.
+
+    Return KL(pi* || pi), in nats, where pi* = pi_ref exp(R / beta) / Z.
+    """
+    bed = importlib.import_module("llm.tasks.testbed")                    # by its name: llm imports this package
+    testbed, reference, policy = bed.Testbed(), bed.TabularPolicy(seed=1), bed.TabularPolicy(seed=2)
+    log_ref = testbed.log_probs(reference).detach()
+    weight = find("llm drift").load().weights(testbed.rewards, len(testbed.rewards), beta)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=0.05)
+    for _ in range(1000):
+        each, _ = policy_gradient(testbed.logp(policy, testbed.sequences), weight[:, None])
+        optimizer.zero_grad()
+        bed.expectation(log_ref, each.sum(1)).backward()
+        optimizer.step()
+    return float(bed.kl(testbed.optimal(log_ref, beta), testbed.log_probs(policy).detach()))

@@ -1,0 +1,79 @@
+"""The experiment of DRIFT: which runs it starts, how it counts tokens, and what its table promises."""
+import csv
+import json
+
+import pytest
+import torch
+
+from spinup.bench.papers import drift
+from spinup.bench.papers.paper import show
+
+ENDS = {"drift": 0.9, "plain": 0.75, "discount": 0.9, "turns": 0.8, "best": 0.7, "reinforce": 0.95,
+        "start": 0.4}
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """Runs that end with these accuracies, by label, in place of real ones; and the commands that were asked for."""
+    ends, asked = dict(ENDS), []
+
+    def run(algorithm, subject, seed, log_dir, *flags, label=""):
+        asked.append((algorithm, subject, seed, label, flags))
+        folder = log_dir / f"{label}_{seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        columns = {"steps": [10, 30], "held_out_accuracy": [0.4, ends[label]], "length": [20.0, 10.0]}
+        with open(folder / "progress.csv", "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+        settings = {"data": 16_000} if "--data" in flags else {"data": 0, "prompts": 32, "samples": 8}
+        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None, "config": settings,
+                                                        "start": str(tmp_path / f"start_{seed}")}))
+        return folder
+
+    monkeypatch.setattr(drift, "run", run)
+    monkeypatch.setattr(drift, "accuracy", lambda folder: ends[folder.name.rpartition("_")[0]])
+    data = {"lengths": torch.full((100,), 300)}
+    monkeypatch.setattr(drift, "load_checkpoint", lambda path: {"parts": {"data": data}})
+    return ends, asked
+
+
+# Turned red by: a gain over another method; a share of another one; a limit that is not reached and counts as met; a
+# missed line with exit code 0.
+@pytest.mark.parametrize("changed, met", [({}, True), ({"plain": 0.81}, False), ({"discount": 0.99}, True),
+                                          ({"reinforce": 1.01}, False), ({"best": 0.99}, True)])
+def test_the_goals_are_those_of_drift(changed, met, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
+    trained[0].update(changed)
+    paper, folders = drift.measure((1, 2), 1, tmp_path / "runs")
+    assert show("drift", paper, folders, tmp_path / "d.png", tmp_path / "d.json") == (0 if met else 1)
+    saved = json.loads((tmp_path / "d.json").read_text())
+    assert saved["success"]["drift"] == [0.9] * 2 and saved["initial"] == [0.4] * 2
+    assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+# 256 responses per update: 10 updates of 20 tokens, then 20 of 10. Turned red by: updates of a row that are counted
+# from the beginning; responses per prompt left out; tokens of the training in place of those that were sampled.
+def test_tokens_are_those_of_the_games_to_learn_from(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.02)
+    paper, folders = drift.measure((1,), 1, tmp_path / "runs")
+    assert paper.raw["tokens"]["drift"] == [30_000.0]
+    assert paper.raw["curves"]["reinforce"][0]["tokens"] == [51_200.0, 102_400.0]
+    lines = {line.what: line for line in paper.lines}
+    cost = lines["tokens of DRIFT as a share of those of REINFORCE"]
+    assert cost.met and cost.ours == pytest.approx(30_000 / 102_400)
+    assert lines["success of REINFORCE after the tokens of DRIFT"].ours == 0.4        # 30,000 is before its first row
+    assert not lines["testbed: KL(closed form || weighted imitation), nats"].met
+
+
+# Turned red by: other data for one of the methods; other seeds.
+def test_fixed_methods_learn_from_the_same_responses(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(drift, "distance_from_closed_form", lambda: 0.001)
+    drift.measure((3,), 1, tmp_path / "runs")
+    assert {label for *_, label, flags in trained[1] if flags[:8] == drift.DATA} == set(drift.FIXED)
+    assert {seed for _, _, seed, _, _ in trained[1]} == {3} and len(drift.FIXED) == 4
+
+
+# Turned red by: weights that are not in the loss; beta on the wrong side.
+def test_weighted_imitation_has_the_closed_form():
+    assert drift.distance_from_closed_form() < 1e-3
