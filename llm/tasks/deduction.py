@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 ATOMS, OPERATORS = "abcdefgh", ">&|"
-LONGEST, LINE = 1000, 100               # characters of a proof and of a line; more is an error
+LONGEST, LINE = 2000, 100               # characters of a proof and of a line; more is an error
 Formula: TypeAlias = str | tuple        # "a", "0", or (operator, left formula, right formula)
 ERRORS = {"S": "is not a formula", "N": "does not follow", "B": "closes no box", "O": "leaves a box open",
           "G": "is not the goal"}

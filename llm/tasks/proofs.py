@@ -2,7 +2,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Annotated
 from zlib import crc32
@@ -17,23 +17,37 @@ from spinup.errors import UserError
 from spinup.runs.config import Range, Unit
 
 END = "."                               # ends a theorem, an attempt and an error message
-PREMISES = 12                           # most premises of a theorem
-ATTEMPT = 60                            # longest attempt, in characters
+STATEMENT, ATTEMPT = 40, 48             # longest theorem and longest attempt, in characters
 TRIVIAL = re.compile(r"([a-h])[>&|]\1")  # a formula with twice the same letter, such as a>a
+
+
+@dataclass(frozen=True, eq=False)
+class Lemma:
+    """A formula, its proof, and the lemmas that the proof uses beside the premises of the theorem."""
+
+    formula: Formula
+    proof: str
+    given: tuple["Lemma", ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
 class Theorem:
-    """Premises, the goal, and the teacher's proof."""
+    """Premises, the goal, the teacher's proof, and lemmas that a proof may use."""
 
     premises: tuple[Formula, ...]
     goal: Formula
     proof: str
+    lemmas: tuple[Lemma, ...] = ()
+
+    @property
+    def known(self) -> tuple[Formula, ...]:
+        """The premises and the lemmas."""
+        return self.premises + tuple(lemma.formula for lemma in self.lemmas)
 
     @property
     def statement(self) -> str:
-        """The prompt: the premises, the goal, and a full stop."""
-        return f"{','.join(map(text_of, self.premises))}:{text_of(self.goal)}{END}"
+        """The prompt: the premises with the lemmas, the goal, and a full stop."""
+        return f"{','.join(map(text_of, self.known))}:{text_of(self.goal)}{END}"
 
     @property
     def held_out(self) -> bool:
@@ -51,13 +65,19 @@ class Proving(Episode):
         self.theorem, self.left, self.verdict = theorem, turns, None
 
     def act(self, text: str) -> tuple[float, bool]:
-        self.verdict = check(self.theorem.premises, self.theorem.goal, text.removesuffix(END))
+        self.verdict = check(self.theorem.known, self.theorem.goal, text.removesuffix(END))
         self.left -= 1
         proved = not self.verdict.kind
         return float(proved), proved or self.left == 0
 
     def observe(self) -> str:
         return message(self.verdict)
+
+
+def without_a_line(proof: str) -> list[str]:
+    """Return the proof without its first line, without its second line, and so on, but never without the last one."""
+    lines = proof.split(",")
+    return [",".join(lines[:i] + lines[i + 1:]) for i in range(len(lines) - 1)]
 
 
 def message(verdict: Verdict) -> str:
@@ -73,10 +93,10 @@ class Proofs(Task):
     reads where a wrong attempt fails, such as `?1N.`, and tries again.
     """
 
-    lines: Annotated[int, Range(1, 20)] = 4         # most lines of the teacher's proof
-    least: Annotated[int, Range(1, 20)] = 1         # fewest lines of it
-    atoms: Annotated[int, Range(2, 8)] = 8          # different letters
-    extra: Annotated[int, Range(0, 8)] = 3          # most premises that the teacher's proof does not need
+    lines: Annotated[int, Range(1, 8)] = 4          # most lines of the teacher's proof
+    least: Annotated[int, Range(1, 8)] = 1         # fewest lines of it
+    atoms: Annotated[int, Range(2, 8)] = 6          # different letters
+    extra: Annotated[int, Range(0, 8)] = 2          # most premises that the teacher's proof does not need
     turns: Annotated[int, Range(1, 4)] = 1          # attempts: the first, and one after each error message
     slips: Unit = 0.5                               # with turns > 1: share of demonstrations that begin with an error
     name = "proofs"
@@ -88,7 +108,7 @@ class Proofs(Task):
         if self.least > self.lines:
             raise UserError(f"in the task proofs, least={self.least} is more than lines={self.lines}; choose at most "
                             f"least={self.lines}")
-        self.max_tokens = self.turns * ATTEMPT + (self.turns - 1) * len(message(check([], "a", "a"))) 
+        self.max_tokens = self.turns * ATTEMPT + (self.turns - 1) * len("?1N.")
 
     def open(self, problem: Problem) -> Proving:
         return Proving(problem.data, self.turns)
@@ -96,35 +116,68 @@ class Proofs(Task):
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         found, fast = [], Random(int(rng.integers(2**62)))               # of Python: numpy's is slow for single numbers
         while len(found) < n:
-            theorem = self.theorem(fast)
-            if theorem is not None and theorem.held_out == held_out:
-                found.append(Problem(theorem.statement, theorem.proof + END, theorem))
+            lines, theorem = fast.randint(self.least, self.lines), None
+            while theorem is None or theorem.held_out != held_out:
+                theorem = self.theorem(fast, lines)
+            found.append(Problem(theorem.statement, theorem.proof + END, theorem))
         return found
 
-    def theorem(self, rng: Random) -> Theorem | None:
-        """Create a theorem with its proof; None if it is too long, or if the proof has a trivial or a repeated line."""
-        lines = rng.randint(self.least, self.lines)
+    def theorem(self, rng: Random, lines: int) -> Theorem | None:
+        """Create a theorem with its proof; None if it is too long, or if the proof has a trivial or an unneeded line."""
         teacher = Teacher(rng, self.atoms)
         goal = teacher.formula(rng.randrange(3) // 2)
         teacher.prove(goal, lines)
-        premises = list(dict.fromkeys([*teacher.premises, *(teacher.formula(1) for _ in range(rng.randint(0, self.extra)))]))
+        teacher.premises += [teacher.formula(1) for _ in range(rng.randint(0, self.extra))]
+        premises = list(dict.fromkeys(teacher.premises))
         proof = ",".join(teacher.lines)
         theorem = Theorem(tuple(rng.sample(premises, len(premises))), goal, proof)
-        if goal in premises or len(premises) > PREMISES or len(proof) >= ATTEMPT or len({*teacher.lines}) < lines:
+        if goal in premises or len(proof) >= ATTEMPT or len(theorem.statement) > STATEMENT:
             return None
-        return None if TRIVIAL.search(theorem.statement + proof) else theorem
+        if TRIVIAL.search(theorem.statement + proof):
+            return None
+        unneeded = any(not check(premises, goal, shorter).kind for shorter in without_a_line(proof))
+        return None if unneeded else theorem
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return the teacher's proof; with several turns, in some cases an attempt without one of its lines before it.
         """
-        theorem, text = problem.data, ""
-        lines = theorem.proof.split(",")
-        if self.turns > 1 and len(lines) > 1 and rng.random() < self.slips:
-            left_out = int(rng.integers(len(lines) - 1))
-            attempt = ",".join(lines[:left_out] + lines[left_out + 1:])
-            verdict = check(theorem.premises, theorem.goal, attempt)
-            text = f"{attempt}{END}{message(verdict)}" if verdict.kind else ""
-        return text + problem.answer
+        theorem, shorter = problem.data, without_a_line(problem.data.proof)
+        if self.turns == 1 or not shorter or rng.random() >= self.slips:
+            return problem.answer
+        attempt = shorter[rng.integers(len(shorter))]
+        return f"{attempt}{END}{message(check(theorem.premises, theorem.goal, attempt))}{problem.answer}"
+
+    def given(self, problem: Problem, lemmas: Sequence[Lemma]) -> Problem:
+        """Return the same theorem with lemmas beside its premises."""
+        theorem = replace(problem.data, lemmas=tuple(lemmas))
+        return Problem(theorem.statement, problem.answer, theorem)
+
+    def lemmas(self, problem: Problem, response: str) -> dict[Formula, Lemma]:
+        """Return the lemmas that the right lines of a response prove: one for each line, with its open boxes closed."""
+        theorem, found = problem.data, {}
+        lines = response.split(END)[0].split(",")
+        for n in range(len(lines)):
+            verdict = check(theorem.known, theorem.goal, ",".join(lines[:n + 1]))
+            formula = verdict.proved
+            if formula is None or (verdict.kind and verdict.line <= n):
+                break
+            if formula not in theorem.known and not (formula[0] == ">" and formula[1] == formula[2]):
+                found[formula] = Lemma(formula, verdict.sound, theorem.lemmas)
+        return found
+
+    def whole(self, problem: Problem, response: str) -> str:
+        """Return a proof from the premises alone: the proofs of the lemmas, each once, and then the response."""
+        return ",".join([*in_order(problem.data.lemmas), response])
+
+
+def in_order(lemmas: Sequence[Lemma], found: dict[str, None] | None = None) -> dict[str, None]:
+    """Return the proofs of lemmas and of the lemmas that they use, as keys, each once and before it is used."""
+    found = {} if found is None else found
+    for lemma in lemmas:
+        if lemma.proof not in found:
+            in_order(lemma.given, found)
+            found[lemma.proof] = None
+    return found
 
 
 class Teacher:
