@@ -142,8 +142,8 @@ def lemmas(policy: LanguagePolicy, task: Task, problems: Sequence[Problem], samp
     right, tokens = np.zeros((len(problems), samples), bool), np.zeros((len(problems), samples))
     known: list[dict[str, Any]] = [{} for _ in problems]
     for begin in range(0, samples, ROUND):
-        still = np.flatnonzero(~right.any(1))
-        attempts = [(i, k) for i in still for k in range(begin, min(begin + ROUND, samples))]
+        unsolved = np.flatnonzero(~right.any(1))
+        attempts = [(i, k) for i in unsolved for k in range(begin, min(begin + ROUND, samples))]
         asked = [task.given(problems[i], some_of(known[i], rng)) for i, _ in attempts]
         for batch, start in zip(sampled(policy, task, asked, 1), range(0, len(asked), ROWS), strict=True):
             for n, text in enumerate(batch.texts):
