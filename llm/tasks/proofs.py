@@ -123,8 +123,7 @@ class Proofs(Task):
         return found
 
     def theorem(self, rng: Random, lines: int) -> Theorem | None:
-        """Create a theorem with its proof; None if it is too long or has a trivial formula or a line that is not needed.
-        """
+        """Create a theorem with its proof; None if it is too long, has a trivial formula, or a line is not needed."""
         teacher = Teacher(rng, self.atoms)
         goal = teacher.formula(rng.randrange(3) // 2)
         teacher.prove(goal, lines)
