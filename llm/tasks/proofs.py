@@ -111,6 +111,7 @@ class Proofs(Task):
         self.max_tokens = self.turns * ATTEMPT + (self.turns - 1) * len("?1N.")
 
     def open(self, problem: Problem) -> Proving:
+        """Start the attempts at a theorem."""
         return Proving(problem.data, self.turns)
 
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:

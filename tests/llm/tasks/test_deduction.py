@@ -92,7 +92,8 @@ def test_every_rule(premises, goal, proof):
 # Turned red by: an error that names another line or another reason.
 @pytest.mark.parametrize(("proof", "line", "kind", "sound", "proved"), [
     ("c", 1, "N", "", None), ("[a,c]", 2, "N", "[a]", "a>a"), ("[a,b,c", 3, "O", "[a,b,c]", "a>c"),
-    ("[a,b],b", 3, "N", "[a,b]", "a>b"), ("[a,b]", 2, "G", "[a,b]", "a>b"), ("[a,b,c]]", 3, "B", "[a,b]", "a>b"),
+    ("[a,b,c],a>b", 4, "G", "[a,b,c],a>b", "a>b"), ("[a,b],b", 3, "N", "[a,b]", "a>b"),
+    ("[a,b]", 2, "G", "[a,b]", "a>b"), ("[a,b,c]]", 3, "B", "[a,b]", "a>b"),
     ("[a,b c]", 2, "S", "[a]", "a>a"), ("", 1, "S", "", None), ("[a,[a>b,(b]", 3, "S", "[a,[a>b]]", "a>((a>b)>(a>b))"),
     ("[a,a>b>c", 2, "S", "[a]", "a>a"), ("[a,b,c],i", 4, "S", "[a,b,c]", "a>c")])
 def test_errors_name_the_line_and_the_reason(proof, line, kind, sound, proved):
