@@ -35,7 +35,7 @@ GIVEN = 3               # most lemmas that an attempt may use
 
 @dataclass
 class Search:
-    """What a search found for P problems with K attempts each.
+    """Results of a search on P problems with K attempts each.
 
     right: `[P, K]` bool: True if attempt k solves the problem.
     tokens: `[P, K]` tokens that the policy generated in attempt k.
