@@ -13,68 +13,76 @@ from spinup.bench.process import spinup
 from spinup.runs.files import read_json
 
 SEEDS = (1,)
-TASK = "proofs:turns=2"                 # of the training: theorems of one to four lines, and a repair
+TASK = "proofs"                         # theorems with proofs of one to four lines; one attempt
+REPAIRED = "proofs:turns=2"             # the same theorems, with a second attempt after an error message
 LONG = "proofs:lines=8,least=6"         # theorems with longer proofs than any in training
-PROBLEMS, LONG_PROBLEMS = 300, 100      # held-out theorems of each search
-ATTEMPTS, LONG_ATTEMPTS = 16, 64        # k of k + k; attempts of the search with lemmas
+PROBLEMS, LONG_PROBLEMS = 300, 50       # held-out theorems of each search
+ATTEMPTS, LONG_ATTEMPTS = 16, 128       # k of k + k; attempts of the search with lemmas
 COMPARED = 8                            # k at which k + k is compared with 2k
 TIMES = 1.5                             # goal: pass@1 after RL, as a multiple of pass@1 before
-SEARCHES = {"attempts": "attempts", "repair": "attempts and repairs", "best": "attempts", "lemmas": "with lemmas"}
-COLOURS = {"attempts": "#0072B2", "repair": "#D55E00", "best": "#0072B2", "lemmas": "#009E73"}
+PARTS = {"best": (TASK, "best", 2 * ATTEMPTS, PROBLEMS), "long": (LONG, "best", 2 * LONG_ATTEMPTS, LONG_PROBLEMS),
+         "lemmas": (LONG, "lemmas", LONG_ATTEMPTS, LONG_PROBLEMS)}        # searches with the policy of TASK
+WORDS = {"best": "attempts", "attempts": "attempts, policy with repairs", "repair": "attempts and repairs",
+         "long": "attempts", "lemmas": "with lemmas"}
+COLOURS = {"best": "#0072B2", "attempts": "#CC79A7", "repair": "#D55E00", "long": "#0072B2", "lemmas": "#009E73"}
+WHEN = {"before": ("--", "before GRPO"), "after": ("-", "after GRPO")}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train a policy with GRPO; search with the initial and with the final policy, on theorems of both lengths."""
-    folders = in_turn(lambda seed: run("llm grpo", TASK, seed, log_dir, "--threads", "1"), seeds, workers)
-    policies = {"before": [Path(read_json(f / "config.json")["start"]) for f in folders], "after": folders}
-    jobs = [(when, i) for when in policies for i in range(len(seeds))]
-    found = in_turn(lambda job: searches(policies[job[0]][job[1]]), jobs, workers)
-    curves = {when: [c for (w, _), c in zip(jobs, found, strict=True) if w == when] for when in policies}
+    """Train a policy with single attempts, and one with repairs. Search with both, before and after GRPO."""
+    jobs = [(task, seed) for task in (TASK, REPAIRED) for seed in seeds]
+    folders = in_turn(lambda job: run("llm grpo", *job, log_dir, "--threads", "1"), jobs, workers)
+    single, repaired = folders[:len(seeds)], folders[len(seeds):]
+    asked = [(when, i) for when in WHEN for i in range(len(seeds))]
+    found = in_turn(lambda job: searches(single[job[1]], repaired[job[1]], job[0]), asked, workers)
+    curves = {when: [c for (w, _), c in zip(asked, found, strict=True) if w == when] for when in WHEN}
 
     def solved(when: str, name: str, attempts: int) -> list[float]:
         return [next(r["solved"] for r in each[name] if r["attempts"] == attempts) for each in curves[when]]
 
-    one = {when: solved(when, "attempts", 1) for when in curves}
+    one = {when: solved(when, "best", 1) for when in WHEN}
     times = min(b / max(a, 1e-9) for a, b in zip(one["before"], one["after"], strict=True))
+    both = mean(solved("after", "repair", COMPARED))
     lines = [Line("pass@1, initial policy", "", mean(one["before"])), Line("pass@1 after GRPO", "", mean(one["after"])),
              Line(f"pass@1 after GRPO / before, lowest of {len(seeds)} seeds", "", times, f">= {TIMES:g}",
-                  times >= TIMES)]
-    for when, words in (("before", "before GRPO"), ("after", "after GRPO")):
-        twice, repaired = (mean(solved(when, name, n)) for name, n in (("attempts", 2 * COMPARED),
-                                                                       ("repair", COMPARED)))
-        lines += [Line(f"solved by {2 * COMPARED} attempts, {words}", "", twice),
-                  Line(f"solved by {COMPARED} attempts and {COMPARED} repairs, {words}", "", repaired,
-                       f"> {twice:.3f}" if when == "after" else "", when == "before" or repaired > twice)]
-    for when, words in (("before", "before GRPO"), ("after", "after GRPO")):
-        with_lemmas = mean(each["lemmas"][-1]["solved"] for each in curves[when])
-        equal = mean(at_equal_tokens(each) for each in curves[when])
-        lines += [Line(f"long theorems solved by attempts at equal tokens, {words}", "", equal),
-                  Line(f"long theorems solved with lemmas, {words}", "", with_lemmas,
-                       f"> {equal:.3f}" if when == "after" else "", when == "before" or with_lemmas > equal)]
+                  times >= TIMES),
+             Line(f"solved by {COMPARED} attempts and {COMPARED} repairs, before GRPO", "",
+                  mean(solved("before", "repair", COMPARED)))]
+    for name, words in (("attempts", "the same policy"), ("best", "the policy without repairs")):
+        twice = mean(solved("after", name, 2 * COMPARED))
+        lines += [Line(f"solved by {2 * COMPARED} attempts of {words}, after GRPO", "", twice),
+                  Line(f"solved by {COMPARED} attempts and {COMPARED} repairs, after GRPO", "", both, f"> {twice:.3f}",
+                       both > twice)]
+    for when, (_, words) in WHEN.items():
+        equal, most = (mean(map(function, curves[when])) for function in (at_equal_tokens, with_lemmas))
+        lines += [Line(f"longer theorems solved by attempts, at equal tokens, {words}", "", equal),
+                  Line(f"longer theorems solved with lemmas, {words}", "", most,
+                       f"> {equal:.3f}" if when == "after" else "", when == "before" or most > equal)]
 
     def draw(figure: Any) -> None:
-        for axes, names, title in zip(figure.subplots(1, 2), (("attempts", "repair"), ("best", "lemmas")),
-                                      ("theorems of 1 to 4 lines", "theorems of 6 to 8 lines"), strict=True):
-            for when, style in (("before", "--"), ("after", "-")):
+        for axes, names, title in zip(figure.subplots(1, 2), (("best", "attempts", "repair"), ("long", "lemmas")),
+                                      ("proofs of 1 to 4 lines", "proofs of 6 to 8 lines"), strict=True):
+            for when, (style, words) in WHEN.items():
                 for name in names:
                     tokens, share = (np.mean([[r[key] for r in each[name]] for each in curves[when]], 0)
                                      for key in ("tokens", "solved"))
-                    axes.plot(tokens, share, style, color=COLOURS[name], marker="o", markersize=3,
-                              label=f"{SEARCHES[name]}, {when} GRPO")
+                    axes.plot(tokens, share, style, color=COLOURS[name], marker="o", markersize=2.5,
+                              label=f"{WORDS[name]}, {words}")
             axes.set(title=title, xlabel="generated tokens per theorem", ylabel="theorems proved", xscale="log",
                      ylim=(-0.03, 1.03))
-            axes.legend()
+            axes.legend(loc="upper left", fontsize=7)
 
     return Paper("Proofs: RL on a checker, repairs and lemmas (Kimina-Prover, Wang et al. 2025)", lines, draw,
                  {"seeds": list(seeds), "curves": curves}), folders
 
 
-def searches(folder: Path) -> dict[str, list[dict[str, float]]]:
-    """Return the rows of all searches with a policy, by their names."""
-    found = [*search(folder, TASK, "repair", ATTEMPTS, PROBLEMS),
-             *search(folder, LONG, "best", 2 * LONG_ATTEMPTS, LONG_PROBLEMS),
-             *search(folder, LONG, "lemmas", LONG_ATTEMPTS, LONG_PROBLEMS)]
-    return {name: [row for row in found if row["search"] == name] for name in SEARCHES}
+def searches(single: Path, repaired: Path, when: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of all searches, by name, with the policies of two runs; before GRPO, with their initial ones."""
+    if when == "before":
+        single, repaired = (Path(read_json(folder / "config.json")["start"]) for folder in (single, repaired))
+    found = {name: search(single, *part) for name, part in PARTS.items()}
+    rows = search(repaired, REPAIRED, "repair", ATTEMPTS, PROBLEMS)
+    return found | {name: [row for row in rows if row["search"] == name] for name in ("attempts", "repair")}
 
 
 def search(folder: Path, task: str, how: str, samples: int, problems: int) -> list[dict[str, Any]]:
@@ -83,7 +91,12 @@ def search(folder: Path, task: str, how: str, samples: int, problems: int) -> li
                              "--episodes", str(problems), "--json"))["rows"]
 
 
-def at_equal_tokens(curves: dict[str, list[dict[str, float]]]) -> float:
-    """Share of long theorems that plain attempts solve with as many tokens as the search with lemmas generated."""
-    tokens, solved = ([row[key] for row in curves["best"]] for key in ("tokens", "solved"))
+def with_lemmas(curves: dict[str, list[dict[str, Any]]]) -> float:
+    """Share of longer theorems that the search with lemmas solves."""
+    return curves["lemmas"][-1]["solved"]
+
+
+def at_equal_tokens(curves: dict[str, list[dict[str, Any]]]) -> float:
+    """Share of longer theorems that attempts solve with as many tokens as the search with lemmas generated."""
+    tokens, solved = ([row[key] for row in curves["long"]] for key in ("tokens", "solved"))
     return float(np.interp(curves["lemmas"][-1]["tokens"], tokens, solved))
