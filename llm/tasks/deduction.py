@@ -2,9 +2,9 @@
 
 A proof is a list of lines with commas between them. A line is a formula that follows from earlier lines by one rule;
 the checker finds the rule. `[a` opens a box with the assumption a, and `]` closes it: the assumption implies the last
-line of the box, and the lines of the box cannot be used afterwards. From the premises a>b and b>c,
+line of the box, and the lines of the box cannot be used afterwards.
 
-    [a,b,c]       proves       a>c
+    [a,b,c]       proves a>c from the premises a>b and b>c
 
 Formulas: a to h, 0 (a contradiction), a>b (implies), a&b (and), a|b (or), -a (short for a>0), with brackets around
 every part that has two parts itself, as in a>(b&c).
@@ -30,7 +30,6 @@ class Verdict:
     sound: the lines before the error, with their open boxes closed: a proof of `proved`.
     proved: the formula that `sound` proves; None if it has no line.
     """
-
     line: int
     kind: str
     error: str
@@ -43,8 +42,7 @@ def check(premises: Sequence[Formula], goal: Formula, proof: str) -> Verdict:
     if len(proof) > LONGEST:
         return Verdict(1, "S", f"line 1: a proof has at most {LONGEST} characters", "", None)
     boxes: list[list[Formula]] = [list(premises)]             # what is known outside all boxes, then in each open box
-    lines = proof.split(",")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines := proof.split(","), 1):
         tried = [list(box) for box in boxes]
         kind, why = add(line, tried)
         done, boxes = (lines[:number - 1], boxes) if kind else (lines[:number], tried)
