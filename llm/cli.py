@@ -28,6 +28,7 @@ usage: spinup llm COMMAND ...
   spinup llm eval DIR --task T                    accuracy of a policy on a task, also on another than its own
   spinup llm diagnose DIR                         explain what often confuses people in the log of a run
   spinup llm methods [A B ...]                    settings that differ between methods; without names, all methods
+  spinup llm search DIR --task T                  several responses to each problem: best, vote, repair or lemmas
   spinup llm fetch NAME                           download a real model: {', '.join(KNOWN)}
   spinup llm export DIR FOLDER                    write a policy for Hugging Face's libraries
   spinup llm picture NAME                         plot an experiment: {', '.join(picture_names())}
@@ -77,27 +78,42 @@ def chat(argv: list[str]) -> int:
                 device=args.device)
 
 
-def evaluate(argv: list[str]) -> int:
+def held_out_parser(name: str, description: str, samples: int) -> Parser:
+    """Parser of a command that samples `samples` responses of a policy to each held-out problem of a task."""
     from spinup.runs.flags import add_device, whole
-    parser = Parser("spinup llm eval", "Evaluate a policy on the held-out problems of a task: its training task, or "
-                                       "another one.")
+    parser = Parser(f"spinup llm {name}", description)
     parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run or of a checkpoint, a GGUF "
                                                                        "file, or the name of a fetched model")
     parser.add_argument("--task", required=True, help="task, such as general")
     parser.add_argument("--reward", default=None, help="file.py:function, ready-made rewards such as exact, or "
                         "the run folder of a reward model")
-    parser.add_argument("--episodes", type=whole("episodes", at_most=100_000), default=100,
+    parser.add_argument("--episodes", dest="problems", type=whole("episodes", at_most=100_000), default=100,
                         help="number of prompts. [100]")
     parser.add_argument("--max-tokens", type=whole("max_tokens"), default=None, help="longest response, in tokens. "
                                                                                      "[the task's limit]")
-    parser.add_argument("--samples", type=whole("samples"), default=8, help="responses to each prompt. [8]")
+    parser.add_argument("--samples", type=whole("samples", at_most=4096), default=samples,
+                        help=f"responses to each prompt. [{samples}]")
     parser.add_argument("--seed", type=whole("seed", 0), default=0, help="seed of prompts and responses. [0]")
-    parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    parser.add_argument("--json", dest="as_json", action="store_true", default=False, help="print one line of JSON")
     add_device(parser)
-    args = parser.parse(argv)
+    return parser
+
+
+def evaluate(argv: list[str]) -> int:
+    given = vars(held_out_parser("eval", "Evaluate a policy on the held-out problems of a task: its training task, or "
+                                         "another one.", 8).parse(argv))
     from llm.watch import evaluate_on
-    print(evaluate_on(args.directory, args.task, reward=args.reward, problems=args.episodes, samples=args.samples,
-                      seed=args.seed, max_tokens=args.max_tokens, as_json=args.json, device=args.device))
+    print(evaluate_on(given.pop("directory"), given.pop("task"), **given))
+    return 0
+
+
+def search(argv: list[str]) -> int:
+    parser = held_out_parser("search", "Sample several responses to a problem; a verifier or a vote chooses one.", 16)
+    parser.add_argument("--how", choices=["best", "vote", "repair", "lemmas"], default="best",
+                        help="repair and lemmas: attempts learn from the errors of earlier ones. [best]")
+    given = vars(parser.parse(argv))
+    from llm.search import report
+    print(report(given.pop("directory"), given.pop("task"), **given))
     return 0
 
 
@@ -264,8 +280,8 @@ def bench_costs(argv: list[str]) -> int:
     return costs(**given)
 
 
-COMMANDS = {"recipe": recipe, "rlhf": rlhf, "chat": chat, "eval": evaluate, "diagnose": diagnose, "methods": methods,
-            "fetch": fetch, "export": export, "picture": picture}
+COMMANDS = {"recipe": recipe, "rlhf": rlhf, "chat": chat, "eval": evaluate, "search": search, "diagnose": diagnose,
+            "methods": methods, "fetch": fetch, "export": export, "picture": picture}
 BENCHES = {"speed grpo": bench_grpo, "speed generate": bench_generate, "roofline": bench_roofline, "costs": bench_costs,
            "accuracy": bench_accuracy}
 registry.COMMANDS["llm"] |= {*COMMANDS, "help"}

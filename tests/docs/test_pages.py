@@ -14,7 +14,7 @@ import pytest
 from sphinx.cmd.build import build_main
 
 DOCS = Path(__file__).parents[2] / "docs"
-OTHERS = {DOCS / "llm" / name for name in ("overview.md", "tasks.md", "real.md", "recipes.md", "costs.md")}
+OTHERS = {DOCS / "llm" / name for name in ("overview.md", "tasks.md", "proofs.md", "real.md", "recipes.md", "costs.md")}
 PAGES = sorted({*DOCS.glob("algorithms/*.md"), *DOCS.glob("llm/*.md")} - OTHERS)
 SECTIONS = ["Background", "Quick facts", "Key equations", "From equation to code", "Pseudocode", "API", "Metrics",
             "Failure modes, and what you would see", "Results", "Its counterpart in `{}`", "Papers, and why these"]

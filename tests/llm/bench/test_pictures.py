@@ -4,7 +4,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from llm.bench.pictures import over_optimisation, unification
+from llm.bench.pictures import over_optimisation, pass_at_k, unification
 from llm.bench.pictures.draw import Job, train
 from spinup.runs.folders import finished
 
@@ -39,3 +39,11 @@ def test_jobs_are_done_once(fork_workers, tmp_path):
     before = [(folder / "result.json").read_bytes() for folder in folders]
     assert train(jobs[::-1]) == folders[::-1]
     assert [(folder / "result.json").read_bytes() for folder in folders] == before
+
+
+# Turned red by: samples with replacement, as in 1 - (1 - c / n)^k.
+def test_pass_at_k_is_the_mean_over_all_choices():
+    for n, c in ((5, 0), (5, 2), (6, 1), (6, 6)):
+        right = [True] * c + [False] * (n - c)
+        for k in range(1, n + 1):
+            assert pass_at_k.unbiased(n, c, k) == pytest.approx(np.mean([any(x) for x in combinations(right, k)]))

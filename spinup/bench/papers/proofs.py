@@ -1,0 +1,108 @@
+"""Proofs with a checker, after Kimina-Prover (Wang et al. 2025, arXiv:2504.11354): GRPO on the verdicts of a checker of
+natural deduction, a second attempt after its error message, and a search that keeps lemmas, against more attempts at
+equal generated tokens."""
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.runs.files import read_json
+
+SEEDS = (1,)
+TASK = "proofs"                         # theorems with proofs of one to four lines; one attempt
+REPAIRED = "proofs:turns=2"             # the same theorems, with a second attempt after an error message
+LONG = "proofs:lines=8,least=6"         # theorems with longer proofs than any in training
+PROBLEMS, LONG_PROBLEMS = 300, 50       # held-out theorems of each search
+ATTEMPTS, LONG_ATTEMPTS = 16, 128       # k of k + k; attempts of the search with lemmas
+COMPARED = 8                            # k at which k + k is compared with 2k
+TIMES = 1.5                             # goal: pass@1 after RL, as a multiple of pass@1 before
+PARTS = {"best": (TASK, "best", 2 * ATTEMPTS, PROBLEMS), "long": (LONG, "best", 2 * LONG_ATTEMPTS, LONG_PROBLEMS),
+         "lemmas": (LONG, "lemmas", LONG_ATTEMPTS, LONG_PROBLEMS)}        # searches with the policy of TASK
+WORDS = {"best": "attempts", "attempts": "attempts, policy with repairs", "repair": "attempts and repairs",
+         "long": "attempts", "lemmas": "with lemmas"}
+COLOURS = {"best": "#0072B2", "attempts": "#CC79A7", "repair": "#D55E00", "long": "#0072B2", "lemmas": "#009E73"}
+WHEN = {"before": ("--", "before GRPO"), "after": ("-", "after GRPO")}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train a policy with single attempts, and one with repairs. Search with both, before and after GRPO."""
+    jobs = [(task, seed) for task in (TASK, REPAIRED) for seed in seeds]
+    folders = in_turn(lambda job: run("llm grpo", *job, log_dir, "--threads", "1"), jobs, workers)
+    single, repaired = folders[:len(seeds)], folders[len(seeds):]
+    asked = [(when, i) for when in WHEN for i in range(len(seeds))]
+    found = in_turn(lambda job: searches(single[job[1]], repaired[job[1]], job[0]), asked, workers)
+    curves = {when: [c for (w, _), c in zip(asked, found, strict=True) if w == when] for when in WHEN}
+
+    def solved(when: str, name: str, attempts: int) -> list[float]:
+        return [next(r["solved"] for r in each[name] if r["attempts"] == attempts) for each in curves[when]]
+
+    one = {when: solved(when, "best", 1) for when in WHEN}
+    times = min(b / max(a, 1e-9) for a, b in zip(one["before"], one["after"], strict=True))
+    lines = [Line("pass@1, initial policy", "", mean(one["before"])), Line("pass@1 after GRPO", "", mean(one["after"])),
+             Line(f"pass@1 after GRPO / before, lowest of {len(seeds)} seeds", "", times, f">= {TIMES:g}",
+                  times >= TIMES)]
+    lines += [Line(f"pass@{2 * ATTEMPTS} {words}", "", mean(solved(when, "best", 2 * ATTEMPTS)))
+              for when, (_, words) in WHEN.items()]
+    repairs = {when: mean(solved(when, "repair", COMPARED)) for when in WHEN}
+    lines += [Line(f"solved by {COMPARED} attempts and {COMPARED} repairs, {words}", "", repairs[when])
+              for when, (_, words) in WHEN.items()]
+    for name, words in (("attempts", "the same policy"), ("best", "the policy without repairs")):
+        twice = mean(solved("after", name, 2 * COMPARED))
+        lines += [Line(f"solved by {2 * COMPARED} attempts of {words}, after GRPO", "", twice),
+                  gain(f"gain by repairs over attempts of {words}, after GRPO", repairs["after"] - twice)]
+    for when, (_, words) in WHEN.items():
+        equal, most = (mean(map(function, curves[when])) for function in (at_equal_tokens, with_lemmas))
+        lines += [Line(f"longer theorems solved by attempts, at equal tokens, {words}", "", equal),
+                  Line(f"longer theorems solved with lemmas, {words}", "", most),
+                  gain(f"gain by lemmas at equal tokens, {words}", most - equal)]
+
+    def draw(figure: Any) -> None:
+        for axes, names, title in zip(figure.subplots(1, 2), (("best", "attempts", "repair"), ("long", "lemmas")),
+                                      ("proofs of 1 to 4 lines", "proofs of 6 to 8 lines"), strict=True):
+            for when, (style, words) in WHEN.items():
+                for name in names:
+                    tokens, share = (np.mean([[r[key] for r in each[name]] for each in curves[when]], 0)
+                                     for key in ("tokens", "solved"))
+                    axes.plot(tokens, share, style, color=COLOURS[name], marker="o", markersize=2.5,
+                              label=f"{WORDS[name]}, {words}")
+            axes.set(title=title, xlabel="generated tokens per theorem", ylabel="theorems proved", xscale="log",
+                     ylim=(-0.03, 1.03))
+            axes.legend(loc="upper left", fontsize=7)
+
+    return Paper("Proofs: RL on a checker, repairs and lemmas (Kimina-Prover, Wang et al. 2025)", lines, draw,
+                 {"seeds": list(seeds), "curves": curves}), folders
+
+
+def gain(what: str, ours: float) -> Line:
+    """Return the line of a difference that must be positive."""
+    return Line(what, "", ours, "> 0", ours > 0)
+
+
+def searches(single: Path, repaired: Path, when: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of all searches, by name, with the policies of two runs; before GRPO, with their initial ones."""
+    if when == "before":
+        single, repaired = (Path(read_json(folder / "config.json")["start"]) for folder in (single, repaired))
+    found = {name: search(single, *part) for name, part in PARTS.items()}
+    rows = search(repaired, REPAIRED, "repair", ATTEMPTS, PROBLEMS)
+    return found | {name: [row for row in rows if row["search"] == name] for name in ("attempts", "repair")}
+
+
+def search(folder: Path, task: str, how: str, samples: int, problems: int) -> list[dict[str, Any]]:
+    """Return the rows of `spinup llm search`."""
+    return json.loads(spinup("llm", "search", str(folder), "--task", task, "--how", how, "--samples", str(samples),
+                             "--episodes", str(problems), "--json"))["rows"]
+
+
+def with_lemmas(curves: dict[str, list[dict[str, Any]]]) -> float:
+    """Share of longer theorems that the search with lemmas solves."""
+    return curves["lemmas"][-1]["solved"]
+
+
+def at_equal_tokens(curves: dict[str, list[dict[str, Any]]]) -> float:
+    """Share of longer theorems that attempts solve with as many tokens as the search with lemmas generated."""
+    tokens, solved = ([row[key] for row in curves["long"]] for key in ("tokens", "solved"))
+    return float(np.interp(curves["lemmas"][-1]["tokens"], tokens, solved))

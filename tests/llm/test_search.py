@@ -1,0 +1,104 @@
+"""Search at test time: what it counts as solved, and how many tokens it spends."""
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import llm.search
+from llm.algos.sft import Config
+from llm.policy.load import fresh
+from llm.policy.policy import LanguagePolicy
+from llm.rollout import demonstrated
+from llm.search import Search, best, lemmas, powers, repair, search, vote
+from llm.tasks import Problem, make_task
+from llm.tasks.deduction import parse
+from llm.tasks.proofs import Theorem
+from spinup.errors import UserError
+
+CHAIN = Theorem((parse("a"), parse("a>b"), parse("b>c"), parse("c>d"), parse("d>e")), parse("e"), "b,c,d,e")
+LONG = Problem(CHAIN.statement, "b,c,d,e.", CHAIN)
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """A function that makes the next responses these ones; it returns a policy and the prompts that were asked."""
+    def script(task, *texts):
+        start, asked, rest = fresh(Config(layers=1, width=16, heads=2), task), [], list(texts)
+
+        def sampled(policy, task, problems, samples):
+            asked.extend(p.prompt for p in problems)
+            some, rest[:] = rest[:len(problems) * samples], rest[len(problems) * samples:]
+            batch = demonstrated(task, start.tokenizer, start.model, problems, some, task.max_tokens)
+            of = [p for p in problems for _ in range(samples)]
+            batch.rewards = torch.tensor(task.rewards(of, some))
+            return [batch]
+        monkeypatch.setattr(llm.search, "sampled", sampled)
+        return LanguagePolicy(start.model, start.tokenizer, task.max_tokens), asked
+    return script
+
+
+# Turned red by: tokens after the first right attempt, attempts that are missing, unsolved problems left out.
+def test_a_search_stops_at_its_first_right_attempt():
+    right = np.array([[0, 1, 0, 1], [0, 0, 0, 0]], bool)
+    tokens = np.array([[3, 4, 5, 6], [1, 1, 1, 1]])
+    found = Search(right, tokens)
+    assert [found.after(k) for k in (1, 2, 4)] == [(0.0, 2.0), (0.5, (7 + 2) / 2), (0.5, (7 + 4) / 2)]
+    assert [Search(right, tokens, stops=False).after(k) for k in (2, 3)] == [(0.5, 4.5), (0.0, 7.5)]
+    assert powers(1) == [1] and powers(8) == [1, 2, 4, 8] and powers(6) == [1, 2, 4, 6]
+
+
+def test_best_and_vote_differ(scripted):
+    task = make_task("reverse:length=3")
+    problem = Problem("abc>", "cba")
+    texts = ["abc", "cba", "abc", "cab", "cba", "cba"]
+    policy, _ = scripted(task, *texts, *texts)
+    chosen, voted = best(policy, task, [problem], 6)["best"], vote(policy, task, [problem], 6)["vote"]
+    assert chosen.right.tolist() == [[False, True, False, False, True, True]] and chosen.tokens.tolist() == [[4.0] * 6]
+    assert voted.right.tolist() == [[False, False, False, False, False, True]]
+    assert chosen.after(6) == (1.0, 8.0) and voted.after(6) == (1.0, 24.0) and voted.after(5) == (0.0, 20.0)
+
+
+# Turned red by: a repair that counts as an attempt, or the checker's message in the tokens.
+def test_repairs_are_compared_with_attempts(scripted):
+    task, problem = make_task("proofs:turns=2"), Problem(CHAIN.statement, "", CHAIN)
+    policy, _ = scripted(task, "e.?1N.b,c,d,e.", "b,c,d,e.", "e.?1N.e.", "b,c,d,e.")
+    found = repair(policy, task, [problem], 2)
+    assert found["attempts"].right.tolist() == [[False, True, False, True]]
+    assert found["attempts"].tokens.tolist() == [[2, 8, 2, 8]]
+    assert found["repair"].right.tolist() == [[True, True]] and found["repair"].tokens.tolist() == [[10, 8]]
+
+
+# Turned red by: lemmas of another theorem, no lemmas, a proof that is right only with a lemma that has no proof.
+def test_lemmas_solve_what_single_attempts_do_not(scripted, monkeypatch):
+    monkeypatch.setattr(llm.search, "ROUND", 1)
+    task, other = make_task("proofs"), Problem("f:f|a.", "f|a.", Theorem((parse("f"),), parse("f|a"), "f|a"))
+    policy, asked = scripted(task, "b,e.", "f|b.", "c,e.", "f|a.", "d,f.", "e.")
+    found = lemmas(policy, task, [LONG, other], 4)["lemmas"]
+    assert asked == [LONG.prompt, "f:f|a.", "a,a>b,b>c,c>d,d>e,b:e.", "f,f|b:f|a.", *asked[4:]]
+    assert sorted(asked[4].split(":")[0].split(",")[5:]) == ["b", "c"]
+    assert sorted(asked[5].split(":")[0].split(",")[5:]) == ["b", "c", "d"]
+    assert found.right.tolist() == [[False, False, False, True], [False, True, False, False]]
+    assert found.tokens.tolist() == [[4, 4, 4, 2], [4, 4, 0, 0]]
+
+
+def test_the_command(tmp_path, cli):
+    made = ["--total-steps", "1", "--layers", "1", "--width", "16", "--heads", "2", "--held-out", "4", "--quiet",
+            "--threads", "1", "--no-tensorboard", "--exp-name", "tiny"]
+    assert cli("llm", "sft", "--task", "proofs:turns=2", *made).code == 0
+    given = ["llm", "search", "runs/tiny", "--episodes", "3", "--samples", "3", "--task"]
+    for how in ("best", "vote", "lemmas"):
+        done = cli(*given, "proofs", "--how", how, "--json")
+        found = json.loads(done.out)
+        assert [row["attempts"] for row in found["rows"]] == [1, 2, 3] and found["problems"] == 3
+        assert all(0 < row["tokens"] <= 3 * 48 for row in found["rows"])
+    table = cli(*given, "proofs:turns=2", "--how", "repair").out.splitlines()
+    assert "tiny" in table[0] and table[1].split() == ["search", "attempts", "solved", "tokens", "per", "problem"]
+    assert [line.split()[:2] for line in table[2:]] == [["attempts", str(k)] for k in (1, 2, 4, 6)] + [
+        ["repair", str(k)] for k in (1, 2, 3)]
+    for task, how, words in (("proofs", "repair", "a second turn"), ("reverse", "lemmas", "such as proofs"),
+                             ("proofs:turns=2", "lemmas", "one turn")):
+        done = cli(*given, task, "--how", how)
+        assert done.code == 2 and words in done.err and len(done.err.splitlines()) == 1
+    with pytest.raises(UserError, match="choose best, vote"):
+        search(tmp_path / "runs/tiny", "proofs", how="beam")
