@@ -39,7 +39,7 @@ from spinup.runs.config import (
     Widths,
     check_minibatches,
 )
-from spinup.runs.divided import make_share, minimizer, whole
+from spinup.runs.divided import in_shares, make_share, minimizer, whole
 from spinup.runs.run import Result, Run
 
 
@@ -150,7 +150,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
             # Evaluate the batch under the policy that collected it.
             with torch.no_grad():
-                logp_old, _, values = policy.evaluate(obs, act)           # [N, T]
+                logp_old, _, values = in_shares(policy.evaluate, obs, act)      # [N, T]
                 next_values = rollout.next_values(values, value_of)       # [N, T]
                 adv, ret = gae(rew, values, next_values, terminated, truncated,
                                gamma=cfg.gamma, lam=cfg.lam)                            # [5]

@@ -1,6 +1,6 @@
 """Data parallel training on environments: each rank steps its share of the copies, and differentiates its share of each
 minibatch. Every rank has the whole batch, so its advantages and statistics are those of one process."""
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,17 @@ def whole(rollout: Rollout) -> Rollout:
     parts = ranks.gather({name: None if x is None else x.cpu() for name, x in vars(own).items()})
     return Rollout(*(None if x is None else torch.cat([part[name] for part in parts]).to(device)
                      for name, x in vars(own).items()))
+
+
+def in_shares(function: Callable[..., Sequence[Tensor]], *batch: Tensor) -> Sequence[Tensor]:
+    """Return `function(*batch)`, tensors `[N, ...]` like the batch. Each of several ranks computes an equal share of
+    the rows, without gradients, and gets all of them."""
+    if ranks.size() == 1:
+        return function(*batch)
+    rows = ranks.mine(len(batch[0]))
+    own = function(*(x[rows.start:rows.stop] for x in batch))
+    parts = ranks.gather([x.cpu() for x in own])
+    return [torch.cat(pieces).to(own[0].device) for pieces in zip(*parts, strict=True)]
 
 
 def minimizer(optimizer: FlatAdam, loss: Loss, workers: int) -> Callable[..., dict[str, Tensor]]:
