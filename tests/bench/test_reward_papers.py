@@ -60,7 +60,8 @@ def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told,
     monkeypatch.setattr(ttrl, "spinup", lambda *words: ttrl.WHY if words[2].split("/")[-1][:5] in told else "nothing")
     code, lines, _ = shown("ttrl", ttrl, (1, 2), tmp_path)
     assert {what for what, line in lines.items() if not line["met"]} == missed and code == bool(missed)
-    assert {(job[1], job[3]) for job in trained[1]} == {("vote:modular", "clean"), ("vote:modular:noise=0.8", "noisy"),
+    assert {(job[1], job[3]) for job in trained[1]} == {("vote,on=test:modular", "clean"),
+                                                    ("vote,on=test:modular:noise=0.8", "noisy"),
                                                         ("modular:noise=0.8", "labels")}
 
 

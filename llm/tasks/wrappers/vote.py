@@ -5,11 +5,16 @@ The most common answer in a group of responses replaces the label:
     R_i = 1 if answer_i = majority(answer_1 .. answer_G), else 0
 
 If the most common answer is right, this is the true reward. If it is wrong, the policy learns the wrong answer.
+
+The paper learns from the prompts of the test, whose answers nobody gave: `vote,on=test:TASK`. The held-out accuracy is
+then that of prompts which the run has seen without their answers.
 """
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from llm.tasks.task import Task
 from llm.tasks.wrappers.wrapper import Wrapper
@@ -34,6 +39,7 @@ class Vote(Wrapper):
     labels. Each method must sample several responses to a prompt.
     """
 
+    on: Literal["train", "test"] = "train"      # prompts to learn from; test: the held-out ones, as in the paper
     name = "vote"
     needs_right = True
     fewest = 2
@@ -44,6 +50,11 @@ class Vote(Wrapper):
         super().check(task)
         if isinstance(task, Wrapper):
             raise UserError(f"vote replaces the reward of {type(task).name}; write {type(task).name}:vote:TASK")
+
+    def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Any]:
+        if held_out or self.on == "train":
+            return super().problems(n, rng, held_out)
+        return [self.draw(p, rng) for p in super().problems(n, rng, held_out=True)]
 
     def shape(self, problem: Any, responses: Sequence[str], rewards: Sequence[float],
               right: Sequence[bool]) -> tuple[list[float], dict[str, list[float]]]:

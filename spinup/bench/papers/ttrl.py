@@ -1,6 +1,7 @@
 """Test-time reinforcement learning (TTRL, Zuo et al. 2025, arXiv:2504.16084): GRPO whose reward is the majority vote of
-each group, without labels, on addition modulo 23. It starts from two policies that imitated a teacher with random
-mistakes. With mistakes in 40 % of the demonstrations, the majority is right; with mistakes in 80 %, it often is not."""
+each group, without labels, on the held-out prompts of addition modulo 23. It starts from two policies that imitated a
+teacher with random mistakes. With mistakes in 40 % of the demonstrations, the majority is right; with mistakes in 80 %,
+it often is not."""
 import json
 from pathlib import Path
 from statistics import mean
@@ -20,8 +21,8 @@ WHOLE = ("--sft-accuracy", "0")                                           # imit
 # Imitation ends early, at an accuracy far from chance, .043, measured with enough responses; its limit is .235.
 EARLY = ("--sft-accuracy", "0.09", "--held-out", "1024")
 KINDS = {                               # name: task, words, settings of the imitation
-    "clean": ("vote:modular", "40 % noise", WHOLE),
-    "noisy": ("vote:modular:noise=0.8", "80 % noise", EARLY),
+    "clean": ("vote,on=test:modular", "40 % noise", WHOLE),
+    "noisy": ("vote,on=test:modular:noise=0.8", "80 % noise", EARLY),
     "labels": ("modular:noise=0.8", "80 % noise, with labels", EARLY)}
 CURVES = {"reward": ("#D55E00", "reward: agrees with the majority"),
           "reward_majority_right": ("#009E73", "share of right majorities"),

@@ -10,7 +10,7 @@ from llm.config import LanguageConfig
 from llm.tasks import make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.names import split_wrapper, wrapper_names
-from llm.tasks.task import Problem, Sampled, Task
+from llm.tasks.task import Problem, Sampled, Task, is_held_out
 from llm.tasks.wrappers.hints import Hints
 from llm.tasks.wrappers.language import consistency, script_of
 from llm.tasks.wrappers.length import Length, relative
@@ -125,6 +125,17 @@ def majority(answers: tuple) -> str | None:
         if n > most:
             best, most = answer, n
     return best
+
+
+# Turned red by: training on other prompts than asked for; rewards of the test that come from votes.
+def test_votes_on_the_prompts_of_the_test():
+    rng = np.random.default_rng(0)
+    for on, wanted in ("train", False), ("test", True):
+        task = make_task(f"vote,on={on}:modular")
+        assert {is_held_out(p.prompt) for p in task.problems(50, rng)} == {wanted}
+        tests = task.problems(50, rng, held_out=True)
+        assert all(is_held_out(p.prompt) for p in tests)
+        assert task.rewards([tests[0]] * 2, ["0", "0"]) == [float(tests[0].answer == "0")] * 2
 
 
 # Turned red by: ties that go to the last answer; a missing answer that votes.
