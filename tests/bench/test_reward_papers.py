@@ -56,7 +56,7 @@ def test_votes_must_help_in_one_regime_and_fail_in_the_other(clean, noisy, told,
                                                              monkeypatch):
     ends = {"clean_1": 0.99, "clean_2": clean, "noisy_1": 0.02, "noisy_2": noisy, "labels_1": 0.9, "labels_2": 0.9,
             "start_clean": 0.59, "start_noisy": 0.1}
-    monkeypatch.setattr(ttrl, "accuracy", lambda folder: ends[folder.name])
+    monkeypatch.setattr(ttrl, "accuracy", lambda folder, which="": ends[folder.name])
     monkeypatch.setattr(ttrl, "spinup", lambda *words: ttrl.WHY if words[2].split("/")[-1][:5] in told else "nothing")
     code, lines, _ = shown("ttrl", ttrl, (1, 2), tmp_path)
     assert {what for what, line in lines.items() if not line["met"]} == missed and code == bool(missed)
