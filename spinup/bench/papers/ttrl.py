@@ -71,8 +71,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             axes.set(title=f"initial policy of {KINDS[kind][1]}", xlabel="updates without labels", ylim=(-0.03, 1.03))
         panels[0].legend(fontsize="small", loc="lower right")
 
-    raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told, "seeds": list(seeds),
-           "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
+    raw = {"initial": begun, "greedy": greedy, "accuracy": reached, "seconds": seconds, "told": told,
+           "seeds": list(seeds), "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
     return Paper("Test-time reinforcement learning (Zuo et al. 2025)", lines, draw, raw), list(folders.values())
 
 
