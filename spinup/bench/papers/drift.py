@@ -59,7 +59,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("DRIFT minus imitation of successes", "", gain, f">= {GAIN:g}", gain >= GAIN),
         Line("DRIFT as a share of REINFORCE", "", share, f">= {SHARE:g}", share >= SHARE),
         Line("tokens of DRIFT as a share of those of REINFORCE", "", cost, "<= 1/3", cost <= TOKENS),
-        Line("testbed: KL(closed form || weighted imitation), nats", "", distance, f"< {NEAR:g}", distance < NEAR)]
+        Line("testbed: nats from the closed form to weighted imitation", "", distance, f"< {NEAR:g}", distance < NEAR)]
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
