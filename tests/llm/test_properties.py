@@ -155,7 +155,7 @@ def same(found, expected, atol=1e-6):
 # The gradient of an update.
 
 def clipped(ratio, adv, config):
-    """What a step adds to PPO's objective (eq. 7)."""
+    """Contribution of one step to PPO's objective (eq. 7)."""
     return torch.min(ratio * adv, ratio.clamp(1 - config.clip_low, 1 + config.clip_high) * adv)
 
 
