@@ -1,7 +1,8 @@
-"""stable-baselines3 as its users run it, with our settings translated to its names.
+"""stable-baselines3 and SBX as their users run them, with our settings translated to its names.
 
 All other settings are its defaults: make_vec_env or make_atari_env, Monitor, DummyVecEnv, TensorBoard; on the CPU.
 """
+import importlib
 import time
 from typing import Any
 
@@ -30,10 +31,23 @@ UNSEEN = 1_000_000      # added to a run's seed for its evaluation: training doe
 
 def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     """Train for the same number of steps as spinup; return the result of `spinup.bench.speed.report`."""
+    found = run(stable_baselines3, folder, job)
+    alone = networks_alone(job["algo"], job["env"], job["settings"], plain=True)
+    return found if alone is None else {**found, "networks_alone_per_second": alone}
+
+
+def run_sbx(folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Do the same with SBX, which has the interface of stable-baselines3 and computes with JAX."""
+    return run(importlib.import_module("sbx"), folder, job)
+
+
+def run(library: Any, folder: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Train with a library's class of the algorithm, and time it."""
     torch.set_num_threads(job["threads"])
     s = job["settings"]
     started = time.perf_counter()
-    model = make_model(job["algo"], make_env(job["env"], s, job["seed"]), s, seed=job["seed"], tensorboard_log=folder)
+    model = make_model(job["algo"], make_env(job["env"], s, job["seed"]), s, library=library, seed=job["seed"],
+                       tensorboard_log=folder)
     clock = Clock(counted_from(s))
     training = time.perf_counter()
     model.learn(s["total_steps"], callback=clock, **rows(s))
@@ -41,8 +55,7 @@ def run_sb3(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     before = (clock.step, clock.began - training) if clock.step else (0, 0.0)
     returns = [episode["r"] for episode in model.ep_info_buffer]
     return report(model.num_timesteps, ended - training, ended - started, returns,
-                  {"stable-baselines3": stable_baselines3.__version__}, before=before,
-                  networks_alone_per_second=networks_alone(job["algo"], job["env"], s, plain=True))
+                  {library.__name__.replace("_", "-"): library.__version__}, before=before)
 
 
 def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -87,16 +100,16 @@ def make_env(env: str, s: Settings, seed: int) -> VecEnv:
     return made
 
 
-def make_model(algo: str, env: VecEnv, s: Settings, **own: Any) -> BaseAlgorithm:
+def make_model(algo: str, env: VecEnv, s: Settings, library: Any = stable_baselines3, **own: Any) -> BaseAlgorithm:
     """Make the peer's algorithm on `env`. KeyError for a name without settings here.
 
-    s: our settings. own: additional arguments.
+    s: our settings. library: the peer's module. own: additional arguments.
     """
     images = len(env.observation_space.shape) == 3
     net = {} if images else {"net_arch": list(s["hidden"])}               # images: both use the Nature CNN
     if algo == "ppo" and not images:
         net["activation_fn"] = torch.nn.Tanh                              # the others use ReLU, as ours do
-    return getattr(stable_baselines3, algo.upper())(
+    return getattr(library, algo.upper())(
         "CnnPolicy" if images else "MlpPolicy", env, gamma=s["gamma"], policy_kwargs=net, verbose=0, device="cpu",
         **{"ppo": ppo, "dqn": dqn, "td3": td3, "sac": sac}[algo](s, env.action_space), **own)
 
@@ -147,4 +160,4 @@ def rows(s: Settings) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    work({"sb3": run_sb3, "returns": returns})
+    work({"sb3": run_sb3, "sbx": run_sbx, "returns": returns})

@@ -57,12 +57,13 @@ def child(module: str, *arguments: Any, environment: dict[str, str] | None = Non
 
 
 def work(functions: dict[str, Callable[[str, dict[str, Any]], dict[str, Any]]]) -> None:
-    """Run `FOLDER NAME JOB` in a process that `child` started. For Atari games it uses as many cores as threads.
+    """Run `FOLDER NAME JOB` in a process that `child` started.
 
-    The emulator of ale-py uses as many threads as there are cores, whatever torch's setting is.
+    For Atari games and beside SBX it uses as many cores as threads. The emulator of ale-py and JAX use as many threads
+    as there are cores, whatever torch's setting is.
     """
     folder, name, job = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    if is_atari(job["env"]) and hasattr(os, "sched_setaffinity"):
+    if (is_atari(job["env"]) or job.get("against") == "sbx") and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:job["threads"]])
     print(json.dumps(functions[name](folder, job)))
 

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, work
-from spinup.bench.tasks import counted_from, find_task, is_atari, with_steps
+from spinup.bench.tasks import BESIDE_SBX, counted_from, find_task, is_atari, with_steps
 from spinup.errors import UserError
 
 NETWORKS_ALONE = ("gradient steps per second if a gradient step were only the forward and backward passes that the "
@@ -39,16 +39,19 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
     task = find_task(algo, env, against)
     settings = with_steps(task.settings, total_steps)
     check_out(out)
-    check_installed(env, compile)
-    goal = (task.compiled if compile else task.goals).get(threads)
+    check_installed(env, compile, against)
+    goals, notes = (task.sbx, BESIDE_SBX) if against == "sbx" else (task.goals, task.notes)
+    goal = (task.compiled if compile else goals).get(threads)
 
     print(f"{algo} on {env}: {settings['total_steps']:,} steps, {rounds} {'pair' if rounds == 1 else 'pairs'}, "
           f"{'one thread' if threads == 1 else f'{threads} threads'} each{', compiled' if compile else ''}", flush=True)
-    job = {"algo": algo, "env": env, "settings": settings, "compile": compile, "threads": threads}
+    job = {"algo": algo, "env": env, "settings": settings, "compile": compile, "threads": threads,
+           "against": against}
     environment = dict.fromkeys(ONE_THREAD, str(threads))
     limit = child("spinup.bench.speed", "limit", job, environment=environment)["steps_per_second"]
     print(f"the environment alone: {limit:,.0f} steps/s", flush=True)
-    modules, runs = {"spinup": "spinup.bench.speed", "sb3": "spinup.bench.peers"}, {"spinup": [], "sb3": []}
+    modules = {"spinup": "spinup.bench.speed", against: "spinup.bench.peers"}
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in modules}
     for seed in range(1, rounds + 1):
         for name, module in modules.items():
             runs[name].append(found := child(module, name, {**job, "seed": seed}, environment=environment))
@@ -70,7 +73,7 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
         extra = {"counted_from_step": counted_from(settings), "ratio_median_whole_run": round(median(whole), 3)}
         print(f"  counted from step {counted_from(settings):,} on, when both learn; ratio {median(whole):.2f} for "
               "whole runs")
-    if "networks_alone_per_second" in runs["spinup"][0]:
+    if all("networks_alone_per_second" in found[0] for found in runs.values()):
         alone, _ = rates_and_ratios(runs, "networks_alone_per_second")
         share = {name: round(median(run["steps_per_second"] * settings["update_ratio"] / pace for run, pace in zip(
             found, alone[name], strict=True)), 3) for name, found in runs.items()}
@@ -78,29 +81,32 @@ def speed(algo: str, env: str, *, against: str = "sb3", threads: int = 1, compil
                   "networks_alone_is": NETWORKS_ALONE}
         print("  the networks alone: " + ", ".join(
             f"{name} {median(alone[name]):,.0f} gradient steps/s, {share[name]:.0%} of its time" for name in alone))
-    print("\n".join(f"  {note}" for note in task.notes))
+    print("\n".join(f"  {note}" for note in notes))
     return finish({
         "benchmark": "speed", "algorithm": algo, "env": env, "ratio_median": round(ratio, 3),
         "ratios": [round(r, 3) for r in ratios], "steps_per_second": rates, "environment_steps_per_second": limit,
         "compile_seconds": round(median(r["compile_seconds"] for r in runs["spinup"]), 2) if compile else None, **extra,
         "returns": {name: [run["return"] for run in found] for name, found in runs.items()}, "runs": runs,
         "steps": settings["total_steps"], "settings": {**settings, "threads": threads, "compile": compile},
-        "versions": versions, "notes": task.notes, "goal": goal, "met": met}, out)
+        "versions": versions, "notes": notes, "goal": goal, "met": met}, out)
 
 
 def rates_and_ratios(runs: dict[str, list[dict[str, Any]]], key: str) -> tuple[dict[str, list[float]], list[float]]:
     """Return the numbers of each side, and for each pair the ratio of ours to the peer's."""
     rates = {name: [run[key] for run in found] for name, found in runs.items()}
-    return rates, [a / b for a, b in zip(rates["spinup"], rates["sb3"], strict=True)]
+    ours, theirs = rates.values()
+    return rates, [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
-def check_installed(env: str, compile: bool) -> None:
+def check_installed(env: str, compile: bool, against: str = "sb3") -> None:
     """UserError with the command to type if a package or the compiler is missing."""
     if compile:
         from spinup.machine import find_compiler
         if find_compiler() is None:
             raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
     needed = {"stable_baselines3": ("stable-baselines3", "bench")}
+    if against == "sbx":
+        needed |= {"sbx": ("sbx-rl", "sbx")}
     if is_atari(env):
         needed |= {"ale_py": ("ale-py", "atari"), "cv2": ("OpenCV", "atari")}
     for module, (name, extra) in needed.items():

@@ -47,10 +47,12 @@ def algorithm(what: str, argv: list[str]) -> int:
         "returns": "Returns that a preset reaches, seed by seed. Finished runs are not repeated."}[what])
     parser.add_argument("algorithm", help="such as ppo")
     if what == "speed":
+        from spinup.bench.tasks import PEERS
         from spinup.bench.tasks import TASKS as MEASURED
         there = "; ".join(f"{algo} on {env}" for algo, env in MEASURED)
         parser.add_argument("--env", default="CartPole-v1", metavar="ID", help=f"one of: {there}. [CartPole-v1]")
-        parser.add_argument("--against", choices=["sb3"], default="sb3", help="library to compare with. [sb3]")
+        parser.add_argument("--against", choices=PEERS, default="sb3", help="library to compare with: "
+                            "stable-baselines3, or SBX, its version in JAX, for td3 and sac. [sb3]")
         parser.add_argument("--threads", type=int, choices=[1, 2], default=1,
                             help="CPU threads of torch and of matrix products, for both libraries. [1]")
         parser.add_argument("--compile", action="store_true", default=False,

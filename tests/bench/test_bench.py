@@ -30,7 +30,9 @@ from spinup.runs.log import read_progress
     ("ppo", {"out": "nowhere/x.json"}, "--out nowhere/x.json cannot be written"),
     ("sac", {}, "no speed benchmark of sac on CartPole-v1"),
     ("dqn", {"total_steps": 10_999}, "leaves too few steps after the first 10000, in which nothing is learned; "
-                                       "choose at least 11000")])
+                                       "choose at least 11000"),
+    ("ppo", {"against": "sbx"}, "no speed benchmark of ppo on CartPole-v1 against sbx.*td3 --env HalfCheetah-v5"),
+    ("sac", {"env": "HalfCheetah-v5", "against": "rllib"}, "--against must be one of sb3, sbx, not 'rllib'")])
 def test_mistakes_are_found_before_any_run(algo, arguments, message, monkeypatch):
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     arguments = {"env": "CartPole-v1", **arguments}
@@ -48,6 +50,37 @@ def test_without_a_package_the_pip_line_is_given(env, missing, extra, monkeypatc
     monkeypatch.setattr(speed_module, "child", lambda *_, **__: pytest.fail("a process was started"))
     with pytest.raises(UserError, match=rf"pip install 'spinup-rl\[{extra}\]'"):
         speed("ppo", env)
+
+
+def test_without_sbx_the_pip_line_is_given(monkeypatch):
+    monkeypatch.setattr(speed_module, "find_spec", lambda name: None if name == "sbx" else "there")
+    with pytest.raises(UserError, match=r"needs sbx-rl; type: pip install 'spinup-rl\[sbx\]'"):
+        speed("sac", "HalfCheetah-v5", against="sbx")
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_sbx_gets_the_settings_of_stable_baselines3_and_its_own_goal(algo, monkeypatch, capsys):
+    s, asked = TASKS[algo, "HalfCheetah-v5"].settings, []
+    library = SimpleNamespace(**{algo.upper(): lambda *args, **settings: asked.append({"args": args, **settings})})
+    env = make_env("HalfCheetah-v5", s, seed=1)
+    make_model(algo, env, s, library=library, seed=1)
+    monkeypatch.setattr(stable_baselines3, algo.upper(), getattr(library, algo.upper()))
+    make_model(algo, env, s, seed=1)
+    theirs, same = ({key: str(x) for key, x in settings.items()} for settings in asked)
+    assert theirs == same and {"batch_size", "buffer_size", "learning_starts", "policy_kwargs"} <= theirs.keys()
+
+    def child(module, name, job, environment):
+        pace = {"limit": 1000.0, "sbx": 100.0, "spinup": 110.0}[name]
+        assert job["against"] == "sbx" and module.endswith("peers" if name == "sbx" else "speed")
+        return {"steps_per_second": pace, "whole_run_steps_per_second": pace, "seconds": 2.0, "compile_seconds": 0.0,
+                "return": 1.0, "episodes": 1, "versions": {}}
+    monkeypatch.setattr(speed_module, "child", child)
+    monkeypatch.setattr(speed_module, "find_spec", lambda name: "there")
+    for threads, goal, code in ((1, 1.0, 0), (2, 1.15, 1)):
+        assert speed(algo, "HalfCheetah-v5", against="sbx", threads=threads, rounds=1) == code
+        result = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (result["goal"], result["ratio_median"], result["met"]) == (goal, 1.1, not code)
+        assert result["steps_per_second"] == {"spinup": [110.0], "sbx": [100.0]}
 
 
 def test_compile_seconds_are_what_a_row_took_above_the_pace():
@@ -96,12 +129,14 @@ def test_threads_reach_every_process_and_decide_the_goal(algo, env, threads, com
     assert result.get("networks_alone_share") == ({"spinup": 0.5, "sb3": 0.5} if algo == "sac" else None)
 
 
-@pytest.mark.parametrize("env, confined", [("PongNoFrameskip-v4", [{3, 5}]), ("HalfCheetah-v5", [])])
-def test_games_have_as_many_cores_as_threads(env, confined, monkeypatch, capsys):
+@pytest.mark.parametrize("env, against, confined", [
+    ("PongNoFrameskip-v4", "sb3", [{3, 5}]), ("HalfCheetah-v5", "sb3", []), ("HalfCheetah-v5", "sbx", [{3, 5}])])
+def test_games_and_jax_have_as_many_cores_as_threads(env, against, confined, monkeypatch, capsys):
     seen = []
     monkeypatch.setattr(process.os, "sched_getaffinity", lambda _: {7, 5, 3}, raising=False)
     monkeypatch.setattr(process.os, "sched_setaffinity", lambda _, cores: seen.append(set(cores)), raising=False)
-    monkeypatch.setattr(process.sys, "argv", ["", "folder", "limit", json.dumps({"env": env, "threads": 2})])
+    monkeypatch.setattr(process.sys, "argv", ["", "folder", "limit", json.dumps({"env": env, "threads": 2,
+                                                                                       "against": against})])
     process.work({"limit": lambda folder, job: {"folder": folder, **job}})
     assert seen == confined and json.loads(capsys.readouterr().out)["folder"] == "folder"
 
