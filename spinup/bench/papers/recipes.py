@@ -68,14 +68,14 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 left.plot([0, *ROUNDS], found, "o-", color=colour, label=None if k else words)
         left.set(title="llama3: rounds", xlabel="round", ylabel="accuracy on steps", xticks=[0, *ROUNDS],
                  ylim=(-0.03, 1.03))
-        left.legend()
+        left.legend(loc="center right")
         names = ("base", "verified", "general")
         for task, colour in ((STEPS, "#0072B2"), (COUNTS, "#009E73")):
             for k, found in enumerate(zip(*(after("qwq", stage, task) for stage in names), strict=True)):
                 middle.plot(range(3), found, "o-", color=colour, label=None if k else task)
         middle.set(title="qwq: two stages", xticks=range(3), xticklabels=["base", "stage 1", "stage 2"],
                    ylabel="accuracy", ylim=(-0.03, 1.03))
-        middle.legend()
+        middle.legend(loc="upper left", fontsize="small")
         for stage, colour in (("sft", "0.6"), ("ppo", "#D55E00"), ("ppo_ptx", "#009E73")):
             right.plot(after("instructgpt", stage, TASTE), after("instructgpt", stage, OLD), "o", color=colour,
                        label={"sft": "imitation", "ppo": "PPO", "ppo_ptx": "PPO with the mix"}[stage])
