@@ -63,10 +63,10 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     def draw(figure: Any) -> None:
         left, middle, right = figure.subplots(1, 3)
-        for kind, colour, words in (("best", "#0072B2", "best responses"), ("random", "#D55E00", "random responses")):
+        for kind, colour, words in (("best", "#0072B2", "best"), ("random", "#D55E00", "random")):
             for k, found in enumerate(zip(*rounds[kind], strict=True)):
                 left.plot([0, *ROUNDS], found, "o-", color=colour, label=None if k else words)
-        left.set(title="llama3: rounds", xlabel="round", ylabel="accuracy on steps", xticks=[0, *ROUNDS],
+        left.set(title="llama3: responses", xlabel="round", ylabel="accuracy on steps", xticks=[0, *ROUNDS],
                  ylim=(-0.03, 1.03))
         left.legend(loc="center right")
         names = ("base", "verified", "general")
@@ -75,7 +75,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                 middle.plot(range(3), found, "o-", color=colour, label=None if k else task)
         middle.set(title="qwq: two stages", xticks=range(3), xticklabels=["base", "stage 1", "stage 2"],
                    ylabel="accuracy", ylim=(-0.03, 1.03))
-        middle.legend(loc="upper left", fontsize="small")
+        middle.legend(loc="upper left", fontsize="small", frameon=False)
         for stage, colour in (("sft", "0.6"), ("ppo", "#D55E00"), ("ppo_ptx", "#009E73")):
             right.plot(after("instructgpt", stage, TASTE), after("instructgpt", stage, OLD), "o", color=colour,
                        label={"sft": "imitation", "ppo": "PPO", "ppo_ptx": "PPO with the mix"}[stage])
