@@ -83,10 +83,4 @@ def test_clip_higher_must_keep_the_entropy(entropy, met, trained, tmp_path):
     saved = json.loads((tmp_path / "x.json").read_text())
     assert saved["entropy"]["magistral"] == [entropy] * 2 and set(saved["curves"]) == set(magistral.KINDS)
     flags = {label: flags[len(magistral.BASE):] for _, _, _, label, flags in trained[2]}
-    assert flags["magistral"] == () and all(len(flags[kind]) == 2 for kind in ("clip", "kl", "groups"))
-
-
-# Turned red by: a reward for a response without its last letter; letters that need not be letters.
-@pytest.mark.parametrize("response, reward", [("cba", 1.1), ("abc", 0.1), ("cb", 0.0), ("cb>", 0.0), ("", 0.0)])
-def test_the_reward_of_r1_zero(response, reward):
-    assert magistral.right_and_formatted("abc>", response) == pytest.approx(reward)
+    assert flags["magistral"] == () and all(len(flags[kind]) == 2 for kind in ("clip", "kl", "groups", "unlimited"))

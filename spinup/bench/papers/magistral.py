@@ -1,7 +1,7 @@
 """Magistral (Mistral AI 2025, arXiv:2506.10910): reinforcement learning from a weak base model. Each ablation takes one
 part away: the wider clip range above 1, the absence of a KL penalty, or the filter of groups with equal rewards.
-R1-Zero (DeepSeek 2025, arXiv:2501.12948) is beside it: GRPO from a weak base model with rewards for right answers and
-for the format.
+R1-Zero (DeepSeek 2025, arXiv:2501.12948) is beside it: GRPO from the same base model. The rewards are for right answers
+and for the format. The base model writes all steps in a third of its responses, with errors.
 """
 import json
 from pathlib import Path
@@ -14,24 +14,18 @@ from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
-TASK, PROBLEMS, TIMES = "reverse", 500, 1.5     # goal: entropy, as a multiple of that without the wider clip range
-BASE = ("--sft-accuracy", "0.1", "--total-steps", "200", "--minibatches", "8", "--lr", "3e-4", "--warmup", "10",
-        "--threads", "1")
-FORMAT = 0.1                            # reward for the format alone
+TASK, PROBLEMS, TIMES = "steps:teacher=web", 500, 1.5      # goal: entropy, times that without the wider clip range
+BASE = ("--sft-accuracy", "0.2", "--layers", "2", "--total-steps", "100", "--minibatches", "8", "--lr", "3e-4",
+        "--warmup", "10", "--threads", "1", "--preset", "none")
 KINDS = {                               # name: method, its settings, colour, words
     "magistral": ("magistral", (), "#0072B2", "Magistral"),
     "clip": ("magistral", ("--clip-high", "0.2"), "#D55E00", "clip range .2 above 1"),
     "kl": ("magistral", ("--kl-coef", "0.05"), "#009E73", "with a KL penalty"),
     "groups": ("magistral", ("--max-rollouts", "1"), "#CC79A7", "without the filter of groups"),
-    "r1-zero": ("grpo", ("--reward", f"{__file__}:right_and_formatted"), "0.4", "R1-Zero")}
+    "unlimited": ("magistral", ("--clip-high", "100"), "#E69F00", "no limit above 1"),
+    "r1-zero": ("grpo", (), "0.4", "R1-Zero")}
 COLUMNS = {"held_out_accuracy": "held-out accuracy", "entropy": "entropy (nats per token)",
            "length": "tokens per response"}
-
-
-def right_and_formatted(prompt: str, response: str) -> float:
-    """Reward of R1-Zero on `reverse`: 1 for the right answer, and `FORMAT` for as many letters as the prompt has."""
-    letters = prompt.rstrip(">")
-    return float(response == letters[::-1]) + FORMAT * (response.isalpha() and len(response) == len(letters))
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
@@ -44,16 +38,15 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
     entropies = {kind: [late_entropy(folder) for folder in found] for kind, found in of.items()}
     times = mean(entropies["magistral"]) / mean(entropies["clip"])
-    lines = [Line(f"{TASK}: accuracy of the base model", "", mean(begun)),
-             *(Line(f"{TASK}: accuracy, {words}", "", mean(reached[kind]))
-               for kind, (_, _, _, words) in KINDS.items()),
-             *(Line(f"{TASK}: entropy in the second half, {words}", "", mean(entropies[kind]))
-               for kind, (_, _, _, words) in KINDS.items()),
-             Line(f"{TASK}: entropy, times that with the clip range .2 above 1", "", times, f">= {TIMES:g}",
+    lines = [Line("accuracy of the base model", "", mean(begun)),
+             Line("tokens per response at first", "", mean(columns(f)["length"][0] for f in of["magistral"])),
+             *(Line(f"accuracy, {words}", "", mean(reached[kind])) for kind, (*_, words) in KINDS.items()),
+             *(Line(f"entropy in the second half, {words}", "", mean(entropies[kind]))
+               for kind, (*_, words) in KINDS.items()),
+             Line("entropy, times that with the clip range .2 above 1", "", times, f">= {TIMES:g}",
                   times >= TIMES),
-             *(Line(f"{TASK}: tokens per response at the end, {words}", "", mean(columns(f)["length"][-1]
-                                                                                  for f in of[kind]))
-               for kind, (_, _, _, words) in KINDS.items())]
+             *(Line(f"tokens per response at the end, {words}", "", mean(columns(f)["length"][-1] for f in of[kind]))
+               for kind, (*_, words) in KINDS.items())]
 
     def draw(figure: Any) -> None:
         for axis, (column, label) in zip(figure.subplots(1, len(COLUMNS)), COLUMNS.items(), strict=True):
