@@ -1,5 +1,6 @@
 """Language consistency: a reward for responses in the language of the prompt, as in DeepSeek-R1 (2025,
-arXiv:2501.12948, section 2.3.2: the share of words in the target language).
+arXiv:2501.12948, section 2.3.2: the share of words in the target language). Magistral (2025, arXiv:2506.10910) rewards
+only responses that are in the target language as a whole.
 
 Here a language is a script, such as Latin or Greek, and the share is that of letters. Letters have a script in Unicode,
 so this needs no model; it cannot tell English from French.
@@ -36,6 +37,7 @@ def consistency(prompt: str, response: str) -> float:
 class Language(Bonus):
     """The bonus is the share of letters in the script of the prompt. Raise UserError for an alphabet of one script."""
 
+    strict: bool = False                # the bonus is 1 if all letters are in the script of the prompt, else 0
     name = "language"
 
     def check(self, task: Task) -> None:
@@ -45,4 +47,5 @@ class Language(Bonus):
                             "responses cannot be in another language than the prompt; leave out language:")
 
     def bonus(self, problem: Any, response: str) -> float:
-        return consistency(as_text(problem), response)
+        share = consistency(as_text(problem), response)
+        return float(share == 1) if self.strict else share

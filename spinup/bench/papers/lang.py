@@ -14,12 +14,12 @@ from spinup.runs.log import read_progress
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out Greek prompts of an evaluation, with eight responses each
 POINTS, CONSISTENT = 0.10, 0.95
-SETTINGS = ("--threads", "1", "--total-steps", "500", "--layers", "2", "--sft-accuracy", "0.85")
-TASK = "two_scripts"                    # 5 % of the demonstrations for Greek prompts are in Greek
+SETTINGS = ("--threads", "1", "--total-steps", "600", "--layers", "2", "--sft-accuracy", "0.85")
+TASK = "two_scripts:rare=0.02"          # 2 % of the demonstrations for Greek prompts are in Greek
 KINDS = {                               # name: wrappers, colour, words
     "grpo": ("language,coef=0:", "#D55E00", "GRPO"),    # GRPO's reward, with the column of the language
-    "language": ("language,mode=times:", "#0072B2", "GRPO + consistency"),
-    "hints": ("hints:language,mode=times:", "#009E73", "GRPO + consistency + hints")}
+    "language": ("language,mode=times,strict=yes:", "#0072B2", "GRPO + consistency"),
+    "hints": ("hints:language,mode=times,strict=yes:", "#009E73", "GRPO + consistency + hints")}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:

@@ -217,6 +217,11 @@ def test_consistency_is_the_share_of_letters():
     problem = next(p for p in drawn(times, 20) if script_of(p.prompt) == "greek")
     found = times.rewards([problem] * 2, [problem.answer, latin])
     assert found == [1, 0] and [x.right for x in found] == [True, False] and [x.parts["right"] for x in found] == [1, 1]
+    mixed = latin[0] + problem.answer[1:]
+    assert times.rewards([problem], [mixed]) == [pytest.approx((len(mixed) - 1) / len(mixed))]
+    whole = make_task("language,mode=times,strict=yes:two_scripts")
+    problem = next(p for p in drawn(whole, 20) if script_of(p.prompt) == "greek")
+    assert whole.rewards([problem] * 2, [mixed, problem.answer]) == [0, 1]
 
 
 # Turned red by: a form that only begins as the pattern says; a form of the task that is not used.
