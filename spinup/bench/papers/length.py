@@ -1,6 +1,7 @@
 """Length control (Kimi k1.5, arXiv:2501.12599; A-DLP, arXiv:2505.18298): GRPO with a reward that falls with the length
 of right answers, relative to their group. The task is a sum with a scratchpad, whose teacher writes superfluous steps.
-A moderate coefficient shortens responses at the same accuracy; a large one makes the policy drop necessary steps."""
+As in both papers, the penalty begins after training without it. A moderate coefficient shortens responses at the same
+accuracy; a large one makes the policy drop necessary steps."""
 import json
 from pathlib import Path
 from statistics import mean
@@ -8,33 +9,35 @@ from typing import Any
 
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
 from spinup.bench.process import spinup
-from spinup.runs.files import read_json
 from spinup.runs.log import read_progress
 
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
 FEWER, LOST, COLLAPSED = 0.40, 0.01, 0.5
-SETTINGS = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
+TRAINED = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
+SETTINGS = ("--threads", "1", "--total-steps", "300")                     # with each reward, from the trained policy
 KINDS = {                               # name: wrapper, colour, words
-    "grpo": ("", "#0072B2", "GRPO"),
+    "grpo": ("", "#0072B2", "no penalty"),
     "length": ("length:", "#009E73", "length penalty"),
     "adaptive": ("length,adaptive=yes:", "#E69F00", "adaptive penalty"),
     "strong": ("length,coef=20:", "#D55E00", "penalty 100 times as strong")}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train with each reward from the same initial policy."""
+    """Train without a penalty, then with each reward from that policy."""
+    found = in_turn(lambda seed: run("llm grpo", "scratchpad", seed, log_dir, *TRAINED, label="trained"), seeds, workers)
+    trained = dict(zip(seeds, found, strict=True))
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run("llm grpo", f"{KINDS[job[0]][0]}scratchpad", job[1], log_dir, *SETTINGS,
-                                      label=job[0]), jobs, workers)
+                                      "--model", str(trained[job[1]]), label=job[0]), jobs, workers)
     of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
-    begun = mean(accuracy(Path(read_json(folder / "config.json")["start"])) for folder in of["grpo"])
+    begun = mean(map(accuracy, trained.values()))
     reached = {kind: [accuracy(folder) for folder in found] for kind, found in of.items()}
-    tokens = {kind: [read_progress(folder)["length"][-1] for folder in found] for kind, found in of.items()}
-    lines = [Line("accuracy of the initial policy", "", begun),
-             Line("tokens of a response at first", "", mean(read_progress(f)["length"][0] for f in of["grpo"])),
-             Line("accuracy: GRPO", "", mean(reached["grpo"])),
-             Line("tokens of a response: GRPO", "", mean(tokens["grpo"]))]
+    tokens = {kind: [last_length(folder) for folder in found] for kind, found in of.items()}
+    lines = [Line("accuracy after GRPO", "", begun),
+             Line("tokens of a response after GRPO", "", mean(map(last_length, trained.values()))),
+             Line("accuracy: as many updates more, no penalty", "", mean(reached["grpo"])),
+             Line("tokens of a response: as many updates more, no penalty", "", mean(tokens["grpo"]))]
     for kind in ("length", "adaptive"):
         fewer = 1 - mean(tokens[kind]) / mean(tokens["grpo"])
         lost = mean(reached["grpo"]) - mean(reached[kind])
@@ -62,12 +65,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     raw = {"initial": begun, "accuracy": reached, "tokens": tokens, "seeds": list(seeds),
            "curves": {kind: [curve(folder) for folder in found] for kind, found in of.items()}}
-    return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), folders
+    return Paper("Length control (Kimi k1.5 2025; A-DLP 2025)", lines, draw, raw), [*trained.values(), *folders]
 
 
 def accuracy(folder: Path) -> float:
     """Share of correct sampled responses of a policy on held-out problems."""
     return json.loads(spinup("eval", str(folder), "--episodes", str(PROBLEMS), "--json"))["held_out_accuracy"]
+
+
+def last_length(folder: Path) -> float:
+    """Mean tokens of a response in the last update of a run."""
+    return read_progress(folder)["length"][-1]
 
 
 def curve(folder: Path) -> dict[str, list[float]]:
