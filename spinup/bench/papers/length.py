@@ -25,7 +25,8 @@ KINDS = {                               # name: wrapper, colour, words
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train without a penalty, then with each reward from that policy."""
-    found = in_turn(lambda seed: run("llm grpo", "scratchpad", seed, log_dir, *TRAINED, label="trained"), seeds, workers)
+    found = in_turn(lambda seed: run("llm grpo", "scratchpad", seed, log_dir, *TRAINED, label="trained"), seeds,
+                    workers)
     trained = dict(zip(seeds, found, strict=True))
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run("llm grpo", f"{KINDS[job[0]][0]}scratchpad", job[1], log_dir, *SETTINGS,
