@@ -139,6 +139,9 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
 def check_groups(cfg: LanguageConfig, task: Task) -> None:
     """Raise UserError if the method samples too few responses to a prompt for the rewards of the task, or if it cannot
     keep the task's state."""
+    if task.fewest > 1 and hasattr(cfg, "decoding"):                      # es: one response to a prompt
+        raise UserError(f"the rewards of {task.name} compare the responses to one prompt, and es samples one; choose "
+                        "another method, such as grpo")
     if 0 < getattr(cfg, "samples", 0) < task.fewest:                      # 0 samples of dpo: fixed pairs
         raise UserError(f"the rewards of {task.name} compare the responses to one prompt; set --samples to "
                         f"{task.fewest} or more")

@@ -22,7 +22,7 @@ class Mix(Task):
     Args:
         text: the tasks, joined by +, each with its options; a weight and * before a task set its share.
 
-    Raise UserError for a task with a tool, with several turns or with preference pairs.
+    Raise UserError for a task with a wrapper, with a tool, with several turns or with preference pairs.
     """
 
     name = "mix"
@@ -31,6 +31,7 @@ class Mix(Task):
 
     def __init__(self, text: str):
         from llm.tasks.make import make_task  # not above: it creates this task
+        from llm.tasks.wrappers.wrapper import Wrapper
         found = [PART.fullmatch(part) for part in text.split("+")]
         if len(found) < 2 or not all(found):
             raise UserError(f"--task mix:{text} is not a mixture; {FORM}")
@@ -39,6 +40,9 @@ class Mix(Task):
             raise UserError(f"--task mix:{text} has a weight of 0; leave out that task, or raise its weight")
         self.tasks = [make_task(part["task"]) for part in found]
         for task in self.tasks:
+            if isinstance(task, Wrapper):
+                raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it first, "
+                                f"as in {type(task).name}:mix:reverse+sort")
             if task.tool or task.open or task.pairs:
                 raise UserError(f"--task mix:{text}: {task.name} has a tool, several turns or preference pairs, and a "
                                 "mixture has tasks with one response to a prompt; leave it out")

@@ -62,6 +62,9 @@ class Steps(Task):
         """Return the digit, or with probability `slip` a random one."""
         return int(rng.integers(self.modulus)) if rng.random() < self.slip else digit
 
+    def answer_of(self, response: str) -> str | None:
+        return response.rpartition(")")[2] or None
+
     def reward(self, problem: Problem, response: str) -> dict[str, float]:
-        return {"accuracy": ACCURACY * (response.rpartition(")")[2] == problem.answer),
+        return {"accuracy": ACCURACY * (self.answer_of(response) == problem.answer),
                 "format": FORMAT * (FORM.fullmatch(response) is not None)}

@@ -39,6 +39,7 @@ def test_each_problem_belongs_to_its_own_task():
     ("mix:reverse+", "is not a mixture"), ("mix:", "is not a mixture"),
     ("mix:reverse+srt", "no task 'srt'. Did you mean 'sort'?"), ("mix:0*reverse+sort", "has a weight of 0; leave out"),
     ("mix:reverse+sort:lenght=4", "the task sort has no option 'lenght'"),
+    ("mix:hints:reverse+sort", "write it first, as in hints:mix:reverse+sort"),
     ("mix:reverse+calculator", "calculator has a tool"), ("mix:sort+tictactoe", "tictactoe has a tool, several turns")])
 def test_what_is_no_mixture(text, words):
     with pytest.raises(UserError) as caught:

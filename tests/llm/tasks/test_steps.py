@@ -50,3 +50,8 @@ def test_the_reward_of_counts_is_the_share_of_instructions():
     web = Counts(teacher="web")
     right = np.mean([web.reward(p, web.demonstration(p, rng)) == 1 for p in problems])
     assert right == pytest.approx(0.5 ** 2, abs=0.07)
+
+
+def test_the_answer_of_a_vote_is_the_text_after_the_steps():
+    task = Steps()
+    assert [task.answer_of(x) for x in ("(0123)4", "4", "(0123)", "")] == ["4", "4", None, None]
