@@ -16,7 +16,7 @@ from typing import Any
 from llm.config import LanguageConfig
 from llm.policy.load import Start
 from llm.recipes.recipe import REWARD, Recipe, Step, find_recipe
-from llm.recipes.report import report
+from llm.recipes.report import check_folder, report, report_folder
 from llm.restore import load
 from llm.run import Result
 from llm.tasks.make import make_task
@@ -82,6 +82,11 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
     Raise UserError if a stage could not start, or if its folder holds a run with other settings.
     """
     check_names(own, [step.name for step in recipe.steps], f"the recipe {recipe.name} has no stage")
+    for task in recipe.evaluate:
+        try:
+            make_task(task)
+        except UserError as error:
+            raise UserError(f"in evaluate of the recipe {recipe.name}: {error}") from None
     stages: dict[str, Stage] = {}
     roots: dict[str, str] = {}                                            # the model that each stage comes from
     for step in recipe.steps:
@@ -101,8 +106,10 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
         check_job(f"llm {step.method}", stages[step.name].run, cfg)
         for before in (stages[other].run for other in step.references.values()):
             if folder.exists() and before.status != "finished":
+                there = f"type: spinup resume {describe(before.directory)}, or " if before.directory.exists() else ""
                 raise UserError(f"{describe(folder)} exists, but {describe(before.directory)}, the stage before it, is "
-                                "not finished; choose another --exp-name")
+                                f"not finished; {there}choose another --exp-name")
+    check_folder(report_folder(name, list(stages.values())))
     check([s for s in stages.values() if s.run.status != "finished"])
     return list(stages.values())
 

@@ -17,7 +17,7 @@ from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
 from llm.tasks.names import without_wrappers
 from llm.tasks.task import Task, key_of, longest_prompt, stateful
-from llm.tasks.wrappers.wrapper import layers
+from llm.tasks.wrappers.wrapper import innermost
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs import ranks
@@ -88,11 +88,10 @@ def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None
 
 def unwrapped(cfg: LanguageConfig, task: Task) -> tuple[LanguageConfig, Task]:
     """Return settings and task without wrappers, which change no demonstration: with them, SFT would be the same."""
-    inside, cfg = layers(task), copy(cfg)
-    if inside:
-        task = inside[-1].task
-        cfg.task = without_wrappers(cfg.task) if isinstance(cfg.task, str) else task
-    return cfg, task
+    inside, cfg = innermost(task), copy(cfg)
+    if inside is not task:
+        cfg.task = without_wrappers(cfg.task) if isinstance(cfg.task, str) else inside
+    return cfg, inside
 
 
 def identity(cfg: LanguageConfig, task: Task) -> Any:

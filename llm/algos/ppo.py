@@ -49,6 +49,7 @@ from llm.run import Result, Run
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
 from llm.tasks.task import longest_prompt
+from llm.tasks.wrappers.wrapper import innermost
 from llm.warmup import find_start
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.algos.vpg import policy_gradient
@@ -144,7 +145,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a policy with PPO or VAPO. `resume`: the folder of a run with the same settings."""
     # Set up.
     task = make_task(cfg.task, cfg.reward or None)
-    other = make_task(cfg.ptx_task) if cfg.ptx_task else task
+    other = innermost(make_task(cfg.ptx_task) if cfg.ptx_task else task)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     critic = ScalarModel(value_body(run.model, run.tokenizer, task.judge))
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)

@@ -26,6 +26,7 @@ from llm.rollout import solved
 from llm.run import Result, Run
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import make_task
+from llm.tasks.wrappers.wrapper import innermost
 from spinup.algos.vpg import policy_gradient
 from spinup.core.masked import aggregate
 from spinup.core.optim import step_size
@@ -61,7 +62,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    own = np.random.default_rng(cfg.seed)
+    task, own = innermost(task), np.random.default_rng(cfg.seed)
     demonstration_of(task, problems_of(task, 1, own)[0], own)     # or fail before any folder
     problems = problems_of(task, cfg.demonstrations, run.rng)
     fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]

@@ -99,10 +99,21 @@ def read_recipe(path: Path, where: str) -> Recipe:
     steps: list[Step] = []
     for name, given in stages.items():
         steps.append(step_of(name, given, f"{where}, stage {name}", steps))
-    shared = {key.replace("-", "_"): x for key, x in shared.items()}
+    shared = underscored(shared, f"{where}, [shared]")
     for step in steps:
         check_names(shared, known_of(step.method), f"{where}, [shared]: the stage {step.name} has no setting")
     return Recipe(path.stem, str(data.get("about", "")), shared, evaluate, steps)
+
+
+def underscored(given: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return settings with _ in their names. Raise UserError for one that is there twice, or a task that is no text."""
+    found = {key.replace("-", "_"): x for key, x in given.items()}
+    if len(found) < len(given):
+        twice = next(key for key in given if "-" in key and key.replace("-", "_") in given)
+        raise UserError(f"{where} has both {twice} and {twice.replace('-', '_')}; leave one out")
+    if not isinstance(found.get("task", ""), str):
+        raise UserError(f'{where}: task must be a text, such as "reverse", not {found["task"]!r}')
+    return found
 
 
 def known_of(method: str) -> list[str]:
@@ -115,7 +126,7 @@ def step_of(name: str, given: dict[str, Any], where: str, earlier: list[Step]) -
     """Return a stage from its table in the file. Raise UserError if something in it is unknown."""
     if not NAME.fullmatch(name):
         raise UserError(f"{where}: a stage's name has small letters, digits and _, as in [stages.round_1]")
-    given = {key.replace("-", "_"): x for key, x in given.items()}
+    given = underscored(given, where)
     method, settings = str(given.get("method", name)), {key: x for key, x in given.items() if key not in WORDS}
     if registry.look_up(f"llm {method}") is None:
         how = "" if "method" in given else '; a stage with a name of its own needs a line such as method = "grpo"'

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llm.recipes.recipe import JUDGE, REWARD, Recipe
+from llm.restore import load
 from llm.watch import evaluate_on
 from spinup.errors import UserError
 from spinup.runs.curve import COLOURS, STYLE, render
@@ -28,7 +29,7 @@ def report(recipe: Recipe, name: str, stages: Sequence[Any]) -> list[str]:
     """Evaluate every policy of a finished recipe, and write report.md, report.json and report.png. Return the lines of
     the table, then the file that holds it.
 
-    They are in the folder NAME_sSEED of the log folder, with the seed of the last stage.
+    Raise UserError for a damaged policy, before anything is written.
 
     Args:
         name: name that all runs of the recipe share.
@@ -39,7 +40,7 @@ def report(recipe: Recipe, name: str, stages: Sequence[Any]) -> list[str]:
     for stage in stages:
         rows.append(row_of(stage, tasks, {row["directory"]: row for row in rows}))
     table = as_table(rows, list(tasks))
-    folder = Path(stages[-1].cfg.log_dir) / f"{name}_s{stages[-1].cfg.seed}"
+    folder = report_folder(name, stages)
     folder.mkdir(parents=True, exist_ok=True)
     look = [f"- **{stage.step.name}** ({stage.step.method}): {stage.step.look}." for stage in stages if stage.step.look]
     text = [f"# {recipe.name}", "", f"{recipe.about}.", "", *markdown(table), "",
@@ -56,6 +57,18 @@ def report(recipe: Recipe, name: str, stages: Sequence[Any]) -> list[str]:
     write_whole(folder / "report.md", "\n".join(text).encode())
     return [*aligned(table), "", *(line.replace("**", "") for line in look), *[""] * bool(look),
             describe(folder / "report.md")]
+
+
+def report_folder(name: str, stages: Sequence[Any]) -> Path:
+    """Return the folder NAME_sSEED of the log folder, with the seed of the last stage."""
+    return Path(stages[-1].cfg.log_dir) / f"{name}_s{stages[-1].cfg.seed}"
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UserError if a report cannot be written to a folder."""
+    files = [folder / f"report.{kind}" for kind in ("md", "json", "png")]
+    if (folder.exists() and not folder.is_dir()) or any(file.is_dir() for file in files):
+        raise UserError(f"{describe(folder)} is in the way of the report; move it, or choose another --exp-name")
 
 
 def measured(recipe: Recipe, stages: Sequence[Any]) -> dict[str, tuple[Any, Any]]:
@@ -91,8 +104,12 @@ def row_of(stage: Any, tasks: dict[str, tuple[Any, Any]], earlier: dict[str, dic
 
 
 def values(folder: Path, stage: Any, tasks: dict[str, tuple[Any, Any]]) -> dict[str, float | None]:
-    """Return the measure of a policy on each task; None of a task whose prompts its model cannot read."""
-    found = {}
+    """Return the measure of a policy on each task; None of a task whose prompts its model cannot read.
+
+    Raise UserError if there is no policy in the folder, or if it is damaged.
+    """
+    found: dict[str, float | None] = {}
+    load(folder)
     for name, (task, reward) in tasks.items():
         try:
             said = json.loads(evaluate_on(folder, task, reward=reward, problems=TIMES * stage.cfg.held_out, samples=1,

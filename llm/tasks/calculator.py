@@ -49,7 +49,7 @@ class Calculator(Task):
         """Return True for each character of a response that the policy wrote; the others are not trained on."""
         return replay(self, text)
 
-    def answer_of(self, response: str) -> str | None:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         return response.rpartition(";")[2] or None
 
     def reward(self, problem: Problem, response: str) -> float:

@@ -64,7 +64,7 @@ class GSM8K(Task):
         """Return the solution in the file."""
         return problem.data
 
-    def answer_of(self, response: str) -> str | None:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         number = answer_in(response)
         return None if number is None else str(number.normalize())
 

@@ -38,11 +38,13 @@ class Mix(Task):
         weights = np.array([float(part["weight"] or 1) for part in found])
         if weights.min() == 0:
             raise UserError(f"--task mix:{text} has a weight of 0; leave out that task, or raise its weight")
+        if not np.isfinite(weights.sum()):
+            raise UserError("--task mix: has a weight that is too large; write weights such as 0.7 and 0.3")
         self.tasks = [make_task(part["task"]) for part in found]
         for task in self.tasks:
             if isinstance(task, Wrapper):
-                raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it first, "
-                                f"as in {type(task).name}:mix:reverse+sort")
+                raise UserError(f"--task mix:{text}: a wrapper changes the rewards of the whole mixture; write it "
+                                f"first, as in {type(task).name}:mix:reverse+sort")
             if task.tool or task.open or task.pairs:
                 raise UserError(f"--task mix:{text}: {task.name} has a tool, several turns or preference pairs, and a "
                                 "mixture has tasks with one response to a prompt; leave it out")
@@ -56,13 +58,18 @@ class Mix(Task):
     def problems(self, n: int, rng: np.random.Generator, held_out: bool = False) -> list[Problem]:
         places = (np.arange(n) + rng.random()) / n                        # evenly spaced: exact shares
         counts = np.bincount(np.searchsorted(self.shares, places), minlength=len(self.tasks)).tolist()
-        return [Problem(p.prompt, p.answer, (i, p), p.messages, p.turns)
-                for i, count in enumerate(counts) if count
-                for p in problems_of(self.tasks[i], count, rng, held_out)]
+        found = [Problem(p.prompt, p.answer, (i, p), p.messages, p.turns)
+                 for i, count in enumerate(counts) if count
+                 for p in problems_of(self.tasks[i], count, rng, held_out)]
+        return [found[k] for k in rng.permutation(len(found))]            # a part of the list has all tasks, too
 
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         i, own = problem.data
         return demonstration_of(self.tasks[i], own, rng)
+
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        i, own = problem.data
+        return self.tasks[i].answer_of(own, response)
 
     def reward(self, problem: Problem, response: str) -> float:
         return self.rewards([problem], [response])[0]

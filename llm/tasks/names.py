@@ -46,7 +46,7 @@ def split_wrapper(text: str) -> tuple[str, str, str] | None:
     found = WRAPPED.fullmatch(text)
     if found is None or found["wrapper"] not in wrapper_names():
         return None
-    return found["wrapper"], found["options"] or "", found["task"]
+    return found["wrapper"], found["options"] or "", found["task"].strip()
 
 
 def without_wrappers(text: str) -> str:

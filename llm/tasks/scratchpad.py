@@ -40,8 +40,8 @@ class Scratchpad(Task):
         times = rng.integers(self.repeats + 1, size=len(partial))
         return "".join(f"{x};" * n for x, n in zip(partial, times.tolist(), strict=True)) + f"#{problem.answer}"
 
-    def answer_of(self, response: str) -> str | None:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         return response.rpartition("#")[2] or None if "#" in response else None
 
     def reward(self, problem: Problem, response: str) -> float:
-        return float(self.answer_of(response) == problem.answer)
+        return float(self.answer_of(problem, response) == problem.answer)

@@ -33,6 +33,7 @@ class Steps(Task):
     teacher: Literal["careful", "web"] = "careful"
     slip: Unit = 0.1
     name = "steps"
+    form = FORM.pattern
 
     def __post_init__(self):
         check_options(self)
@@ -62,9 +63,9 @@ class Steps(Task):
         """Return the digit, or with probability `slip` a random one."""
         return int(rng.integers(self.modulus)) if rng.random() < self.slip else digit
 
-    def answer_of(self, response: str) -> str | None:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         return response.rpartition(")")[2] or None
 
     def reward(self, problem: Problem, response: str) -> dict[str, float]:
-        return {"accuracy": ACCURACY * (self.answer_of(response) == problem.answer),
+        return {"accuracy": ACCURACY * (self.answer_of(problem, response) == problem.answer),
                 "format": FORMAT * (FORM.fullmatch(response) is not None)}

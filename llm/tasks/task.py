@@ -104,7 +104,7 @@ class Task:
             raise NotImplementedError
         return played(self, response, problem)[1]
 
-    def answer_of(self, response: str) -> str | None:
+    def answer_of(self, problem: Problem, response: str) -> str | None:
         """Return the final answer in a response, so that answers can be compared; None if there is none."""
         return response.strip() or None
 

@@ -45,6 +45,9 @@ class TwoScripts(Task):
     def demonstration(self, problem: Problem, rng: np.random.Generator) -> str:
         return problem.answer if rng.random() < self.rare else in_latin(problem.answer)
 
+    def answer_of(self, problem: Problem, response: str) -> str | None:
+        return in_latin(response) or None
+
     def reward(self, problem: Problem, response: str) -> float:
         if self.rule == "script":
             return float(response != "" and {*response} <= {*SCRIPTS[problem.data]})

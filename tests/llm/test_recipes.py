@@ -218,7 +218,7 @@ def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = {"layers": 1, "width": 32, "heads": 2, "held_out": 64, "threads": 1, "tensorboard": False, "quiet": True,
              "preset": "none"}
-    base = llm.sft("mix:copy:length=2+sort:length=3", total_steps=150, batch=32, lr=1e-2, **small)
+    base = llm.sft("mix:copy:length=2+sort:length=3", total_steps=250, batch=32, lr=1e-2, **small)
     seen = {}
     for coef in (0.0, 1.0):
         mixed = {"ptx_task": "sort:length=3", "ptx_coef": coef} if coef else {}

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from llm.tasks.task import Task
+from llm.tasks.check import problems_of
+from llm.tasks.task import Task, Wrapped
 from llm.tasks.wrappers.language import NO_LETTERS, script_of, scripts
-from llm.tasks.wrappers.wrapper import Drawn, Wrapper, layers
+from llm.tasks.wrappers.wrapper import Drawn, Wrapper, innermost, layers
 from spinup.errors import UserError
 from spinup.runs.config import Unit
 
@@ -44,21 +45,31 @@ class Hints(Wrapper):
                             f"hint, and {task.name} is no such task; leave out hints:")
         if any(type(x).name == "vote" for x in layers(task)):
             raise UserError("vote uses no answers, and hints show them; leave out one of the two")
+        problem = problems_of(inside := innermost(task), 1, np.random.default_rng(0))[0]
+        scored = inside.measure == "held_out_accuracy" and not isinstance(inside, Wrapped) and problem.answer
+        if scored and float(inside.rewards([problem], [problem.answer])[0]) < 1:
+            raise UserError(f"a hint is the beginning of an answer, and {inside.name} asks for more than an answer, "
+                            "such as steps; leave out hints:")
         self.left = dict.fromkeys(sorted(scripts(task.alphabet)) or [NO_LETTERS], self.share)
 
     def draw(self, problem: Any, rng: np.random.Generator) -> Drawn:
         """Return the problem with a hint. Raise UserError if it has no known answer."""
         if not problem.answer:
             raise UserError(f"a problem of {self.task.name} has no known answer to show as a hint; leave out hints:")
-        h = self.left.get(script_of(problem.prompt), 0.0)
+        h = self.left[self.language(problem)]
         return Drawn(problem, problem.answer[:int(h * len(problem.answer) + rng.random())] if h else "")
+
+    def language(self, problem: Any) -> str:
+        """Return the script of a prompt, and of a prompt without letters the first script of the alphabet."""
+        script = script_of(problem.prompt)
+        return script if script in self.left else next(iter(self.left))
 
     def shape(self, problem: Any, responses: Sequence[str], rewards: Sequence[float],
               right: Sequence[bool]) -> tuple[list[float], dict[str, list[float]]]:
         return list(rewards), {f"hint_{name}": [h] * len(rewards) for name, h in self.left.items()}
 
     def end(self, problems: Sequence[Any], rewards: Sequence[float]) -> None:
-        languages = [script_of(p.of.prompt) for p in problems]
+        languages = [self.language(p.of) for p in problems]
         for name, h in self.left.items():
             found = [x.right for x, of in zip(rewards, languages, strict=True) if of == name]
             if found and sum(found) >= self.target * len(found):

@@ -58,7 +58,7 @@ class Vote(Wrapper):
 
     def shape(self, problem: Any, responses: Sequence[str], rewards: Sequence[float],
               right: Sequence[bool]) -> tuple[list[float], dict[str, list[float]]]:
-        chosen = votes([self.task.answer_of(x) for x in responses])
+        chosen = votes([self.task.answer_of(problem, x) for x in responses])
         n, majority_right = len(chosen), any(a and b for a, b in zip(chosen, right, strict=True))
         return [float(x) for x in chosen], {"agreement": [sum(chosen) / n] * n,
                                             "majority_right": [float(majority_right)] * n}

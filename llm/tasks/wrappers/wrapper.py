@@ -158,6 +158,12 @@ def layers(task: Any) -> list[Wrapper]:
     return found
 
 
+def innermost(task: Any) -> Any:
+    """Return the task inside all wrappers: its prompts have no hints."""
+    found = layers(task)
+    return found[-1].task if found else task
+
+
 def groups(problems: Sequence[Any]) -> Iterator[slice]:
     """Yield the rows of each group: adjacent rows with the same problem object."""
     start = 0

@@ -45,3 +45,18 @@ def test_what_is_no_mixture(text, words):
     with pytest.raises(UserError) as caught:
         make_task(text)
     assert words in str(caught.value)
+
+
+# Turned red by: problems sorted by task; answers of the wrong task of a mixture.
+def test_any_part_of_a_batch_has_all_tasks_and_votes_compare_answers():
+    task = make_task("vote:mix:scratchpad+steps")
+    problems = task.problems(64, np.random.default_rng(0))
+    assert {p.of.data[0] for p in problems[:16]} == {0, 1}
+    first, second = ([p for p in problems if p.of.data[0] == i][0] for i in (0, 1))
+    assert list(task.rewards([first] * 5, ["1;#4", "#4", "2;#4", "#3", "#3"])) == [1, 1, 1, 0, 0]
+    assert list(task.rewards([second] * 5, ["(000)4", "4", "(1)4", "3", "3"])) == [1, 1, 1, 0, 0]
+
+
+def test_a_weight_without_an_end_is_refused():
+    with pytest.raises(UserError, match="weight that is too large"):
+        make_task(f"mix:{'9' * 400}*reverse+sort")

@@ -54,4 +54,4 @@ def test_the_reward_of_counts_is_the_share_of_instructions():
 
 def test_the_answer_of_a_vote_is_the_text_after_the_steps():
     task = Steps()
-    assert [task.answer_of(x) for x in ("(0123)4", "4", "(0123)", "")] == ["4", "4", None, None]
+    assert [task.answer_of(None, x) for x in ("(0123)4", "4", "(0123)", "")] == ["4", "4", None, None]

@@ -42,7 +42,7 @@ def test_a_scratchpad_ends_with_the_sum():
         lengths.append(len(shown) + 1)
         assert task.reward(problem, shown) == task.reward(problem, f"#{last}") == 1 > task.reward(problem, last)
     assert np.mean(lengths) == pytest.approx(2 * 2 * 3 + 3, abs=1)         # tokens; three would do
-    assert make_task("scratchpad").answer_of("1;2") is None
+    assert make_task("scratchpad").answer_of(None, "1;2") is None
 
 
 # Turned red by: a teacher who answers Greek in Greek more often, or Latin in Greek; a strict task that is not.

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import llm
 from llm.config import LanguageConfig
 from llm.tasks import make_task, names
 from llm.tasks.addition import Addition
@@ -313,3 +314,27 @@ def test_a_wrapper_of_ones_own():
     assert task.rewards([problem] * 2, [problem.answer, ""]) == [0.5, 0] and isinstance(task, Task)
     with pytest.raises(UserError, match=r"write Hints\(make_task\('addition'\)\)"):
         Hints("addition")
+
+
+# Turned red by: prompts of digits alone that get no hint; a hint where the answer alone is not enough.
+def test_every_prompt_gets_a_hint_and_tasks_that_ask_for_steps_get_none():
+    task = make_task("hints,share=1:modular:noise=0")
+    assert all(p.hint == p.of.answer for p in drawn(task, 100))
+    with pytest.raises(UserError, match="steps asks for more than an answer.*leave out hints:"):
+        make_task("hints:steps")
+
+
+# Turned red by: a demonstration of the whole answer after a hint.
+def test_imitation_of_a_task_with_hints_is_that_of_the_task(tmp_path):
+    small = {"layers": 1, "width": 16, "heads": 2, "total_steps": 3, "batch": 8, "threads": 1, "tensorboard": False,
+             "quiet": True, "preset": "none", "held_out": 8, "log_dir": str(tmp_path)}
+    losses = [llm.sft(f"{hints}modular", exp_name=f"x{len(hints)}", **small).progress["loss"]
+              for hints in ("", "hints,share=1:")]
+    assert losses[0] == losses[1]
+
+
+# Turned red by: a vote that compares letters of two scripts.
+def test_a_vote_on_sums_in_two_scripts_compares_the_sums():
+    task = make_task("vote:two_scripts")
+    problem = drawn(task)[0]
+    assert list(task.rewards([problem] * 3, ["abc", "\u03b1\u03b2\u03b3", "bbc"])) == [1, 1, 0]
