@@ -56,13 +56,13 @@ class Config(LanguageConfig):
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Imitate the teacher of a task. `resume`: the folder of a run with the same settings."""
     # Set up.
-    task = make_task(cfg.task, cfg.reward or None)
+    task = innermost(make_task(cfg.task, cfg.reward or None))             # a teacher writes whole answers
     find_device(cfg.device, True)
     start = on_device(initial(cfg, task), cfg)
     check_judge(task.judge, start.tokenizer, task.name)
     run = Run(cfg, task, start, resume)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
-    task, own = innermost(task), np.random.default_rng(cfg.seed)
+    own = np.random.default_rng(cfg.seed)
     demonstration_of(task, problems_of(task, 1, own)[0], own)     # or fail before any folder
     problems = problems_of(task, cfg.demonstrations, run.rng)
     fixed = [(p, demonstration_of(task, p, run.rng)) for p in problems]
