@@ -62,15 +62,16 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
     def draw(figure: Any) -> None:
         for axes, names, title in zip(figure.subplots(1, 2), (("best", "attempts", "repair"), ("long", "lemmas")),
-                                      ("proofs of 1 to 4 lines", "proofs of 6 to 8 lines"), strict=True):
-            for when, (style, words) in WHEN.items():
+                                      ("1 to 4 lines", "6 to 8 lines"), strict=True):
+            for when, (style, _) in WHEN.items():
                 for name in names:
                     tokens, share = (np.mean([[r[key] for r in each[name]] for each in curves[when]], 0)
                                      for key in ("tokens", "solved"))
                     axes.plot(tokens, share, style, color=COLOURS[name], marker="o", markersize=2.5,
-                              label=f"{WORDS[name]}, {words}")
-            axes.set(title=title, xlabel="generated tokens per theorem", ylabel="theorems proved", xscale="log",
-                     ylim=(-0.03, 1.03))
+                              label=WORDS[name] if when == "after" else None)
+            axes.set(title=f"{title} (dashed: before GRPO)", xlabel="generated tokens per theorem",
+                     ylabel="theorems proved", xscale="log", ylim=(-0.03, 1.03))
+            axes.xaxis.set_major_formatter("{x:g}")
             axes.legend(loc="upper left", fontsize=7)
 
     return Paper("Proofs: RL on a checker, repairs and lemmas (Kimina-Prover, Wang et al. 2025)", lines, draw,
