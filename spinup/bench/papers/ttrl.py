@@ -43,7 +43,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     seconds = [read_json(folder / "result.json")["seconds"] for folder in of["clean"]]
     told = {kind: [WHY in spinup("llm", "diagnose", str(folder)) for folder in of[kind]] for kind in begun}
     right = all(told["noisy"]) and not any(told["clean"])
-    falls = all(after < before for after, before in zip(reached["noisy"], begun["noisy"], strict=True))
+    falls = all(after < before for before, after in zip(*greedy, strict=True))
     lines = [
         Line("40 % noise: accuracy of the initial policy", "", mean(begun["clean"])),
         Line("40 % noise: share of right majorities at first", "", mean(x[0] for x in votes["clean"])),
@@ -53,9 +53,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("80 % noise: accuracy of the initial policy", "", mean(begun["noisy"])),
         Line("80 % noise: share of right majorities at first", "", mean(x[0] for x in votes["noisy"])),
         Line("80 % noise: share of right majorities at the end", "", mean(x[-1] for x in votes["noisy"])),
-        Line("80 % noise: accuracy after TTRL", "", mean(reached["noisy"]), "falls", falls),
+        Line("80 % noise: accuracy after TTRL", "", mean(reached["noisy"])),
         Line("80 % noise: accuracy of the most likely answer, before", "", mean(greedy[0])),
-        Line("80 % noise: accuracy of the most likely answer, after", "", mean(greedy[1])),
+        Line("80 % noise: accuracy of the most likely answer, after", "", mean(greedy[1]), "falls", falls),
         Line("80 % noise: runs for which `spinup llm diagnose` says why", "", sum(told["noisy"]),
              f"{len(seeds)}, and none at 40 %", right),
         Line("80 % noise: accuracy after GRPO with labels", "", mean(reached["labels"]))]
