@@ -96,10 +96,10 @@ def read_result(directory: Path) -> dict[str, Any]:
     path = directory / "result.json"
     if not path.exists():
         return {}
-    data = read_json(path)
+    advice = "delete it, and `spinup resume` continues from the last checkpoint"
+    data = read_json(path, advice)
     if not isinstance(data, dict) or not {"status", "steps"} <= set(data):
-        raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; delete it, and `spinup "
-                        "resume` continues from the last checkpoint")
+        raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
 
 
