@@ -126,7 +126,7 @@ def line_search(evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], theta: Tens
     `theta`, `[P]` (appendix C). Return the accepted share of the step, its loss and its KL.
 
     evaluate: sets the weights to a vector `[P]` and returns loss and mean KL, `[]` each. The last
-    weights that it sets are the accepted ones. If all `tries` fail, they are `theta`; the share is 0.
+    weights that it sets are the accepted ones: `theta`, with a share of 0, if all `tries` fail.
     """
     loss_old, _ = evaluate(theta)
     for share in (0.8**i for i in range(tries)):
