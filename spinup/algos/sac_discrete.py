@@ -143,7 +143,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         run.keep(policy=policy, target=target, pi_optimizer=pi_optimizer, q_optimizer=q_optimizer,
                  replay=replay, q_stats=q_stats, pi_stats=pi_stats)
         actor = policy.actor()
-        for _ in run.updates(cfg.total_steps // S, S):
+        for update in run.updates(cfg.total_steps // S, S):
             # Collect. Equal logits are uniform actions.
             for noise in dist.noise(run.rng, (S // N, N)):
                 obs = env.obs

@@ -213,7 +213,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     with run:
         env.reset()
         run.keep(policy=policy, value_optimizer=value_optimizer, scaler=scaler)
-        for _ in run.updates(updates, N * T):
+        for update in run.updates(updates, N * T):
             # Collect a rollout with the current policy.
             rollout = collect(env, policy.actor(), policy.dist, T, run.rng, run.device)
             obs = policy.normalise(rollout.obs[:, :T])        # as the actor saw them
