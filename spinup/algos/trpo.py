@@ -72,8 +72,8 @@ class Config(AtariConfig):
 
 def surrogate_loss(logp: Tensor, logp_old: Tensor, adv: Tensor,
                    mask: Tensor | None = None) -> Tensor:
-    """Surrogate loss per step, -ratio A (eq. 14, negated), of the shape of `logp`. At the old
-    policy its gradient is that of `policy_gradient`. `adv` is broadcast."""
+    """Surrogate loss per step, -ratio A (eq. 14, negated), `[...]` as `logp`. At the old policy its
+    gradient is that of `policy_gradient`. `adv` is broadcast."""
     log_ratio = select(logp - logp_old, mask)
     ratio = log_ratio.exp()
     return -ratio * select(adv, mask)
