@@ -15,6 +15,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from spinup.core.kl import kl_categorical, kl_gaussian
+
 Array = np.ndarray | Tensor
 
 
@@ -57,6 +59,11 @@ class Categorical:
         heads = [d.log_prob_entropy(p, act[..., i])
                  for i, (d, p) in enumerate(self._heads(params))]
         return sum(logp for logp, _ in heads), sum(entropy for _, entropy in heads)
+
+    def kl(self, params: Tensor, other: Tensor) -> Tensor:
+        """Exact KL(pi || other), `[...]`, from the parameters of both distributions."""
+        return sum(kl_categorical(p, q) for (_, p), (_, q) in
+                   zip(self._heads(params), self._heads(other), strict=True))
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Standard Gumbel noise, float32 `[*shape, num_outputs]`."""
@@ -120,6 +127,10 @@ class DiagGaussian:
                          act: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy, `[...]` each."""
         return self.log_prob(params, act), self.entropy(params)
+
+    def kl(self, params: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> Tensor:
+        """Exact KL(pi || other), `[...]`, from the parameters of both, before the clip."""
+        return kl_gaussian(params, other)
 
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Standard normal noise, float32 `[*shape, num_outputs]`."""

@@ -23,7 +23,8 @@ METRICS = {
     "return_mean_100": "mean undiscounted return of the last 100 training episodes, or of all if there are fewer",
     "test_return": "mean return of --test-episodes separate test episodes, always the same ones, without exploration",
     # On-policy algorithms.
-    "kl": "KL divergence of the policy from the one that collected the last batch, in nats (k3 estimator, at least 0)",
+    "kl": "KL divergence of the policy from the one that collected the last batch, in nats, at least 0 (k3 estimator; "
+          "exact in TRPO)",
     "clip_fraction": "share of steps with zero gradient because their probability ratio is clipped",
     "entropy": "entropy of the policy in nats; for a squashed Gaussian, of actions in -1 to 1, estimated from samples",
     "value_loss": "half the squared error of the value function",

@@ -14,10 +14,12 @@ ON_POLICY = {"total_steps": 128, "num_envs": 2, "rollout_steps": 32}
 OFF_POLICY = {"total_steps": 80, "learning_starts": 40, "batch_size": 8, "hidden": (8,)}
 RUNS = {
     "vpg": ("CartPole-v1", {"normalise_obs": True, "normalise_reward": True, **ON_POLICY}),
+    "trpo": ("Pendulum-v1", {"normalise_obs": True, "normalise_reward": True, **ON_POLICY}),
     "ppo": ("Pendulum-v1", {"normalise_obs": True, "normalise_reward": True, **ON_POLICY}),
     "curiosity": ("CartPole-v1", ON_POLICY), "rl2": ("CartPole-v1", {"minibatches": 2, **ON_POLICY}),
     "dqn": ("CartPole-v1", {"prioritised": True, **OFF_POLICY}), "sac": ("Pendulum-v1", OFF_POLICY),
-    "td3": ("Pendulum-v1", OFF_POLICY), "ddpg": ("Pendulum-v1", OFF_POLICY), "param_noise": ("CartPole-v1", OFF_POLICY),
+    "sac_discrete": ("CartPole-v1", OFF_POLICY), "param_noise": ("CartPole-v1", OFF_POLICY),
+    "td3": ("Pendulum-v1", OFF_POLICY), "ddpg": ("Pendulum-v1", OFF_POLICY),
     "self_play": ("TicTacToe-v0", {"total_steps": 512, "num_envs": 8, "rollout_steps": 16})}
 
 

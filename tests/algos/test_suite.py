@@ -201,9 +201,11 @@ def learned(tmp_path_factory) -> Callable[[str, str], Result]:
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
     """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
     algorithm, suite, task = ALGORITHMS[name].load(), SUITES[name], task or first_task(name)
-    own = {**suite["settings"], **(IMAGES if task == "image" else {}), **suite["tasks"][task]}
-    quick = {name: value for name, value in QUICK.items() if name in settings_of(algorithm.Config)}
-    chosen = {**quick, **own, "quiet": True, "tensorboard": False, **settings}
+    of_image = IMAGES if task == "image" else {}
+    quick, images = ({name: value for name, value in given.items() if name in settings_of(algorithm.Config)}
+                     for given in (QUICK, of_image))
+    chosen = {**quick, **suite["settings"], **images, **suite["tasks"][task], "quiet": True, "tensorboard": False,
+              **settings}
     return algorithm.train(algorithm.Config(env=env or TASKS[task], log_dir=folder.as_posix(), **chosen))
 
 

@@ -45,8 +45,8 @@ def test_pages_show_the_tables_of_the_benchmarks():
     assert len(shown) > 15 and DOCS / "llm" / "overview.md" in shown
     for page in shown:
         assert tables.fill(pages[page], BENCHMARKS) == pages[page], f"{page.name} differs; run python docs/tables.py"
-    with pytest.raises(ValueError, match="no table for <!-- results: returns, trpo -->"):
-        tables.fill("<!-- results: returns, trpo -->\n<!-- /results -->", BENCHMARKS)
+    with pytest.raises(ValueError, match="no table for <!-- results: returns, a2c -->"):
+        tables.fill("<!-- results: returns, a2c -->\n<!-- /results -->", BENCHMARKS)
 
 
 # Turned red by: a figure of a CPU or of a quick check in the table of GPUs; a raw file that the table leaves out.

@@ -1,0 +1,285 @@
+"""TRPO's functions against explicit matrices, finite differences and torch's solver, and its steps in whole trainings.
+What it shares with VPG and PPO stands in test_vpg, test_ppo and test_suite."""
+from copy import deepcopy
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import Independent, Normal, kl_divergence
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+from spinup.algos import trpo
+from spinup.algos.ppo import clipped_surrogate
+from spinup.algos.trpo import conjugate_gradient, fisher_product, flat, line_search, natural_step, surrogate_loss
+from spinup.algos.vpg import policy_gradient
+from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.networks import ActorCritic
+from spinup.errors import UserError
+
+# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+SUITE = {
+    "settings": {"rollout_steps": 16, "max_kl": 0.1, "damping": 0.01, "value_epochs": 5},
+    "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
+              "box far": {"normalise_obs": True, "log_std": -1.5}, "image": {"rollout_steps": 8, "value_epochs": 1}},
+    "scores": "policy_gradient",
+    "cartpole": 400}
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def tiny(dist, seed=1):
+    """A policy in float64 that is not at its initial weights, its weights without those of V, and observations."""
+    policy = ActorCritic((3,), dist, (4,)).double()
+    params = [p for p in policy.parameters() if all(p is not q for q in policy.v.parameters())]
+    vector_to_parameters(0.7 * numbers(sum(p.numel() for p in params), seed=seed), params)
+    return policy, params, numbers(6, 3, seed=2)
+
+
+def mean_kl(policy, obs):
+    """A function: the mean KL from the policy as it is now to the policy as it will be."""
+    old = deepcopy(policy)
+    return lambda: policy.dist.kl(old.params(obs), policy.params(obs)).mean()
+
+
+GAUSSIAN = DiagGaussian([-1, -1], [1, 1])
+each_policy = pytest.mark.parametrize("dist", [Categorical((4,)), Categorical((3, 2)), GAUSSIAN],
+                                      ids=["categorical", "several", "gaussian"])
+
+
+# Turned red by: the sign; the ratio inverted; a gradient at the old policy that is not VPG's.
+def test_the_surrogate_is_ppos_without_a_clip_and_its_first_gradient_is_vpgs():
+    logp = torch.tensor([-1.0, -2.0, -0.5], requires_grad=True)
+    adv, moved = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([-1.2, -1.7, -0.5])
+    assert surrogate_loss(logp, moved, adv).tolist() == pytest.approx([-2 * np.exp(0.2), np.exp(-0.3), -0.5])
+    wide, _ = clipped_surrogate(logp, moved, adv, (1.0, 1e9))
+    torch.testing.assert_close(surrogate_loss(logp, moved, adv), wide)
+    ours, = torch.autograd.grad(surrogate_loss(logp, logp.detach(), adv).sum(), logp)
+    vpgs, = torch.autograd.grad(policy_gradient(logp, adv)[0].sum(), logp)
+    assert torch.equal(ours, vpgs)
+
+
+# Turned red by: either select left out, or one after `exp`.
+def test_masked_steps_are_not_in_the_loss():
+    nan, mask = float("nan"), torch.tensor([1, 0, 0])
+    logp = torch.tensor([-1.0, nan, 500.0], requires_grad=True)
+    loss = surrogate_loss(logp, torch.tensor([-1.0, -1.0, -500.0]), torch.tensor([2.0, nan, 1.0]), mask)
+    loss.sum().backward()
+    assert loss.tolist() == [-2.0, 0.0, 0.0] and logp.grad.tolist() == [-2.0, 0.0, 0.0]
+
+
+# The definition: the mean over states and the policy's own actions of the outer product of the score. Turned red by:
+# KL(pi || pi_old) with another Hessian; no damping; a sum over states; one factor of 2.
+def test_the_product_is_that_of_the_matrix_of_score_outer_products():
+    policy, params, obs = tiny(Categorical((4,)))
+    size, fisher = sum(p.numel() for p in params), 0.0
+    for s in obs:
+        log_pi = policy.params(s).log_softmax(-1)
+        for log_p in log_pi:
+            score = flat(torch.autograd.grad(log_p, params, retain_graph=True))
+            fisher = fisher + log_p.exp().detach() * torch.outer(score, score) / len(obs)
+    product = fisher_product(mean_kl(policy, obs)(), params, 0.3)
+    found = torch.stack([product(v) for v in torch.eye(size, dtype=torch.float64)])
+    torch.testing.assert_close(found, fisher + 0.3 * torch.eye(size, dtype=torch.float64))
+    assert fisher.abs().max() > 0.1
+
+
+# Turned red by: a KL in which log_std is not; heads of which one is left out.
+@each_policy
+def test_the_product_is_the_finite_difference_of_the_kls_gradient(dist):
+    policy, params, obs = tiny(dist)
+    kl, theta = mean_kl(policy, obs), parameters_to_vector(params).detach()
+    v = numbers(len(theta), seed=3)
+    product = fisher_product(kl(), params, 0.0)(v)
+    gradients = []
+    for sign in (1, -1):
+        vector_to_parameters(theta + sign * 1e-5 * v, params)
+        gradients.append(flat(torch.autograd.grad(kl(), params)))
+    torch.testing.assert_close(product, (gradients[0] - gradients[1]) / 2e-5, rtol=1e-5, atol=1e-7)
+    assert product.abs().max() > 0.1
+
+
+# Turned red by: directions that are not conjugate; a residual that is not updated.
+def test_conjugate_gradient_solves_as_torch_does():
+    root, b = numbers(8, 8), numbers(8, seed=1)
+    matrix = root @ root.T + 0.1 * torch.eye(8, dtype=torch.float64)
+    x = conjugate_gradient(lambda v: matrix @ v, b, 30, tolerance=1e-24)
+    torch.testing.assert_close(x, torch.linalg.solve(matrix, b), rtol=1e-6, atol=1e-8)
+
+
+# Turned red by: iterations that go on after the solution is found; a division by 0.
+@pytest.mark.parametrize("b, products", [([1.0, -2.0, 3.0], 1), ([0.0, 0.0, 0.0], 0)])
+def test_conjugate_gradient_stops_when_it_is_done(b, products):
+    seen = []
+    x = conjugate_gradient(lambda v: (seen.append(v), 2 * v)[1], torch.tensor(b), 10)
+    assert x.tolist() == [each / 2 for each in b] and len(seen) == products
+
+
+# On a quadratic the step has a closed form. Turned red by: a step along the loss; delta without the 2, or the root.
+def test_the_step_is_along_the_natural_gradient_to_the_edge_of_the_trust_region():
+    root, gradient = numbers(5, 5), numbers(5, seed=1)
+    matrix = root @ root.T + torch.eye(5, dtype=torch.float64)
+    step = natural_step(gradient, lambda v: matrix @ v, 0.02, 20)
+    natural = torch.linalg.solve(matrix, gradient)
+    torch.testing.assert_close(step / step.norm(), -natural / natural.norm())
+    assert (step @ matrix @ step / 2).item() == pytest.approx(0.02)
+    assert torch.equal(natural_step(0 * gradient, lambda v: matrix @ v, 0.02, 20), 0 * gradient)
+
+
+# Turned red by: a Fisher matrix, or a step, of another size: the exact KL would not be what the quadratic model says.
+@each_policy
+def test_the_exact_kl_of_a_step_is_what_its_quadratic_model_says(dist):
+    policy, params, obs = tiny(dist)
+    kl, theta = mean_kl(policy, obs), parameters_to_vector(params).detach()
+    product = fisher_product(kl(), params, 1e-4)
+    gradient = product(numbers(len(theta), seed=4))           # as that of a loss, it is 0 where the KL is
+    step = natural_step(gradient, product, 1e-4, 100)
+    vector_to_parameters(theta + step, params)
+    damped = 1e-4 - 1e-4 * (step @ step).item() / 2           # the share of the model that is not damping
+    assert kl().item() == pytest.approx(damped, rel=0.05) and damped > 0.5e-4
+
+
+class Line:
+    """Loss and KL along a line, and the points that were asked for."""
+
+    def __init__(self, loss, kl):
+        self.loss, self.kl, self.at = loss, kl, []
+
+    def __call__(self, theta):
+        self.at.append(theta.item())
+        return torch.tensor(self.loss(theta.item())), torch.tensor(self.kl(theta.item()))
+
+
+# From 1 with a step of 1. Turned red by: a step that is taken although the loss rises, or is the same, or not a number;
+# the limit of the KL ignored; a policy that stays at a refused point.
+@pytest.mark.parametrize("loss, kl, share", [
+    (lambda x: -x, lambda x: 0.0, 1.0), (lambda x: x, lambda x: 0.0, 0.0), (lambda x: 3.0, lambda x: 0.0, 0.0),
+    (lambda x: float("nan") if x > 1 else 0.0, lambda x: 0.0, 0.0),
+    (lambda x: -x, lambda x: 0.02 if x > 1.7 else 0.01, 0.8**2), (lambda x: -x, lambda x: 0.02 * (x > 1), 0.0),
+    (lambda x: (x - 1.3) ** 2, lambda x: 0.0, 0.8**3), (lambda x: -x, lambda x: float("nan") if x > 1 else 0.0, 0.0)])
+def test_the_line_search_takes_the_longest_step_that_is_near_and_better(loss, kl, share):
+    line = Line(loss, kl)
+    found, reached, distance = line_search(line, torch.tensor([1.0]), torch.tensor([1.0]), 0.01, 10)
+    assert found == pytest.approx(share) and line.at[-1] == pytest.approx(1 + share)
+    assert reached.item() == pytest.approx(loss(line.at[-1])) and distance <= 0.01
+    assert len(line.at) <= 12
+
+
+@pytest.fixture
+def watched(monkeypatch, tmp_path):
+    """Train with TRPO; of each update, (weights before, weights after, share, its KL, observations), and the policy."""
+    def training(env, **settings):
+        seen, policies, observations = [], [], []
+        make_policy, collect, search = trpo.make_policy, trpo.collect, trpo.line_search
+
+        def made(*args):
+            policies.append(make_policy(*args))
+            return policies[0]
+
+        def collected(*args):
+            rollout = collect(*args)
+            observations.append(policies[0].normalise(rollout.obs[:, :-1]).flatten(0, 1))
+            return rollout
+
+        def searched(evaluate, theta, step, *args):
+            share, loss, kl = search(evaluate, theta, step, *args)
+            after = flat([p for name, p in policies[0].named_parameters() if not name.startswith("v.")])
+            torch.testing.assert_close(after.detach(), theta + share * step)
+            seen.append((theta, after.detach().clone(), share, kl.item(), observations[-1]))
+            return share, loss, kl
+
+        for name, function in (("make_policy", made), ("collect", collected), ("line_search", searched)):
+            monkeypatch.setattr(trpo, name, function)
+        result = trpo.train(trpo.Config(env=env, num_envs=4, quiet=True, tensorboard=False, threads=1,
+                                        log_dir=tmp_path.as_posix(), **settings))
+        return seen, policies[0], result
+    return training
+
+
+# Turned red by: an old policy that moves with the new one (its log_std is a weight); a KL of a part of the batch; a
+# step of V in the policy's weights.
+@pytest.mark.parametrize("env, settings", [("CartPole-v1", {}), ("Pendulum-v1", {"normalise_obs": True})])
+def test_every_update_of_a_training_stays_in_the_trust_region(env, settings, watched):
+    seen, policy, result = watched(env, rollout_steps=32, total_steps=128 * 8, max_kl=0.02, **settings)
+    assert len(seen) == 8 and result.status == "finished"
+    params = [p for name, p in policy.named_parameters() if not name.startswith("v.")]
+    for before, after, share, kl, obs in seen:
+        pis = []
+        for theta in before, after:
+            vector_to_parameters(theta, params)
+            with torch.no_grad():
+                outputs = policy.params(obs)
+            pis.append(Independent(Normal(outputs[0], outputs[1].exp().clone()), 1) if isinstance(outputs, tuple)
+                       else TorchCategorical(logits=outputs))
+        exact = kl_divergence(*pis).mean().item()
+        assert exact == pytest.approx(kl, rel=1e-3, abs=1e-6) and exact <= 0.02 * (1 + 1e-3)
+        assert share > 0 and exact > 0.1 * 0.02 * share**2
+    assert max(result.progress["kl"]) <= 0.02 and min(result.progress["step_share"]) > 0
+    assert max(result.progress["loss"]) < 0
+
+
+# Turned red by: advantages that are not normalised, or that differ between the gradient and the line search.
+def test_the_step_does_not_depend_on_the_unit_of_the_rewards(watched, monkeypatch):
+    seen, gradient, surrogate = [], trpo.policy_gradient, trpo.surrogate_loss
+    monkeypatch.setattr(trpo, "policy_gradient", lambda logp, adv: (seen.append([adv]), gradient(logp, adv))[1])
+    monkeypatch.setattr(trpo, "surrogate_loss", lambda logp, old, adv: (
+        seen[-1].append(adv), surrogate(logp, old, adv))[1])
+    watched("CartPole-v1", rollout_steps=8, total_steps=96)
+    assert len(seen) == 3
+    for adv, *others in seen:
+        assert adv.mean().abs() < 1e-5 and adv.std(correction=0) == pytest.approx(1, abs=1e-4)
+        assert len(others) >= 2 and all(torch.equal(adv, other) for other in others)
+
+
+class Screen(gymnasium.Env):
+    """Random images, and a reward for each action."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.look(), {}
+
+    def look(self):
+        return self.np_random.integers(0, 256, (36, 36, 1), np.uint8)
+
+    def step(self, action):
+        return self.look(), float(action), bool(self.np_random.random() < 0.2), False, {}
+
+
+# Turned red by: a loss of the value function that moves the CNN, whose features are those of the policy.
+def test_of_images_the_value_function_trains_its_head_alone(monkeypatch, watched):
+    begun, make_policy = [], trpo.make_policy
+
+    def noted(*args):
+        policy = make_policy(*args)
+        begun.append({name: x.clone() for name, x in policy.state_dict().items()})
+        return policy
+
+    monkeypatch.setattr(trpo, "make_policy", noted)
+    _, policy, _ = watched(Screen, rollout_steps=8, total_steps=64, max_kl=1e-20, value_lr=0.1)
+    moved = {name.split(".")[0] for name, x in policy.state_dict().items() if not torch.allclose(x, begun[0][name])}
+    assert moved == {"v"}
+
+
+# Turned red by: a policy whose second derivatives do not exist: large products on a CPU have a backward pass of ours.
+def test_second_derivatives_of_large_batches_are_those_of_small_ones():
+    policy = ActorCritic((3,), Categorical((4,)), (64, 64))
+    params = [*policy.pi.parameters()]
+    obs, v = torch.randn(1024, 3, generator=torch.Generator().manual_seed(5)), numbers(
+        sum(p.numel() for p in params)).float()
+    whole = fisher_product(mean_kl(policy, obs)(), params, 0.0)(v)
+    parts = [fisher_product(mean_kl(policy, part)(), params, 0.0)(v) for part in obs.split(128)]
+    torch.testing.assert_close(whole, sum(parts) / len(parts), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings, advice", [
+    ({"num_envs": 1, "rollout_steps": 1}, "advantages cannot be normalised over one step"),
+    ({"rollout_steps": 16, "total_steps": 100}, "--total-steps 100 is less than one batch of 128 steps")])
+def test_batches_that_cannot_be_used_are_refused(settings, advice):
+    with pytest.raises(UserError, match=advice):
+        trpo.Config(**settings)
