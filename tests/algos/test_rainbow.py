@@ -109,7 +109,7 @@ def test_a_support_without_width_is_refused():
 def outputs(net: nn.Module, obs: tuple[float, ...], eps: Tensor) -> Tensor:
     """Logits of one observation, `[n, K]`, from weight matrices with their noise, in float64."""
     x, used, streams = net.body(torch.tensor(obs, dtype=torch.float64)), 0, []
-    f = eps.double().sign() * eps.double().abs().sqrt()
+    f, h = eps.double().sign() * eps.double().abs().sqrt(), x
     for i, layer in enumerate(net.layers):
         weight, bias = layer.weight, layer.bias
         if layer.noise_size:
@@ -117,7 +117,7 @@ def outputs(net: nn.Module, obs: tuple[float, ...], eps: Tensor) -> Tensor:
             weight = weight + layer.weight_sigma * torch.outer(f[middle:end], f[used:middle])
             bias = bias + layer.bias_sigma * f[middle:end]
             used = end
-        h = weight @ (x if i % 2 == 0 else h.relu()) + bias
+        h = weight @ (h.relu() if i % 2 else x) + bias
         if i % 2:
             streams.append(h.view(-1, net.atoms))
     return streams[0] + streams[1] - streams[1].mean(0) if net.dueling else streams[0]
@@ -182,8 +182,9 @@ def test_every_update_is_the_one_worked_out_by_hand(settings, watch):
                                       {"prioritised": True, "double": True, "dueling": True, "n_steps": 3}])
 def test_without_its_new_parts_it_is_dqn(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(rainbow, "FlatAdam", lambda *a, **given: FlatAdam(*a, **given | {"eps": 1e-8}))
-    shared = {"total_steps": 600, "learning_starts": 100, "batch_size": 16, "hidden": (16, 8), "threads": 1, "alpha": 0.5,
-              "target_every": 20, "log_dir": tmp_path.as_posix(), "tensorboard": False, "quiet": True, **settings}
+    shared = {"total_steps": 600, "learning_starts": 100, "batch_size": 16, "hidden": (16, 8), "threads": 1,
+              "alpha": 0.5, "target_every": 20, "log_dir": tmp_path.as_posix(), "tensorboard": False, "quiet": True,
+              **settings}
     ours = rainbow.train(rainbow.Config(atoms=1, sigma=0, **shared)).progress
     plain = dqn.train(dqn.Config(**shared)).progress
     for name in ("return_mean", "q", "error", "loss", "grad_norm", "epsilon"):
