@@ -24,6 +24,7 @@ prioritised false, n_steps 1. Without all six it is vanilla DQN.
 Differs from dqn.py by: a distribution of returns instead of its mean, the KL divergence instead of
 the Huber loss; noisy weights, sampled again for every action and every gradient step.
 """
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,7 +194,7 @@ class ReturnNetwork(nn.Module):
         """Mean |sigma| of the output layer, `[]` (Fortunato et al. 2018, sec. 5)."""
         return self.layers[-1].weight_sigma.detach().abs().mean()
 
-    def actor(self):
+    def actor(self) -> Callable[..., tuple[np.ndarray, float]]:
         """Return a function from observations `[N, *shape]`, and noise `[N, noise_size]` or none,
         to (values `[N, n]`, epsilon). It always uses the current weights and epsilon."""
         @torch.no_grad()
