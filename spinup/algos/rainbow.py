@@ -46,7 +46,7 @@ from spinup.core.optim import Latest, polyak
 from spinup.core.replay import Priorities
 from spinup.envs.spaces import number_of_actions, observation_view
 from spinup.errors import UserError
-from spinup.runs.config import AtariConfig, Count, NonNegative, Positive, Range, ReplayConfig, Size, Unit, Widths
+from spinup.runs.config import AtariConfig, Count, Positive, Range, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
 
@@ -59,10 +59,10 @@ class Config(ReplayConfig, AtariConfig):
     lr: Positive = 6e-4                # initial learning rate (6.25e-5 for images)
     anneal: bool = False               # decay lr linearly to 0; the final policy varies less
     target_every: Count = 250          # gradient steps between updates of the target network
-    atoms: Size = 51                   # returns that have a probability; 1: learn the mean alone
+    atoms: Count = 51                  # returns that have a probability; 1: learn the mean alone
     v_min: Return = -10.0              # smallest of these returns; set it for each environment
     v_max: Return = 10.0               # largest of them; larger returns count as this one
-    sigma: NonNegative = 0.5           # initial size of the weight noise; 0: epsilon-greedy instead
+    sigma: Unit = 0.5                  # initial size of the weight noise; 0: epsilon-greedy instead
     epsilon: Unit = 0.05               # with sigma 0: final share of random actions
     explore: Unit = 0.1                # with sigma 0: fraction of the run in which epsilon falls
     double: bool = True                # choose the next action with p and evaluate it with p'

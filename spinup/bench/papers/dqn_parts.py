@@ -69,7 +69,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         Line("corridor: does the difference of the errors grow with the actions (1: yes)", "",
              float(grows(walk)), "1", grows(walk)),
         Line("stochastic chain: Wasserstein distance to the exact returns, C51", "", distance,
-             "<= 1/4 of the exact mean's", distance <= NEAR * point),
+             "<= 1/4 of the exact mean's", bool(distance <= NEAR * point)),
         Line("stochastic chain: the same of the exact mean alone", "", point),
         *(Line(f"chain of {LENGTH} steps: updates until its reward arrives, n = {n}", "", updates,
                "" if n == 1 else "fewer than with n = 1", n == 1 or updates < spread[0])
