@@ -7,11 +7,17 @@ from torch import Tensor
 
 from spinup.algos import dqn
 from spinup.algos.dqn import greedy_value, importance_weights, n_step_return, td_target
+from spinup.bench.papers.dqn_parts import (
+    LENGTH,
+    error_of_evaluation,
+    shares_of_left,
+    updates_on_the_cliff,
+    updates_with_steps,
+)
 from spinup.core.critics import QNetwork
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.adam import FlatAdam
-from spinup.core.replay import Priorities, Replay
-from spinup.envs.vector import Step
+from spinup.core.replay import Priorities
 
 # What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
 SUITE = {
@@ -52,77 +58,10 @@ def test_importance_weights_by_hand():
         assert weights.dtype == np.float32
 
 
-def share_of_left(double: bool, runs: int = 500, actions: int = 20) -> float:
-    """How often Q-learning goes left in episodes 291 to 300, where it earns -0.1, in place of right, which earns 0.
-
-    Left of the start is a state of many actions, whose rewards are normal, with a mean of -0.1 and a deviation of 1;
-    whichever seems best there has had good luck. All runs at once; tables `[2, runs, actions]` for double.
-    """
-    generator = torch.Generator().manual_seed(0)
-    start, there, each = torch.zeros(2, runs, 2), torch.zeros(2, runs, actions), torch.arange(runs)
-    none, share = torch.zeros(runs), []
-
-    def act(q: Tensor) -> Tensor:
-        draws = torch.rand(q.shape, generator=generator)                  # which also break ties
-        greedy = torch.where(q == q.amax(-1, keepdim=True), draws, -1).argmax(-1)
-        return torch.where(torch.rand(runs, generator=generator) < 0.1, draws.argmax(-1), greedy)
-
-    for _ in range(300):
-        own = torch.randint(2, (runs,), generator=generator) if double else torch.zeros(runs, dtype=torch.long)
-        judge = 1 - own if double else own
-        first, second = act(start.sum(0)), act(there.sum(0))
-        left = (first == 0).float()
-        value = greedy_value(there[judge, each], there[own, each] if double else None)
-        start[own, each, first] += 0.1 * (td_target(none, 1, 1 - left, value) - start[own, each, first])
-        reward = torch.randn(runs, generator=generator) - 0.1
-        error = td_target(reward, 1, none + 1, none) - there[own, each, second]
-        there[own, each, second] += 0.1 * left * error
-        share.append(left.mean().item())
-    return float(np.mean(share[-10:]))
-
-
 # Sutton & Barto 2018, example 6.7. Turned red by: a greedy_value that lets one table both choose and judge.
 def test_double_does_not_take_luck_for_worth():
-    single, double = share_of_left(False), share_of_left(True)
+    single, double = (np.mean(shares_of_left(double)[-10:]) for double in (False, True))
     assert single > 0.15 and 0.04 < double < 0.08                         # .20 and .06, where .05 is what epsilon asks
-
-
-def corridor(actions: int, length: int = 10, gamma: float = 0.95) -> tuple[Tensor, ...]:
-    """Right, left, and other actions that do nothing; 1 for leaving on the right. Where an action leads, its reward,
-    whether it ends the episode, the policy (half of it random), its values, and how often it does what: `[10, n]`."""
-    here = np.arange(length)
-    leads = np.stack([here + 1, np.maximum(here - 1, 0), *[here] * (actions - 2)], 1)
-    ends = leads == length
-    policy = np.full((length, actions), 0.5 / actions)
-    policy[:, 0] += 0.5
-    moves = np.zeros((length, length + 1))
-    np.add.at(moves, (here[:, None], leads), policy)
-    moves = moves[:, :length]
-    value = np.linalg.solve(np.eye(length) - gamma * moves, (policy * ends).sum(1))
-    visits = np.linalg.solve((np.eye(length) - moves).T, here == 0)
-    leads = np.minimum(leads, length - 1)
-    tables = ends, ends, policy, ends + gamma * ~ends * value[leads], policy * (visits / visits.sum())[:, None]
-    return torch.from_numpy(leads), *(torch.from_numpy(table.astype(np.float32)) for table in tables)
-
-
-def error_of_evaluation(dueling: bool, actions: int, steps: int = 500) -> float:
-    """Mean squared error of a network's values after so many steps of expected SARSA, without chance but in its first
-    weights; the mean of two networks."""
-    leads, rew, terminated, policy, true, share = corridor(actions)
-    eye, errors = torch.eye(len(leads)), []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        net = QNetwork((len(leads),), actions, (50, 50), dueling)
-        params = list(net.parameters())
-        for _ in range(steps):
-            q = net(eye)
-            with torch.no_grad():
-                y = td_target(rew, 0.95, terminated, (policy * q).sum(-1)[leads])
-            gradients = torch.autograd.grad((share * (q - y).square()).sum(), params)
-            with torch.no_grad():
-                torch._foreach_add_(params, gradients, alpha=-0.1)
-        errors.append((net(eye) - true).square().mean().item())
-    return float(np.mean(errors))
 
 
 # Wang et al. 2016, sec. 4.1. Turned red by: a duel that is not one, as Q = A alone, or V added to nothing.
@@ -134,59 +73,14 @@ def test_dueling_learns_of_every_action_from_each_and_the_more_there_are_the_mor
 
 # Sutton 1988. Turned red by: a discount gamma for gamma^n; rewards, or the last observation, of the wrong step of n.
 def test_with_n_steps_a_reward_travels_n_times_as_fast():
-    length, copies = 20, 2
-    replay = Replay(length * copies, copies, (1,), np.dtype(np.float32), (), np.int64)
-    for t in range(length):                                               # one episode of a chain that pays at its end
-        obs, led_to, end = (np.full((copies, 1), s, np.float32) for s in (t, t + 1, t + 1 == length))
-        end = end[:, 0] > 0
-        replay.add(obs, np.zeros(copies, np.int64), Step(np.where(end[:, None], 0, led_to), end.astype(np.float32), end,
-                                                         ~end & False, led_to if end.any() else None))
-
-    def updates(n: int) -> int:
-        batch = replay.sample_n(np.arange(len(replay)), n)
-        here, there = (obs[:, 0].long() for obs in (batch.obs, batch.next_obs))
-        ret, discount = n_step_return(batch.rew, batch.length, 1.0)
-        value, count = torch.zeros(length + 1, 1), 0
-        while value[0, 0] < 0.9:
-            value[here, 0] += 0.8 * (td_target(ret, discount, batch.terminated, greedy_value(value[there]))
-                                     - value[here, 0])
-            count += 1
-        return count
-
-    one, five = updates(1), updates(5)
-    assert one >= length and five >= length / 5 and 0.8 < one / (5 * five) < 1.2
-    assert updates(length) == 2                                           # the whole episode: 1 - 0.2^2 > 0.9
-
-
-def updates_on_the_cliff(alpha: float, n: int = 9) -> int:
-    """Steps of Q-learning, one draw of a replay each, until its mean squared error is below 1e-3.
-
-    n states in a row, two actions: the wrong one ends the episode, and n right ones in a row are worth 1. The replay
-    has every step of all 2^n orders of actions: 2^(n+1) - 2, one of which was rewarded.
-    """
-    state = np.repeat(np.arange(n), 2 ** (n - np.arange(n)))
-    right = np.concatenate([np.arange(2 ** (n - k)) % 2 for k in range(n)])
-    rng, gamma, rewarded = np.random.default_rng(0), 1 - 1 / n, (state == n - 1) & (right == 1)
-    terminated = torch.from_numpy(((right == 0) | rewarded).astype(np.float64))
-    rew, q = torch.from_numpy(rewarded.astype(np.float64)), torch.from_numpy(rng.normal(0, 0.1, (n + 1, 2)))
-    true = torch.zeros(n, 2, dtype=torch.float64)
-    true[:, 1] = gamma ** torch.arange(n - 1, -1, -1)
-    priorities = Priorities(len(state), alpha)
-    priorities.set(np.arange(len(state)))
-    for count in range(1, 100_000):
-        rows, _ = priorities.draw(rng, 1, len(state))
-        i = rows[0]
-        error = td_target(rew[i], gamma, terminated[i], greedy_value(q[state[i] + 1])) - q[state[i], right[i]]
-        q[state[i], right[i]] += 0.25 * error
-        priorities.set(rows, abs(error.item()) + 1e-6)
-        if count % 8 == 0 and (q[:n] - true).square().mean() < 1e-3:
-            return count
-    raise AssertionError("it does not learn")
+    one, five = updates_with_steps(1), updates_with_steps(5)
+    assert one >= LENGTH and five >= LENGTH / 5 and 0.8 < one / (5 * five) < 1.2
+    assert updates_with_steps(LENGTH) == 2                                # the whole episode: 1 - 0.2^2 > 0.9
 
 
 # Schaul et al. 2016, fig. 1. Turned red by: priorities that are never set; a draw that does not heed them.
 def test_prioritised_replay_finds_the_one_reward_on_the_blind_cliffwalk():
-    assert 5 * updates_on_the_cliff(0.7) < updates_on_the_cliff(0)        # 1,600 and 12,000
+    assert 5 * updates_on_the_cliff(0.7, 9) < updates_on_the_cliff(0, 9)
 
 
 # Schaul et al. 2016, sec. 3.4. One step in ten pays 1, which surprises most, so it is drawn too often: without weights
