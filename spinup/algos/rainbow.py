@@ -105,8 +105,8 @@ def divergence(p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """f(x) = sign(x) sqrt |x|, `[...]` (Fortunato et al. 2018, sec. 3). Products of two such noises
-    have variance (E|x|)^2, which is 2 / pi for standard normal x."""
+    """Sign of x times the root of its size, `[...]` (f in Fortunato et al. 2018, sec. 3). A product
+    of two such values of standard normal x has variance 2 / pi."""
     return x.sign() * x.abs().sqrt()
 
 
