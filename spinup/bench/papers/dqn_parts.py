@@ -86,24 +86,24 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         bias.axhline(OPTIMAL, color="0.6", linewidth=0.8, linestyle="--")
         bias.set(title="maximisation bias", xlabel="episode", ylabel="share of left")
         for alpha, words in ((0.0, "uniform"), (0.7, "prioritised")):
-            replay.semilogy(STATES, cliff[alpha], marker="o", label=words)
-        replay.set(title="blind cliffwalk", xlabel="states", ylabel="updates")
+            replay.plot(STATES, np.log10(cliff[alpha]), marker="o", label=words)
+        replay.set(title="blind cliffwalk", xlabel="states", ylabel="log10 of updates", xticks=STATES)
         for duel, words in ((False, "one stream"), (True, "dueling")):
-            corridor.semilogy(ACTIONS, walk[duel], marker="o", label=words)
-        corridor.set(title="corridor", xlabel="actions", ylabel="squared error")
+            corridor.plot(ACTIONS, walk[duel], marker="o", label=words)
+        corridor.set(title="corridor", xlabel="actions", ylabel="squared error", xticks=ACTIONS)
         order = np.argsort(returns)
         returned.step(np.array(returns)[order], np.cumsum(np.array(exact)[order]), where="post", label="exact")
         returned.plot(chains[0][0], np.cumsum(chains[0][1]), label="C51")
-        returned.set(title="stochastic chain", xlabel="return", ylabel="cumulative probability")
+        returned.set(title="stochastic chain", xlabel="return", ylabel="probability of less")
         steps.plot(STEPS, spread, marker="o")
-        steps.set(title="n-step returns", xlabel="n", ylabel="updates")
+        steps.set(title="n-step returns", xlabel="n", ylabel="updates", xticks=STEPS)
         for kind, (colour, words) in KINDS.items():
             for k, progress in enumerate(curves[kind]):
                 noise.plot(np.array(progress["steps"]) / (LENGTH + 9), progress["test_return"], color=colour,
                            label=None if k else words)
         noise.set(title=f"chain of {LENGTH} states", xlabel="episodes", ylabel="test return")
         for axes in (bias, replay, corridor, returned, noise):
-            axes.legend(fontsize=6)
+            axes.legend(fontsize=7)
 
     raw = {"seeds": list(seeds), "left": {str(k): v.tolist() for k, v in left.items()},
            "cliff": {str(k): v for k, v in cliff.items()}, "corridor": {str(k): v for k, v in walk.items()},
