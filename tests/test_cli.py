@@ -331,7 +331,7 @@ def test_a_damaged_config_json_is_refused(cli, tmp_path):
     whole = json.loads(path.read_text())
     misspelt, other = {**whole["config"], "gama": 1}, {**whole["config"], "hidden": [8]}
     for content, words in {"{": "config.json cannot be read", "[]": "does not belong to a spinup run",
-                           json.dumps({**whole, "algorithm": "trpo"}): "no algorithm 'trpo'",
+                           json.dumps({**whole, "algorithm": "a2c"}): "no algorithm 'a2c'",
                            json.dumps({**whole, "config": misspelt}): "'gama'. Did you mean 'gamma'?",
                            json.dumps({**whole, "config": other}): "checkpoint"}.items():
         path.write_text(content)

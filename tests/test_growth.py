@@ -77,8 +77,8 @@ print(llm.my_method("my-task:length=3", total_steps=1, prompts=2, samples=2, hel
                     sft_accuracy=0.0, model=llm.sft("my-task:length=3", total_steps=1, batch=4, held_out=4, layers=1,
                     width=16, heads=2, **quick).directory.as_posix(), **quick).status)
 """)
-    for expected in ("vpg, my_a2c, ppo", "rloo, remax", "my_method", "my_a2c | my_a2c_without_entropy", "careful_ppo",
-                     "my-task", "my_column", "MyWorld-v0 *", "my_a2c careful_ppo my_method\nfinished\n",
+    for expected in ("vpg, my_a2c, trpo, ppo", "rloo, remax", "my_method", "my_a2c | my_a2c_without_entropy",
+                     "careful_ppo", "my-task", "my_column", "MyWorld-v0 *", "my_a2c careful_ppo my_method\nfinished\n",
                      "careful_ppo_CartPole-v1_1_s1\nfinished"):
         assert expected in said, expected
 

@@ -31,7 +31,7 @@ EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",), "grid": ("minigrid",)
           "hf": ("transformers", "safetensors", "tokenizers"), "tutorials": ("jupyterlab", "jupytext", "nbclient"),
           "docs": ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "latex2mathml"),
           "envpool": ("envpool",), "tune": ("optuna",), "ray": ("ray",),
-          "bench": ("stable_baselines3", "trl"), "test": ("pytest", "xdist", "ruff")}
+          "bench": ("stable_baselines3", "trl"), "sbx": ("sbx",), "test": ("pytest", "xdist", "ruff")}
 # A study needs SQLite, which some builds of Python lack.
 STUDY = "import sqlite3, optuna"
 PROBE = """

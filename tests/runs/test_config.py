@@ -221,8 +221,9 @@ def test_a_file_of_settings_that_cannot_be_used(text, words, tmp_path):
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_settings_come_back_from_json(name):
-    config = CONFIGS[name](env="Hopper-v5", lr=1e-7, tensorboard=False, seed=2**62 + 1,
-                           **({} if name == "rl2" else {"hidden": (8, 16)}))
+    rate = "value_lr" if name == "trpo" else "lr"
+    config = CONFIGS[name](env="Hopper-v5", tensorboard=False, seed=2**62 + 1,
+                           **{rate: 1e-7}, **({} if name == "rl2" else {"hidden": (8, 16)}))
     assert config_from_json(algorithms()[name], json.loads(json.dumps(config_to_json(config)))) == config
     data = config_to_json(CONFIGS[name](env=lambda: None))
     assert data["env"] == {"callable": "lambda"} and "lambda" in config_from_json(algorithms()[name], data).env

@@ -76,7 +76,7 @@ def test_every_algorithm_has_a_space_that_works(algorithm):
         return True
     base, _ = from_flags(algorithm, [])
     space, types = recommended(base, {}, works), types_of(type(base))
-    assert "lr" in {d.name for d in space}
+    assert {"lr", "max_kl"} & {d.name for d in space}                     # the size of a step
     for dimension in space:
         assert dimension.place(getattr(base, dimension.name), types[dimension.name]) is not None, dimension
         assert all(works({dimension.name: ask(dimension, share)}) for share in (0, 0.5, 1)), dimension
