@@ -44,7 +44,7 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(AtariConfig):
     rollout_steps: Count = 256       # steps per environment per update; F needs many (128-1024)
-    value_epochs: Count = 20         # gradient steps of V per batch; too few and V lags (10-80)
+    value_epochs: Count = 16         # gradient steps of V per batch; too few and V lags (8-64)
     gamma: Unit = 0.99               # discount factor; the horizon is about 1 / (1 - gamma) steps
     lam: Unit = 0.95                 # lambda of GAE: 1 = no bias, 0 = least variance (0.8-0.99)
     max_kl: Positive = 0.01          # delta, the limit of the mean KL per update (0.005-0.05)
