@@ -22,8 +22,9 @@ def diagnose(row: dict[str, float], limit: int, measure: str = "held_out_accurac
     said, graded = [], measure != "held_out_accuracy"
     equal = row.get("zero_variance", 0) > LITTLE_CONTRAST
     if equal and not row.get("bonus_std", 0) > 0:             # then the policy still learns from these
+        right = row.get("reward_right", row["reward"])        # with votes, a reward can be for wrong answers
         what = ("raise --temperature or --samples, or start from a policy whose responses differ more" if graded else
-                "the task is nearly solved, or you need harder prompts" if row["reward"] > 0.5 else
+                "the task is nearly solved, or you need harder prompts" if right > 0.5 else
                 "start from a better policy, use easier prompts or raise --samples")
         said.append("most groups (all responses to a prompt) have zero variance: equal rewards give no learning signal "
                     f"({row['zero_variance']:.0%} now); {what}")

@@ -122,8 +122,8 @@ def no_task(name: str) -> str:
     if name.partition(",")[0] in wrappers:
         return f"{name} is a wrapper; write the task that it wraps after a colon, as in {name}:reverse"
     return (f"there is no task {name!r}.{nearest(name, {**names, **wrappers})} A task is {', '.join(names)}, a JSONL "
-            "file of prompts or pairs, or your own class, as package.module:Class or file.py:Class; before it, a colon "
-            f"and one of {', '.join(wrappers)} change its reward")
+            "file of prompts or pairs, or your own class, as package.module:Class or file.py:Class; one of "
+            f"{', '.join(wrappers)} and a colon before it change its reward")
 
 
 def find_own(place: str, name: str) -> type:
