@@ -221,10 +221,11 @@ class Training(Hooks):
         data flow."""
         for name, x in tensors.items():
             if not finite(x):
+                rate = "--lr" if hasattr(self.config, "lr") else "--value-lr"
                 what, end = "NaN" if torch.isnan(x).any() else "infinite", self.steps + self.steps_each
                 raise NonFiniteError(f"{name.replace('_', ' ')} became {what} between steps {self.steps:,} and "
                                      f"{end:,}; the checkpoint before that, if there is one, is kept in "
-                                     f"{describe(self.directory)}; try a smaller --lr first")
+                                     f"{describe(self.directory)}; try a smaller {rate} first")
 
     def save(self) -> None:
         """Write a checkpoint and load it, so that resumed and uninterrupted runs compute the same numbers. Ranks other

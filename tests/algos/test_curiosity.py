@@ -12,7 +12,7 @@ from spinup.algos import curiosity
 from spinup.algos.curiosity import Config, Surprise
 from spinup.core.fast.adam import FlatAdam
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)},
     "tasks": {"discrete": {}},

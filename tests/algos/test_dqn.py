@@ -19,7 +19,7 @@ from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Priorities
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "explore": 0.5},

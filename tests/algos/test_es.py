@@ -17,7 +17,7 @@ from spinup.envs.gym import GymVectorEnv
 from spinup.errors import UserError
 from spinup.runs.workers import Workers
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 25000},
     "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"hidden": (8,), "normalise_obs": True}},

@@ -11,7 +11,7 @@ import spinup
 from spinup.algos import param_noise
 from spinup.core.fast.acting import NumpyMLPs
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "noise": "parameters", "explore": 0.5,

@@ -15,7 +15,7 @@ from spinup.core.masked import aggregate
 from spinup.core.networks import ActorCritic
 from spinup.errors import UserError
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},

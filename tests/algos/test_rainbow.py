@@ -12,7 +12,7 @@ from spinup.algos.rainbow import NoisyLinear, ReturnNetwork, divergence, project
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "atoms": 21, "v_min": 0, "v_max": 2},

@@ -12,7 +12,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 12288, "rollout_steps": 32, "lr": 0.01, "entropy_coef": 0.0, "hidden_size": 32,
         "minibatches": 2},

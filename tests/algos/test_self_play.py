@@ -13,7 +13,7 @@ from spinup.envs.ratings import MEAN, expected_score
 from spinup.errors import UserError
 from spinup.view.evaluate import evaluate
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"num_envs": 16, "total_steps": 16384, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
         (32,)},

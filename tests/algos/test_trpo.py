@@ -1,6 +1,8 @@
 """TRPO's functions against explicit matrices, finite differences and torch's solver, and its steps in whole trainings.
 What it shares with VPG and PPO stands in test_vpg, test_ppo and test_suite."""
 from copy import deepcopy
+from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -16,9 +18,10 @@ from spinup.algos.trpo import conjugate_gradient, fisher_product, flat, line_sea
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.networks import ActorCritic
-from spinup.errors import UserError
+from spinup.errors import NonFiniteError, UserError
+from spinup.runs.training import Training
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 16, "max_kl": 0.1, "damping": 0.01, "value_epochs": 5},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
@@ -283,3 +286,10 @@ def test_second_derivatives_of_large_batches_are_those_of_small_ones():
 def test_batches_that_cannot_be_used_are_refused(settings, advice):
     with pytest.raises(UserError, match=advice):
         trpo.Config(**settings)
+
+
+# Turned red by: the name of a setting that TRPO does not have.
+def test_after_a_nan_the_advice_names_a_setting_of_trpo():
+    run = SimpleNamespace(config=trpo.Config(), steps=0, steps_each=8, directory=Path("runs/x"))
+    with pytest.raises(NonFiniteError, match="loss became NaN.*try a smaller --value-lr first"):
+        Training.check_finite(run, loss=torch.tensor(float("nan")))

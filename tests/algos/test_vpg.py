@@ -9,7 +9,7 @@ from spinup.algos.vpg import policy_gradient, value_loss
 from spinup.core.distributions import Categorical
 from spinup.errors import UserError
 
-# What tests/algos/test_suite.py trains it with: settings that learn each task there in a second or two.
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 16, "lr": 0.01, "anneal": True},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
