@@ -14,7 +14,8 @@ from spinup.runs.log import read_progress
 SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
 FEWER, LOST, COLLAPSED = 0.40, 0.01, 0.5
-TRAINED = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
+TASK = "scratchpad:repeats=6"
+TRAINED = ("--threads", "1", "--total-steps", "700", "--layers", "2", "--sft-accuracy", "0.5")
 SETTINGS = ("--threads", "1", "--total-steps", "300")                     # with each reward, from the trained policy
 KINDS = {                               # name: wrapper, colour, words
     "grpo": ("", "#0072B2", "no penalty"),
@@ -25,11 +26,11 @@ KINDS = {                               # name: wrapper, colour, words
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
     """Train without a penalty, then with each reward from that policy."""
-    found = in_turn(lambda seed: run("llm grpo", "scratchpad", seed, log_dir, *TRAINED, label="trained"), seeds,
+    found = in_turn(lambda seed: run("llm grpo", TASK, seed, log_dir, *TRAINED, label="trained"), seeds,
                     workers)
     trained = dict(zip(seeds, found, strict=True))
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
-    folders = in_turn(lambda job: run("llm grpo", f"{KINDS[job[0]][0]}scratchpad", job[1], log_dir, *SETTINGS,
+    folders = in_turn(lambda job: run("llm grpo", KINDS[job[0]][0] + TASK, job[1], log_dir, *SETTINGS,
                                       "--model", str(trained[job[1]]), label=job[0]), jobs, workers)
     of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
     begun = mean(map(accuracy, trained.values()))
