@@ -13,6 +13,7 @@ from pathlib import Path
 import jupytext
 from nbclient import NotebookClient
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from spinup.runs.files import write_whole
 
@@ -34,8 +35,12 @@ def notebook(source: Path) -> NotebookNode:
 def executed(source: Path) -> NotebookNode:
     """Return the executed notebook of a source. Raise nbclient's CellExecutionError if a cell fails."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())       # without a screen, SDL would complain
-    made = NotebookClient(notebook(source), timeout=1800, record_timing=False,
-                          resources={"metadata": {"path": str(source.parent)}}).execute()
+    with tempfile.TemporaryDirectory() as sockets:
+        # Another process can take a TCP port between its choice and its use. The kernel would then end at once.
+        files = {"transport": "ipc", "ip": str(Path(sockets, "kernel"))} if os.name == "posix" else {}
+        made = NotebookClient(notebook(source), timeout=1800, record_timing=False,
+                              config=Config(ConnectionFileMixin=files),
+                              resources={"metadata": {"path": str(source.parent)}}).execute()
     made.metadata.pop("language_info", None)
     return made
 
