@@ -1,9 +1,9 @@
-"""Search at test time: several responses of one policy to each problem, and what chooses among them.
+"""Search at test time: sample several responses of one policy to each problem, and choose one of them.
 
-    best      the task's verifier: the first response that earns 1 ends the search
-    vote      a majority: the response that occurs most often, which needs no verifier
-    repair    a verifier whose error message the policy reads before it tries again, for a task with several turns
-    lemmas    a verifier that keeps what wrong proofs did prove: later attempts may use it as premises
+    best      sample responses until the task's verifier gives a reward of 1
+    vote      choose the most frequent response; this needs no verifier
+    repair    after a wrong attempt, the policy reads the verifier's error message and tries again; needs several turns
+    lemmas    keep the lemmas that wrong proofs prove; later attempts may use them as premises
 
 The cost of a search is the number of tokens that the policy generates.
 """

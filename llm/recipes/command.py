@@ -1,4 +1,4 @@
-"""`spinup llm recipe` and `spinup llm rlhf`: their flags, and what they print."""
+"""Commands `spinup llm recipe` and `spinup llm rlhf`: their flags and their output."""
 import shlex
 from typing import Any
 

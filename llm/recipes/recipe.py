@@ -1,6 +1,6 @@
-"""A recipe: the stages of a training, from a TOML file of this folder or of the user. To add one, add a file.
+"""A recipe: stages of training, from a TOML file in this folder or from the user. To add a recipe, add a file.
 
-Neither torch nor a method is imported to list the recipes.
+Listing the recipes imports neither torch nor a method.
 """
 import re
 import tomllib

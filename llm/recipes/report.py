@@ -1,4 +1,4 @@
-"""Report of a recipe: what each stage changed on held-out problems, as a table, as JSON, and as a picture."""
+"""Report of a recipe: the effect of each stage on held-out problems, as a table, as JSON, and as a picture."""
 import json
 import math
 from collections.abc import Sequence

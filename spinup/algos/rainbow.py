@@ -12,16 +12,16 @@ target distribution has atoms at T z_j, and their mass is shared between the nea
     L     = KL( m || p(s, a) )
 
 Noisy networks (Fortunato et al. 2018, arXiv:1706.10295): the last layers have learned noise on
-their weights. Its size sigma differs between weights, and falls where noise costs return. It
-replaces epsilon-greedy:
+their weights. Its size sigma differs between weights, and falls where noise lowers the return. This
+noise replaces epsilon-greedy actions:
 
     y = (mu^w + sigma^w eps^w) x + mu^b + sigma^b eps^b                                     (eq. 9)
     eps^w_ij = f(eps_i) f(eps_j),  f(x) = sign(x) sqrt |x|                             (eq. 10, 11)
 
-Priorities are the KL losses. Rainbow without a part: atoms 1, sigma 0, double or dueling or
-prioritised false, n_steps 1. Without all six it is vanilla DQN.
+Priorities are the KL losses. These settings turn the parts off: atoms 1, sigma 0, n_steps 1, and
+double, dueling and prioritised false. With all six turned off, Rainbow is vanilla DQN.
 
-Differs from dqn.py by: a distribution of returns instead of its mean, the KL divergence instead of
+Differs from dqn.py by: a distribution of returns instead of its mean; the KL divergence instead of
 the Huber loss; noisy weights, sampled again for every action and every gradient step.
 """
 from collections.abc import Callable

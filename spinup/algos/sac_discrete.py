@@ -1,8 +1,8 @@
 """Soft actor-critic for discrete actions (Christodoulou 2019, arXiv:1910.07207).
 
-The policy is a softmax, so every action's probability is known. An expectation over actions is
-then a sum of n products. SAC estimates it from one sampled action, and needs a gradient through
-this sample. Here nothing is sampled in the losses, and the critics have one output per action.
+The policy is a softmax, so every action's probability is known. An expectation over n actions is
+then a sum of n products. SAC estimates this expectation from one sampled action, and needs a
+gradient through it. Here the losses sample nothing, and the critics have one output per action.
 
     V(s)     = sum_a pi(a|s) ( min_i Q_i(s, a) - alpha log pi(a|s) )                    (eq. 10)
     y        = r + gamma (1 - terminated) V'(s'),   V' with the target critics

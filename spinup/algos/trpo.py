@@ -1,9 +1,9 @@
 """Trust region policy optimization, TRPO (Schulman et al. 2015, arXiv:1502.05477).
 
-A policy gradient says in which direction the policy improves, but not how far the data can be
-trusted. The same change of the weights may barely change one policy and ruin another. So TRPO
-measures a step by the change of the policy, the KL divergence, and takes the largest step within a
-limit, the trust region:
+The policy gradient is the direction in which the policy improves. It does not determine how long
+the step can be. The same change of the weights may barely change one policy and ruin another. So
+TRPO measures a step by the KL divergence between the old and the new policy. It takes the largest
+step within a limit, the trust region:
 
     maximise    J(theta) = E[ ratio_t A_t ],   ratio_t = pi(a_t | s_t) / pi_old(a_t | s_t)
     subject to  E[ KL( pi_old(. | s_t) || pi(. | s_t) ) ] <= delta                     (eq. 14)

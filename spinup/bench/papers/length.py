@@ -15,7 +15,7 @@ SEEDS = (1,)
 PROBLEMS = 500                          # held-out problems of an evaluation, with eight responses each
 FEWER, LOST, COLLAPSED = 0.40, 0.01, 0.5
 TASK = "scratchpad:repeats=6"
-TRAINED = ("--threads", "1", "--total-steps", "700", "--layers", "2", "--sft-accuracy", "0.5")
+TRAINED = ("--threads", "1", "--total-steps", "300", "--layers", "2", "--sft-accuracy", "0.5")
 SETTINGS = ("--threads", "1", "--total-steps", "300")                     # with each reward, from the trained policy
 KINDS = {                               # name: wrapper, colour, words
     "grpo": ("", "#0072B2", "no penalty"),
