@@ -107,7 +107,7 @@ def test_every_paper_can_be_measured():
         assert module.SEEDS and callable(module.measure)
 
 
-def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path, monkeypatch, here):
+def test_a_finished_run_is_not_repeated_a_stopped_one_resumes_and_another_one_is_refused(tmp_path, monkeypatch, here):
     monkeypatch.setattr(paper, "spinup", here)
     arguments = ("es", "CartPole-v1", 1, tmp_path, "--total-steps", "2000", "--pairs", "4")
     folder = run(*arguments, label="short")
@@ -118,6 +118,8 @@ def test_a_run_that_is_there_is_not_repeated_and_a_stopped_one_goes_on(tmp_path,
     (folder / "result.json").write_text(json.dumps({**result, "status": "interrupted"}))
     run(*arguments, label="short")
     assert json.loads((folder / "result.json").read_text())["status"] == "finished"
+    with pytest.raises(UserError, match="is a run with total_steps 2000, not 3000; choose another --log-dir"):
+        run("es", "CartPole-v1", 1, tmp_path, "--total-steps", "3000", "--pairs", "4", label="short")
 
 
 # Turned red by: a command whose failure is not noticed, or whose words are lost.

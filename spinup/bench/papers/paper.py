@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from spinup.bench.process import check_out, finish, spinup
 from spinup.errors import UserError
+from spinup.registry import find
 from spinup.runs.files import read_json, write_whole
-from spinup.runs.folders import finished
+from spinup.runs.flags import from_flags
+from spinup.runs.folders import HOW, check_same, finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,14 +53,18 @@ def run(algorithm: str, subject: str, seed: int, log_dir: Path, *flags: str, lab
     Args:
         algorithm: its name, such as "ppo" or "llm es".
         subject: the environment, or the task of a language model.
+    UserError if the folder holds a run with other settings.
     """
     name = re.sub(r"[^\w.-]+", "-", f"paper_{algorithm}{'_' * bool(label)}{label}_{subject}")
     folder = log_dir / name / f"{name}_s{seed}"
+    kind = "--task" if algorithm.startswith("llm ") else "--env"
+    words = [kind, subject, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir), "--quiet", *flags]
     if not (folder / "config.json").exists():
-        kind = "--task" if algorithm.startswith("llm ") else "--env"
-        spinup(*algorithm.split(), kind, subject, "--seed", str(seed), "--exp-name", name, "--log-dir", str(log_dir),
-               "--quiet", *flags)
-    elif not finished(folder):
+        spinup(*algorithm.split(), *words)
+        return folder
+    config, _ = from_flags(find(algorithm), words)
+    check_same(folder, algorithm, config, HOW, "choose another --log-dir")
+    if not finished(folder):
         spinup("resume", str(folder))
     return folder
 
