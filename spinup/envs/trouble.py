@@ -87,7 +87,8 @@ def check_finite(name: str, obs: np.ndarray, reward: np.ndarray | None = None, a
     i = int(wrong.argmax())
     where = place(None if steps is None else int(steps[i]), first + i, None if action is None else action[i])
     if action is not None and not np.isfinite(action[i]).all():
-        raise NonFiniteError(f"the policy gave {name} an action that is not finite, {where}; try a smaller --lr first")
+        raise NonFiniteError(f"the policy gave {name} an action that is not finite, {where}; "
+                             "try a smaller learning rate first")
     if wrong_obs[i].any():
         k = int(wrong_obs[i].argmax())
         raise UserError(f"{name} gave an observation with {obs[i].ravel()[k]} at index {k} of {obs[i].size}, {where}; "

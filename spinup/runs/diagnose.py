@@ -23,18 +23,19 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
     else 0. share: the completed share of the run, from 0 to 1.
     """
     said = []
+    rate, value_rate = ("--max-kl", "--value-lr") if hasattr(config, "max_kl") else ("--lr", "--lr")
     for name in ("pi_grad_norm", "grad_norm"):
         if abs(row.get(name, 1.0)) < NO_GRADIENT and "return_std" not in row:             # es: see below
-            what = "raise --saturation-coef or lower --lr" if hasattr(config, "saturation_coef") else "lower --lr"
+            what = f"raise --saturation-coef or lower {rate}" if hasattr(config, "saturation_coef") else f"lower {rate}"
             said.append(f"{name} is 0: the policy no longer learns; if tanh bounds the actions, it is saturated; "
                         f"{what}, and start again")
     entropy, most = row.get("entropy", math.nan), largest_entropy(actions)
     if share > 0.5 and entropy > AT_RANDOM * most and "bonus" not in row:   # normal for curiosity
         said.append(f"entropy is {entropy:.2f} of at most {most:.2f} nats: the policy still acts nearly at random; "
-                    "raise --lr or --total-steps, or try `spinup curiosity` if rewards are rare")
+                    f"raise {rate} or --total-steps, or try `spinup curiosity` if rewards are rare")
     elif share < 0.5 and (entropy < DECIDED * most or entropy / dimensions(actions) < NARROW):
         said.append(f"entropy is {entropy:.3f} nats, early in the run: the policy no longer explores; raise "
-                    "--entropy-coef or lower --lr")
+                    f"--entropy-coef or lower {rate}")
     if alike >= 20 and share > 0.1:
         rare = ", or try `spinup curiosity` if rewards are rare" if isinstance(actions, spaces.Discrete) else ""
         said.append(f"all {alike} episodes so far had the same return: there is no learning signal; let the reward "
@@ -49,16 +50,16 @@ def diagnose(row: dict[str, float], config: Any, actions: Space, largest: float,
         if row.get(name, 0.0) > HUGE_LOSS:
             cause, advice = "the rewards are large for the networks", "divide them by a constant"
             if largest**2 < HUGE_LOSS:                                    # no return explains such an error
-                cause, advice = f"returns are at most {largest:.3g}, so the critic diverges", "lower --lr"
+                cause, advice = f"returns are at most {largest:.3g}, so the critic diverges", f"lower {value_rate}"
             elif hasattr(config, "normalise_reward"):
                 advice = "add --normalise-reward"
                 if config.normalise_reward:
-                    cause, advice = "the value function diverges", "lower --lr"
+                    cause, advice = "the value function diverges", f"lower {value_rate}"
             said.append(f"{name} is {row[name]:.3g}: {cause}; {advice}")
     target = getattr(config, "target_kl", 0.0)
     if row.get("kl", 0.0) > (3 * target or FAR):
         said.append(f"kl is {row['kl']:.2g}, far above {f'the target of {target}' if target else 'the usual range'}: "
-                    "an update changes the policy too much; lower --lr or --epochs")
+                    f"an update changes the policy too much; lower {rate} or --epochs")
     if row.get("return_std", 1.0) == 0 and alike:                         # else all perturbations solve the task
         said.append("return_std is 0: all perturbations had the same return, so there is no gradient; raise --sigma")
     return said

@@ -14,6 +14,8 @@ RUNS = {
     "curiosity": ("CartPole-v1", ON_POLICY), "rl2": ("Bandits-5x10-v0", {**ON_POLICY, "episodes": 10}),
     "dqn": ("CartPole-v1", {**OFF_POLICY, "prioritised": True, "replay_size": 100}),
     "ddpg": ("Pendulum-v1", OFF_POLICY), "td3": ("Pendulum-v1", OFF_POLICY), "sac": ("Pendulum-v1", OFF_POLICY),
+    "trpo": ("CartPole-v1", {**ON_POLICY, "normalise_obs": True, "normalise_reward": True}),
+    "rainbow": ("CartPole-v1", {**OFF_POLICY, "replay_size": 100}), "sac_discrete": ("CartPole-v1", OFF_POLICY),
     "param_noise": ("CartPole-v1", OFF_POLICY), "self_play": ("TicTacToe-v0", {**ON_POLICY, "num_envs": 8})}
 
 
