@@ -24,17 +24,18 @@ ARROWS = {
     "registry": {"about", "errors"},
     "core": {"core"},
     "envs": {"core", "envs", "errors", "signals"},
-    "runs": {"core", "envs", "runs", *GROUND},
-    "algos": {"core", "envs", "runs", "algos", "errors"},
-    "view": {"core", "envs", "runs", "view", *GROUND},
+    "runs": {"core", "data", "envs", "runs", *GROUND},
+    "data": {"core", "data", "errors"},
+    "algos": {"core", "data", "envs", "runs", "algos", "errors"},
+    "view": {"core", "data", "envs", "runs", "view", *GROUND},
     "family": {"core", "envs", "runs", "view", *GROUND},
     "arena": {"core", "envs", "runs", "view", "arena", *GROUND},
     "exercises": {"runs", "view", "exercises", *GROUND},
     "bench": {"core", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
-    "llm": {"core", "envs", "runs", "view", "algos", "bench", "llm", *GROUND},
+    "llm": {"core", "data", "envs", "runs", "view", "algos", "bench", "llm", *GROUND},
     "__init__": {"runs", "registry"},
     "__main__": {"cli"}, "run": {"cli"},
-    "cli": {"core", "envs", "runs", "view", "arena", "exercises", "bench", "llm", "cli", *GROUND, "__init__"}}
+    "cli": {"core", "data", "envs", "runs", "view", "arena", "exercises", "bench", "llm", "cli", *GROUND, "__init__"}}
 LONGEST, LEARNERS = 300, ("spinup/algos/", "spinup/core/", "llm/algos/")      # lines of a file; where lines are shorter
 each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)

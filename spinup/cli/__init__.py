@@ -13,10 +13,10 @@ from typing import NoReturn
 
 from llm import cli as llm_cli
 from spinup import registry, signals
-from spinup.cli import bench, compete, know, learn, look, train
+from spinup.cli import bench, compete, data, know, learn, look, train
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError, nearest, out_of_memory
 
-GROUPS = (train, look, compete, learn, know, bench)
+GROUPS = (train, look, data, compete, learn, know, bench)
 COMMANDS = {name: command for group in GROUPS for name, command in group.COMMANDS.items()}
 registry.COMMANDS[""] |= {*COMMANDS, "llm", "help"}
 

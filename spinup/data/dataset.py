@@ -1,0 +1,136 @@
+"""Offline datasets: transitions in the order of their episodes, in one npz file with metadata and a checksum.
+
+    data = load("pendulum.npz")
+    data.obs, data.actions, data.rewards, data.next_obs, data.terminated, data.truncated
+    for episode in data.episodes():
+        data.rewards[episode].sum()
+
+NumPy alone can read the file too: `numpy.load("pendulum.npz")["obs"]`.
+"""
+import hashlib
+import json
+import zipfile
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from spinup.errors import UserError
+
+FORMAT = "spinup dataset 1"
+ARRAYS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
+DTYPES = {"rewards": "float32", "terminated": "bool", "truncated": "bool"}
+FAULTS = (ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+ABOUT = {"env": str, "env_settings": dict, "observation_space": dict, "action_space": dict, "parts": list,
+         "steps": int, "episodes": int, "mean_return": float, "seed": int, "versions": dict}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """N transitions of one environment. Each episode is complete, and its steps follow each other.
+
+    Attributes:
+        obs: `[N, *shape]`, observation before the action: float32 vectors, or images of bytes `[N, C, H, W]`, as
+            `spinup.envs.spaces.observation_view` converts them.
+        actions: as `spinup.envs.vector.VectorEnv.step` takes them: int64 `[N]` (Discrete, counted from 0) or `[N, k]`
+            (MultiDiscrete), or float32 `[N, k]` in the environment's units (Box).
+        rewards: float32 `[N]`.
+        next_obs: `[N, *shape]`, observation after the action, before any reset.
+        terminated: bool `[N]`; the task ended, so `next_obs` has value 0.
+        truncated: bool `[N]`; a limit ended the episode, so `next_obs` has a value.
+        about: metadata. `env`, `env_settings`, `observation_space` and `action_space` describe the environment.
+            `parts` lists the sources in order, each with its steps, episodes and mean return. `steps`, `episodes`,
+            `mean_return` (undiscounted) and `seed` are those of the whole, and `versions` those of the software.
+    """
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_obs: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the six arrays by name."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+    def episodes(self) -> list[slice]:
+        """Return the rows of each episode, in order."""
+        ends = np.flatnonzero(self.terminated | self.truncated) + 1
+        return [slice(start, end) for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+
+    def returns(self) -> np.ndarray:
+        """Return the undiscounted return of each episode, float64 `[episodes]`."""
+        ends = np.flatnonzero(self.terminated | self.truncated)
+        return np.diff(np.cumsum(self.rewards, dtype=np.float64)[ends], prepend=0)
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the npz file, whose metadata are JSON and hold a SHA-256 of arrays and metadata."""
+        about = {"format": FORMAT, **self.about}
+        about["sha256"] = checksum(self.arrays(), about)
+        np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **self.arrays())
+
+
+def join(parts: list[Dataset], about: dict[str, Any]) -> Dataset:
+    """Concatenate datasets of one environment, and add the number of steps and episodes and the mean return to the
+    metadata `about`."""
+    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
+    returns = np.concatenate([part.returns() for part in parts])
+    return Dataset(**arrays, about={**about, "steps": len(arrays["rewards"]), "episodes": len(returns),
+                                    "mean_return": float(returns.mean())})
+
+
+def checksum(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> str:
+    """Compute the SHA-256 of arrays `[N, ...]` with their names, types and shapes, and of the metadata without their
+    own entry `sha256`."""
+    found = hashlib.sha256(json.dumps({k: v for k, v in about.items() if k != "sha256"}, sort_keys=True).encode())
+    for name in ARRAYS:
+        x = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {x.dtype.str} {x.shape}".encode())
+        found.update(x.data.cast("B") if x.size else b"")
+    return found.hexdigest()
+
+
+def load(path: str | Path) -> Dataset:
+    """Load a dataset from a file that `spinup record` wrote. Nothing in the file is run or unpickled.
+
+    UserError if the file is missing, is not such a dataset, or has changed since it was written.
+    """
+    path = Path(path)
+    make = "`spinup record` makes datasets"
+    if not path.is_file():
+        raise UserError(f"there is no dataset {path}; {make}")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in ("about", *ARRAYS) if name in file}
+        about = json.loads(found.pop("about").tobytes()) if "about" in found else None
+    except FAULTS as error:
+        foreign = isinstance(error, ValueError) and "pickle" in str(error)
+        raise UserError(f"{path} is " + (f"not a dataset of this library; {make}" if foreign else
+                                         f"damaged or not a dataset; restore it, or record it again; {make}")) from None
+    if not isinstance(about, dict) or about.get("format") != FORMAT or {*found} != {*ARRAYS}:
+        raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {make}")
+    if about.get("sha256") != checksum(found, about):
+        raise UserError(f"{path} has changed since it was written; restore it, or record it again")
+    if not sound(found, about):
+        raise UserError(f"{path} is not a consistent dataset of whole episodes; {make}")
+    return Dataset(**found, about=about)
+
+
+def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
+    """Return whether arrays `[N, ...]` have the same length, the right types and finite numbers, end with an episode,
+    and have complete metadata."""
+    lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
+    return (len(lengths) == 1 and min(lengths) > 0
+            and all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
+            and all(arrays[name].dtype == dtype and arrays[name].ndim == 1 for name, dtype in DTYPES.items())
+            and arrays["obs"].dtype in (np.float32, np.uint8) and arrays["actions"].dtype in (np.float32, np.int64)
+            and (arrays["obs"].shape, arrays["obs"].dtype) == (arrays["next_obs"].shape, arrays["next_obs"].dtype)
+            and all(np.isfinite(arrays[name]).all() for name in ("obs", "actions", "rewards", "next_obs"))
+            and bool(arrays["terminated"][-1] | arrays["truncated"][-1]))

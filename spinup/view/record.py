@@ -1,0 +1,198 @@
+"""Recording of offline datasets: episodes of trained or random policies, or a run's saved replay buffer."""
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from spinup import registry
+from spinup.data.card import card
+from spinup.data.dataset import Dataset, join
+from spinup.data.dataset import load as load_dataset
+from spinup.envs import make
+from spinup.envs.make import find_id
+from spinup.envs.spaces import observation_view, space_to_json
+from spinup.envs.vector import VectorEnv
+from spinup.envs.zoo import num_agents
+from spinup.errors import UserError
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.episodes import check_ends, check_fits
+from spinup.runs.files import write_whole
+from spinup.runs.folders import config_from_json, describe, find_run, lock, read_run, versions
+from spinup.runs.policy import Policy
+from spinup.runs.replay import ReplayFiles, make_replay
+
+RECORDED = 2_000_000    # added to the seed: neither training nor evaluation sees these episodes
+REPLAY, RANDOM = "replay:", "random:"
+
+
+def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int) -> str:
+    """Record a dataset from all sources, one after the other, and write it to `out`. Return its card.
+
+    Args:
+        sources: folders of runs; `random:ID` for uniform random actions in an environment; `replay:DIR` for the replay
+            buffer that an interrupted run has saved.
+        steps: transitions of each part; the last episode of a part is completed. A replay buffer gives all it has.
+        noise: shares of random actions. The policy of each run plays once with each of them.
+        stochastic: sample the policy's actions as in training; otherwise take the most likely ones.
+        seed: random seed of the episodes and the actions.
+    UserError, and nothing is written: a source does not exist or has another environment, the file exists.
+    """
+    if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
+        why = "exists" if out.exists() else "must end in .npz, in a folder that exists"
+        raise UserError(f"--out {out} {why}; choose another file, such as {out.with_name(f'{out.stem}_2.npz')}")
+    env, settings = environment_of(sources)
+    envs = make(env, 1, RECORDED + seed, **settings)
+    rng = np.random.default_rng([seed, 2])
+    try:
+        parts, said = [], []
+        for source in sources:
+            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng):
+                parts.append(data)
+                said.append({"source": source, "actions": words, "steps": len(data),
+                             "episodes": len(data.returns()), "mean_return": float(data.returns().mean())})
+    finally:
+        envs.close()
+    whole = join(parts, {
+        "env": env, "env_settings": settings, "observation_space": space_to_json(envs.observation_space),
+        "action_space": space_to_json(envs.action_space), "parts": said, "seed": seed, "versions": versions()})
+    write_whole(out, whole.write)
+    return card(load_dataset(out))
+
+
+def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
+    """Return the environment that all sources share: its id, and its settings. UserError if they have several, or one
+    that cannot be recorded."""
+    found = []
+    for source in sources:
+        if source.startswith(RANDOM):
+            found.append((find_id(source.removeprefix(RANDOM)), {}))
+            continue
+        directory = find_run(Path(source.removeprefix(REPLAY)))
+        data = read_run(directory)
+        if registry.find(data["algorithm"], run=directory).family:
+            raise UserError(f"{source} is a run of a language model; datasets are recorded from runs in environments")
+        env = data["config"].get("env")
+        if not isinstance(env, str):
+            raise UserError(f"the environment of {source} is a Python function, which a command cannot make; register "
+                            "it with Gymnasium, and train with its id")
+        cfg = config_from_json(registry.find(data["algorithm"], run=directory), data["config"])
+        found.append((env, cfg.env_settings))
+    env, settings = found[0]
+    for source, (other, theirs) in zip(sources, found, strict=True):
+        if other != env or (settings and theirs and theirs != settings):
+            raise UserError(f"{source} has the environment {other} {theirs or ''}, but {sources[0]} has {env} "
+                            f"{settings or ''}; record them separately")
+        settings = settings or theirs
+    if num_agents(env) > 1 or "episodes" in settings:
+        raise UserError(f"{env} cannot be recorded: a dataset holds episodes of one agent without a memory; choose a "
+                        "run of another algorithm or environment")
+    return env, settings
+
+
+def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[float], stochastic: bool,
+             rng: np.random.Generator) -> list[tuple[Dataset, str]]:
+    """Return the parts of a dataset that one source gives, each with the origin of its actions in words."""
+    if source.startswith(RANDOM):
+        return [(rollout(None, envs, steps, 1.0, stochastic, rng), "uniform random actions")]
+    from spinup.family import load
+    directory = find_run(Path(source.removeprefix(REPLAY)))
+    policy = load(directory)
+    check_fits(policy, envs.observation_space, envs.action_space, env)
+    name = read_run(directory)["algorithm"]
+    if source.startswith(REPLAY):
+        return [(from_replay(directory, policy, envs), f"replay buffer of {name}")]
+    kind = "sampled" if stochastic else "most likely"
+    return [(rollout(policy, envs, steps, share, stochastic, rng),
+             f"{kind} actions of {name}" + (f", {share:.0%} replaced by random ones" if share else ""))
+            for share in noise]
+
+
+def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, stochastic: bool,
+            rng: np.random.Generator) -> Dataset:
+    """Play whole episodes in one environment copy until there are at least `steps` transitions.
+
+    A policy takes the place of uniform random actions, except in a `share` of the steps, chosen independently.
+    """
+    rows: dict[str, list[Any]] = {name: [] for name in
+                                  ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")}
+    obs, over = envs.reset(), True
+    while len(rows["rewards"]) < steps or not over:
+        random = policy is None or rng.random() < share
+        action = uniform(envs, rng) if random else policy.act_batch(obs, not stochastic)
+        step = envs.step(action)
+        following = step.obs if step.final_obs is None else step.final_obs
+        over = bool(step.terminated[0] or step.truncated[0])
+        for name, value in (("obs", obs), ("actions", action), ("rewards", step.reward), ("next_obs", following),
+                            ("terminated", step.terminated), ("truncated", step.truncated)):
+            rows[name].append(np.array(value[0]))                         # a copy: environments reuse their arrays
+        obs = step.obs
+        check_ends(envs.episode_length.max(), "this environment")
+    return packed({name: np.stack(values) for name, values in rows.items()})
+
+
+def uniform(envs: VectorEnv, rng: np.random.Generator) -> np.ndarray:
+    """Sample a uniform random action for the only copy, `[1, ...]`. UserError for a Box without finite bounds."""
+    space = envs.action_space
+    if isinstance(space, Box):
+        low, high = space.low.ravel(), space.high.ravel()
+        if not np.isfinite(high - low).all():
+            raise UserError(f"random actions need finite bounds, not {space}; leave out --noise and random:")
+        return rng.uniform(low, high).astype(np.float32)[None]
+    sizes = getattr(space, "n", None) if not hasattr(space, "nvec") else space.nvec
+    return np.asarray(rng.integers(sizes))[None]
+
+
+def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
+    """Return the complete episodes in the saved replay buffer of a run, ordered by environment copy. UserError if the
+    run has none, or is still training."""
+    data = read_run(directory)
+    cfg = config_from_json(registry.find(data["algorithm"], run=directory), data["config"])
+    state, where = load_checkpoint(directory / "checkpoint.pt"), describe(directory)
+    if "replay" not in state["parts"] or not (directory / "replay").is_dir():
+        raise UserError(f"{where} has no saved replay buffer: only an interrupted run of an algorithm with a replay "
+                        f"buffer keeps one; type {where} without {REPLAY} for episodes of its policy")
+    is_box = isinstance(envs.action_space, Box)
+    copies = make(cfg.env, cfg.num_envs, 0, **cfg.env_settings)
+    replay = make_replay(cfg, copies, policy.module.dist.low.shape if is_box else (),
+                         np.float32 if is_box else np.int64)
+    copies.close()
+    replay.load_state_dict(state["parts"]["replay"])
+    taken = lock(directory)
+    try:
+        ReplayFiles(directory).read(replay, state["subject"]["replay"])
+    finally:
+        taken.release()
+    n, rows = cfg.num_envs, np.arange(replay.oldest, replay.count)
+    rows = np.concatenate([rows[rows % n == copy] for copy in range(n)])
+    slots, following = rows % replay.size, (rows + n) % replay.size
+    batch = replay.sample(rows)
+    goes_on = (rows + n < replay.count) & (replay.rows["next_at"][slots, -1] == replay.rows["obs_at"][following, -1])
+    terminated = batch.terminated.numpy() > 0
+    actions = policy.module.dist.rescale(batch.act.numpy()) if is_box else batch.act.numpy()
+    arrays = {"obs": batch.obs.numpy(), "actions": actions, "rewards": replay.rows["rew"][slots],
+              "next_obs": batch.next_obs.numpy(), "terminated": terminated, "truncated": ~goes_on & ~terminated}
+    cut = (rows + n >= replay.count) & ~terminated                        # the last episodes, which went on
+    if not (keep := whole_episodes(arrays, rows - n < replay.oldest, cut, replay.oldest > 0)).any():
+        raise UserError(f"the replay buffer of {where} holds no complete episode; resume the run for longer")
+    return packed({name: x[keep] for name, x in arrays.items()})
+
+
+def whole_episodes(arrays: dict[str, np.ndarray], first: np.ndarray, cut: np.ndarray, dropped: bool) -> np.ndarray:
+    """Return which rows of arrays `[N, ...]` belong to complete episodes, bool `[N]`.
+
+    first, cut: bool `[N]`; the first row of an environment copy, and the last one of an episode that is not over.
+    dropped: whether rows before the first ones are lost, so that their episodes lack a beginning.
+    """
+    keep, start = np.ones(len(first), bool), 0
+    for end in np.flatnonzero(arrays["terminated"] | arrays["truncated"]) + 1:
+        keep[start:end] = not cut[end - 1] and not (dropped and first[start])
+        start = end
+    return keep
+
+
+def packed(arrays: dict[str, np.ndarray]) -> Dataset:
+    """Make a dataset from arrays `[N, ...]`, with the types of the format."""
+    actions = arrays["actions"]
+    arrays["actions"] = actions.astype(np.int64 if actions.dtype.kind in "iub" else np.float32)
+    return Dataset(**{**arrays, "rewards": arrays["rewards"].astype(np.float32)})
