@@ -40,9 +40,10 @@ def record(argv: list[str]) -> int:
         return 0
     if not args.sources:
         parser.error("give the folder of a run, such as runs/NAME/NAME_s1, or random:CartPole-v1")
+    from spinup.runs.public import load
     from spinup.view.record import record as record_all
     print(record_all(args.sources, args.out, steps=args.steps, noise=args.noise, stochastic=args.stochastic,
-                     seed=args.seed))
+                     seed=args.seed, load=load))
     print(f"written to {args.out}; `spinup record --card {args.out}` shows this again")
     return 0
 

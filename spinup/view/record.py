@@ -1,4 +1,5 @@
 """Recording of offline datasets: episodes of trained or random policies, or a run's saved replay buffer."""
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from spinup.data.dataset import Dataset, join
 from spinup.data.dataset import load as load_dataset
 from spinup.envs import make
 from spinup.envs.make import find_id
-from spinup.envs.spaces import observation_view, space_to_json
+from spinup.envs.spaces import space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
@@ -26,7 +27,8 @@ RECORDED = 2_000_000    # added to the seed: neither training nor evaluation see
 REPLAY, RANDOM = "replay:", "random:"
 
 
-def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int) -> str:
+def record(sources: list[str], out: Path, *, steps: int, noise: list[float], stochastic: bool, seed: int,
+           load: Callable[[Path], Policy]) -> str:
     """Record a dataset from all sources, one after the other, and write it to `out`. Return its card.
 
     Args:
@@ -36,6 +38,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
         noise: shares of random actions. The policy of each run plays once with each of them.
         stochastic: sample the policy's actions as in training; otherwise take the most likely ones.
         seed: random seed of the episodes and the actions.
+        load: loads the policy of a run folder.
     UserError, and nothing is written: a source does not exist or has another environment, the file exists.
     """
     if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
@@ -47,7 +50,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     try:
         parts, said = [], []
         for source in sources:
-            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng):
+            for data, words in recorded(source, env, envs, steps, noise, stochastic, rng, load):
                 parts.append(data)
                 said.append({"source": source, "actions": words, "steps": len(data),
                              "episodes": len(data.returns()), "mean_return": float(data.returns().mean())})
@@ -70,14 +73,14 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
             continue
         directory = find_run(Path(source.removeprefix(REPLAY)))
         data = read_run(directory)
-        if registry.find(data["algorithm"], run=directory).family:
+        algorithm = registry.find(data["algorithm"], run=directory)
+        if algorithm.family:
             raise UserError(f"{source} is a run of a language model; datasets are recorded from runs in environments")
         env = data["config"].get("env")
         if not isinstance(env, str):
             raise UserError(f"the environment of {source} is a Python function, which a command cannot make; register "
                             "it with Gymnasium, and train with its id")
-        cfg = config_from_json(registry.find(data["algorithm"], run=directory), data["config"])
-        found.append((env, cfg.env_settings))
+        found.append((env, config_from_json(algorithm, data["config"]).env_settings))
     env, settings = found[0]
     for source, (other, theirs) in zip(sources, found, strict=True):
         if other != env or (settings and theirs and theirs != settings):
@@ -91,11 +94,10 @@ def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[float], stochastic: bool,
-             rng: np.random.Generator) -> list[tuple[Dataset, str]]:
+             rng: np.random.Generator, load: Callable[[Path], Policy]) -> list[tuple[Dataset, str]]:
     """Return the parts of a dataset that one source gives, each with the origin of its actions in words."""
     if source.startswith(RANDOM):
         return [(rollout(None, envs, steps, 1.0, stochastic, rng), "uniform random actions")]
-    from spinup.family import load
     directory = find_run(Path(source.removeprefix(REPLAY)))
     policy = load(directory)
     check_fits(policy, envs.observation_space, envs.action_space, env)
