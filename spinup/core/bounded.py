@@ -37,6 +37,10 @@ class _Bounded:
         """Convert from -1 to 1 to the environment's units, float32 `[..., k]`, within bounds."""
         return np.clip(act * self._half + self._middle, self.low, self.high)
 
+    def unscale(self, act: np.ndarray) -> np.ndarray:
+        """Convert from the environment's units to -1 to 1, float32 `[..., k]`."""
+        return np.clip((act - self._middle) / self._half, -1, 1)
+
 
 class NoisyAction(_Bounded):
     """Deterministic action with Gaussian noise for exploration (DDPG, TD3; Lillicrap et al. 2016,

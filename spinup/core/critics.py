@@ -11,6 +11,7 @@ from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions
+from spinup.core.normaliser import Normaliser
 
 CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
 
@@ -100,12 +101,15 @@ class ActorCritics(nn.Module):
         critics: number of critics, with different initial weights. Each one is computed separately:
             one batched product for two of them took 1.1 times as long for forward and backward
             passes on one core, and 1.5 times on two.
+        normalise: scale the actor's observations with `normaliser`. `params` and `values` take
+            observations that are already normalised.
     """
 
     def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int],
-                 critics: int, layer_norm: bool = False):
+                 critics: int, layer_norm: bool = False, normalise: bool = False):
         super().__init__()
         self.dist = dist
+        self.normaliser = Normaliser((obs_size,)) if normalise else None
         self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs, layer_norm=layer_norm)
         inputs = obs_size + len(dist.low)
         self.q = nn.ModuleList(relu_mlp(inputs, *hidden, 1, layer_norm=layer_norm)
@@ -123,10 +127,14 @@ class ActorCritics(nn.Module):
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
         """Return a numpy function from observations `[N, d]` to the parameters of the action
-        distribution. It always uses the current weights."""
+        distribution. It always uses the current weights, but keeps the statistics of the
+        normaliser."""
         device = next(self.parameters()).device
         outputs = NumpyMLP(self.pi) if device.type == "cpu" else self._torch_outputs
-        return lambda obs: self.dist.params(outputs(obs))
+        if self.normaliser is None:
+            return lambda obs: self.dist.params(outputs(obs))
+        view = self.normaliser.numpy_view()
+        return lambda obs: self.dist.params(outputs(view(obs)))
 
     @torch.no_grad()
     def _torch_outputs(self, obs: np.ndarray) -> np.ndarray:

@@ -84,6 +84,8 @@ class Categorical:
         """Return `act`, `[...]`, unchanged: the environment takes it in this form."""
         return act
 
+    unscale = to_env                    # the inverse
+
     def _heads(self, params: Array):
         """Yield (distribution, logits) of each choice."""
         start = 0
@@ -147,6 +149,10 @@ class DiagGaussian:
     def to_env(self, act: np.ndarray) -> np.ndarray:
         """Convert to the environment's units, float32 `[..., k]`, and clip to the bounds."""
         return np.clip(act * self._half + self._middle, self.low, self.high)
+
+    def unscale(self, act: np.ndarray) -> np.ndarray:
+        """Convert from the environment's units, float32 `[..., k]`."""
+        return (act - self._middle) / self._half
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,6 @@ Frames = Annotated[int, Range(1, 1000)]
 Widths = tuple[Size, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
 
-
 INTERNAL = {"internal": True}            # metadata of a field that is not a setting: no flag, not in config.json
 Row = dict[str, float | int]
 
@@ -102,6 +101,11 @@ class RunConfig:
     def full_subject(cls, value: Any) -> Any:
         """Return the full name of an environment or task; `value` may be a short one."""
         return value
+
+    @classmethod
+    def default_subject(cls, asked: dict[str, Any]) -> Any:
+        """Return the environment or task of a run whose given settings, `asked`, name none."""
+        return getattr(cls, cls.SUBJECT)
 
     @classmethod
     def preset_names(cls, value: Any, algorithm: Algorithm, kinds: Sequence[str] = ()) -> list[str]:
@@ -282,11 +286,9 @@ def types_of(config: type[RunConfig]) -> dict[str, Any]:
 @cache
 def comments(config: type[RunConfig]) -> dict[str, str]:
     """The comment of each setting, from the source code."""
-    found = {}
-    for cls in reversed(config.__mro__[:-1]):
-        for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M):
-            found[name] = text.strip()
-    return found
+    found = {name: text.strip() for cls in reversed(config.__mro__[:-1])
+             for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M)}
+    return {name: found[name] for name in settings_of(config) if name in found}
 
 
 def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:

@@ -57,11 +57,7 @@ class Curves:
     seed: int
     progress: dict[str, list[float]]
     measure: str                                             # the column that measures the quality of the policy
-
-    @property
-    def unit(self) -> str:
-        """Unit of a step."""
-        return "updates" if self.algorithm.startswith("llm ") else "environment steps"
+    unit: str                                                # of a step
 
     def label(self, column: str) -> str:
         """Return the name of a column in words. Learned rewards are called «learned», to tell them from true
@@ -86,7 +82,9 @@ def read_curves(directory: Path) -> Curves:
     if not isinstance(subject, str):                                      # a Python function or object by name
         subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"
-    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older))
+    unit = "updates" if data["algorithm"].startswith("llm ") else data.get("unit", "environment steps")
+    return Curves(directory, data["algorithm"], subject, data["config"]["seed"], progress, data.get("measure", older),
+                  unit)
 
 
 def draw_curve(directory: Path) -> Path | None:

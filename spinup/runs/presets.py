@@ -42,13 +42,13 @@ def configure(algorithm: Algorithm, given: dict[str, Any], preset: str = "auto",
     config: type[RunConfig] = algorithm.load().Config
     given = up_to_date(algorithm, given)
     from_file = up_to_date(algorithm, read_toml(Path(file), config, algorithm)) if file else {}
-    subject, default = config.SUBJECT, getattr(config, config.SUBJECT)
-    value = given.get(subject, from_file.get(subject, algorithm.settings.get(subject, default)))
+    asked = {**algorithm.settings, **from_file, **given}
+    subject, default = config.SUBJECT, config.default_subject(asked)
+    value = asked.get(subject, default)
     if isinstance(value, str) and not value:
         raise UserError(f"--{subject} is empty; leave it out for {default}")
     value = checked(subject, types_of(config)[subject], value)
     full = config.full_subject(value)
-    asked = {**algorithm.settings, **from_file, **given}
     kinds = family(algorithm).kinds_of_model(asked)
     name, values = choose_preset(algorithm, full, preset, kinds)
     if name == "none" and algorithm.defaults:

@@ -8,7 +8,8 @@ from spinup import registry
 METRICS = {
     # Every run.
     "epoch": "row number, from 1",
-    "steps": "environment steps so far, summed over all copies; for language models: updates so far",
+    "steps": "environment steps so far, summed over all copies; for language models: updates so far; offline: gradient "
+             "steps so far",
     "wall_seconds": "training time so far in seconds, including earlier processes of a resumed run",
     "steps_per_second": "steps / wall_seconds",
     "loss": "loss of the last gradient step",

@@ -1,0 +1,82 @@
+"""Behaviour cloning, BC (Pomerleau 1991, «Efficient training of artificial neural networks for
+autonomous navigation»).
+
+BC learns from a dataset of someone else's actions, as in supervised learning: it makes these
+actions likely, and never sees a reward.
+
+    L(pi) = -E[ log pi(a|s) ],   (s, a) from the dataset
+
+For continuous actions pi is a normal distribution with standard deviation 1, in units of -1 to 1.
+Then L is half the squared distance of its mean from the dataset's action, plus a constant. Such a
+mean copies an average of all policies in the dataset, good and bad. The methods of td3_bc.py,
+iql.py and cql.py also use the rewards.
+
+Differs from vpg.py by: the actions of a dataset in place of own ones; weight 1 in place of the
+advantage; no value function, and no environment steps.
+"""
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from spinup.algos.vpg import policy_gradient
+from spinup.core.distributions import Categorical, Deterministic
+from spinup.core.fast.adam import FlatAdam
+from spinup.core.networks import Actor
+from spinup.core.optim import Latest
+from spinup.data.batches import Batches
+from spinup.envs.spaces import action_distribution, vector_size
+from spinup.runs.config import Positive, Widths
+from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
+from spinup.runs.run import Result
+
+
+@dataclass(kw_only=True)
+class Config(OfflineConfig):
+    lr: Positive = 1e-3                # learning rate (3e-4 to 1e-3)
+    hidden: Widths = (64, 64)          # hidden layers of the policy, with tanh between them
+    normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
+
+
+def log_likelihood(dist: Deterministic, output: Tensor, act: Tensor) -> Tensor:
+    """log pi(a|s), `[B]`, from the policy's outputs and actions: logits `[B, n]` and `[B, ...]`, or
+    means and `[B, k]` each, for a standard deviation of 1."""
+    if isinstance(dist.dist, Categorical):
+        return dist.dist.log_prob(output, act)
+    return dist.dist.log_prob((output, torch.zeros_like(output)), act)
+
+
+def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> Actor:
+    """Create the policy; UserError for observations or actions that BC cannot use."""
+    dist = action_distribution(action_space, cfg.algorithm)
+    size = vector_size(observation_space, cfg.algorithm)
+    return Actor(size, dist, cfg.hidden, normalise=cfg.normalise_obs)
+
+
+def train(cfg: Config, resume: str | Path | None = None) -> Result:
+    """Train a policy with BC. `resume`: folder of a run with the same settings, to resume it."""
+    # Set up.
+    env, data = open_data(cfg)
+    run = OfflineRun(cfg, env, data, resume)                  # seeds torch: create networks later
+    policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
+    batches = Batches(data, policy.dist.dist.unscale(data.actions), policy.normaliser, run.device)
+    optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+    stats = Latest()
+
+    def loss(obs: Tensor, act: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        logp = log_likelihood(policy.dist, policy.pi(obs), act)           # [B]
+        per_step, found = policy_gradient(logp, torch.ones_like(logp))    # [B]
+        return per_step.mean(), found
+
+    minimize = optimizer.minimizer(loss)
+    with run:
+        run.keep(policy=policy, optimizer=optimizer, stats=stats)
+        for update in run.updates(cfg.total_steps):
+            batch = batches.draw(run.rng, cfg.batch_size)
+            stats.update(minimize(batch.obs, batch.act))
+            run.check_finite(loss=stats["loss"])
+            if run.row_due:
+                run.log(loss=stats["loss"], grad_norm=stats["grad_norm"], logp=stats["logp"])
+        return run.result(policy)

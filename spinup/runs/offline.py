@@ -1,0 +1,121 @@
+"""Offline training: the settings and the run of algorithms that learn from a dataset and never act in training."""
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from spinup.data.dataset import Dataset, load
+from spinup.envs.make import env_name
+from spinup.envs.spaces import space_to_json
+from spinup.envs.vector import VectorEnv
+from spinup.errors import UserError
+from spinup.runs.config import INTERNAL, BaseConfig, Count, Range, Size, Threads
+from spinup.runs.diagnose import diagnose
+from spinup.runs.display import number
+from spinup.runs.episodes import play_episodes
+from spinup.runs.folders import describe, read_run
+from spinup.runs.run import Run, make_env
+
+Tests = Annotated[int, Range(0, 100)]
+UNSET = "dataset"       # as env: the environment of the dataset
+
+
+@dataclass(kw_only=True)
+class OfflineConfig(BaseConfig):
+    """Settings of every algorithm that learns from a dataset."""
+
+    ABOUT = "algorithms that learn from a dataset"
+
+    data: str = ""                       # the dataset, a file that `spinup record` wrote
+    env: str | Callable = UNSET          # id of the environment of the test episodes; dataset = that of the dataset
+    total_steps: Count = 20_000          # gradient steps of the whole run
+    test_episodes: Tests = 10            # deterministic test episodes per row of progress.csv, for test_return
+    batch_size: Size = 256               # transitions sampled for each gradient step
+    num_envs: Size = field(default=1, metadata=INTERNAL)                  # training has no environment steps
+    env_workers: Threads = field(default=0, metadata=INTERNAL)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.data and self.env == UNSET:
+            self.env = load(self.data).about["env"]
+
+    @classmethod
+    def default_subject(cls, asked: dict[str, Any]) -> str:
+        """Return the environment of the dataset. UserError if the settings, `asked`, name no dataset."""
+        return load(needed(asked.get("data", ""))).about["env"]
+
+
+def needed(data: str) -> str:
+    """Return the path of the dataset. UserError if it is empty."""
+    if not data:
+        raise UserError("--data is missing; give a dataset, such as --data dataset.npz; `spinup record` makes one")
+    return data
+
+
+def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
+    """Return an environment copy, for its spaces, and the dataset of a run. UserError if the dataset cannot be loaded,
+    or its observations or actions are not those of the environment."""
+    data = load(needed(cfg.data))
+    env = make_env(cfg)
+    for name, space in (("observation_space", env.observation_space), ("action_space", env.action_space)):
+        if space_to_json(space) != data.about[name]:
+            env.close()
+            raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} differs "
+                            f"from that of {env_name(cfg.env)}; leave out --env, or record a dataset in {cfg.env}")
+    return env, data
+
+
+class OfflineRun(Run):
+    """Training run on a dataset; see `Training`. A step is a gradient step. The quality of the policy is its return in
+    test episodes, which do not change the training.
+
+    env: one copy, from `open_data`, for its spaces. data: the dataset; UserError if a resumed run had another one.
+    """
+
+    measure, epochs = "test_return", 50
+
+    def __init__(self, config: OfflineConfig, env: VectorEnv, data: Dataset, resume: str | Path | None = None):
+        super().__init__(config, env, resume, whole_episodes=True)        # `env` keeps no state between updates
+        self.data = data
+        if self.resumed:
+            before = read_run(self.directory).get("dataset", {}).get("sha256")
+            if before != data.about.get("sha256"):
+                raise UserError(f"{describe(self.directory)} was trained on another dataset than {config.data}; "
+                                "restore that file, or train again under another --exp-name")
+
+    def describe_subject(self) -> dict[str, Any]:
+        kept = ("sha256", "env", "steps", "episodes", "mean_return")
+        return {**super().describe_subject(), "unit": "gradient steps",
+                "dataset": {key: self.data.about.get(key) for key in kept}}
+
+    def announce(self) -> None:
+        about = self.data.about
+        self.display.say(f"dataset: {about['steps']:,} transitions in {about['episodes']:,} episodes of "
+                         f"{about['env']}, mean return {number(about['mean_return'])}")
+
+    def after_update(self) -> None:
+        pass
+
+    def row(self) -> dict[str, float]:
+        if self.config.test_episodes:
+            returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
+                                       seed=self.config.seed)
+            self.recent.clear()
+            self.recent.extend(returns)
+        return {"test_return": self._mean()}
+
+    def _mean(self) -> float:
+        return float(np.mean(self.recent)) if self.recent else math.nan
+
+    def diagnose(self, row: dict[str, float]) -> list[str]:
+        largest = float(np.abs(self.data.returns()).max())
+        return diagnose(row, self.config, self.env.action_space, largest, 0, self.steps / self.end)
+
+    def outcome(self) -> dict[str, Any]:
+        return {"test_return": self._mean() if self.recent else None, "returns": list(self.recent)}
+
+    def summary(self) -> str:
+        return f"the last {len(self.recent)} test episodes returned {number(self._mean())} on average"
