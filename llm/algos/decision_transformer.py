@@ -69,7 +69,7 @@ class Config(OfflineConfig):
     heads: Size = 1                    # attention heads; width / heads must be even
     longest: Size = 1000               # time steps with an embedding; later ones have that of the last
     lr: Positive = 1e-3                # peak learning rate (1e-4 to 1e-3)
-    warmup: Natural = 100              # gradient steps in which the learning rate rises linearly to lr
+    warmup: Natural = 100              # gradient steps in which lr rises linearly from 0
     anneal: bool = True                # after warmup, decay lr linearly to a tenth
     max_grad_norm: Positive = 0.25     # largest gradient norm; larger gradients are scaled down
 
@@ -140,13 +140,14 @@ class DecisionTransformer(nn.Module):
 
     def __init__(self, cfg: Config, obs_size: int, dist: Categorical | DiagGaussian):
         super().__init__()
-        self.discrete, self.context, self.longest = isinstance(dist, Categorical), cfg.context, cfg.longest
+        self.context, self.longest = cfg.context, cfg.longest
+        self.discrete = isinstance(dist, Categorical)
         self.dist = dist if self.discrete else Deterministic(dist)
         self.num_outputs, self.obs_size = dist.num_outputs, obs_size
         self.body = Transformer(Shape(
-            vocab_size=self.num_outputs, context=TOKENS * cfg.context, layers=cfg.layers, width=cfg.width,
-            heads=cfg.heads, kv_heads=cfg.heads, head_size=cfg.width // cfg.heads, hidden=3 * cfg.width,
-            tied=False))
+            vocab_size=self.num_outputs, context=TOKENS * cfg.context, layers=cfg.layers,
+            width=cfg.width, heads=cfg.heads, kv_heads=cfg.heads,
+            head_size=cfg.width // cfg.heads, hidden=3 * cfg.width, tied=False))
         self.embed_return, self.embed_obs = nn.Linear(1, cfg.width), nn.Linear(obs_size, cfg.width)
         self.embed_time = nn.Embedding(cfg.longest, cfg.width)
         nn.init.normal_(self.embed_time.weight, std=0.02)
@@ -236,7 +237,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
 
     def loss(*batch: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         window = Window(*batch)
-        logp = log_likelihood(Deterministic(dist), policy(window), window.act)            # [B, K]
+        logp = log_likelihood(Deterministic(dist), policy(window), window.act)        # [B, K]
         each, found = policy_gradient(logp, torch.ones_like(logp), window.mask)
         return aggregate(each, window.mask), found
 
