@@ -1,5 +1,5 @@
 """For methods with a replay: a training whose every gradient step is kept, and an environment that keeps its steps."""
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -8,13 +8,17 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Replay
-from spinup.runs.run import Result
+from spinup.data.dataset import Dataset, join
+from spinup.envs.spaces import space_to_json
+from spinup.runs.offline import OfflineRun
+from spinup.runs.run import Result, Run
 
 
 class Told(NamedTuple):
@@ -154,3 +158,79 @@ def watch(monkeypatch, tmp_path) -> Callable[..., Watched]:
         return seen
 
     return training
+
+
+class Learned(NamedTuple):
+    """A gradient step on a dataset: the networks before it, by their names in the checkpoint, and what came of it."""
+
+    nets: dict[str, nn.Module]
+    batch: tuple[Tensor, ...]
+    loss: float
+    gradient: Tensor                    # flat, in the order of the optimiser
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Callable[..., str]:
+    """`dataset(space)`: the file of 60 random transitions in episodes of three steps, by turns terminated and truncated.
+    """
+    def made(space: gymnasium.Space, env: str = "Pendulum-v1") -> str:
+        rng, n = np.random.default_rng(0), 60
+        steps = rng.normal(size=(2, n, 3)).astype(np.float32)
+        act = rng.uniform(space.low, space.high, (n, *space.shape)).astype(np.float32) if isinstance(
+            space, Box) else rng.integers(space.n, size=n)
+        ends = np.arange(n) % 3 == 2
+        terminated = ends & (np.arange(n) // 3 % 2 == 0)
+        about = {"env": env, "env_settings": {}, "parts": [], "seed": 0, "versions": {}, "action_space":
+                 space_to_json(space), "observation_space": space_to_json(Box(-np.inf, np.inf, (3,)))}
+        data = Dataset(steps[0], act, rng.normal(size=n).astype(np.float32), steps[1], terminated, ends & ~terminated)
+        with open(tmp_path / "data.npz", "wb") as file:
+            join([data], about).write(file)
+        return (tmp_path / "data.npz").as_posix()
+    return made
+
+
+@pytest.fixture
+def learn(monkeypatch, tmp_path, dataset) -> Callable[..., list[Learned]]:
+    """`learn("cql", space, ...)`: train for a few gradient steps on a `dataset`, and return every step."""
+    def training(name: str, space: gymnasium.Space, **settings: Any) -> list[Learned]:
+        algorithm, steps, minimizer = import_module(f"spinup.algos.{name}"), [], FlatAdam.minimizer
+        kept: dict[str, Any] = {}
+
+        def env() -> Counter:
+            return Counter(space, {}, 0)
+
+        def keep(run: OfflineRun, **parts: Any) -> None:
+            kept.update(parts)
+            Run.keep(run, **parts)
+
+        def watched(optimizer: FlatAdam, loss: Callable) -> Callable:
+            minimize = minimizer(optimizer, loss)
+
+            def step(*batch: Tensor) -> dict[str, Tensor]:
+                nets = {key: deepcopy(part).double() for key, part in kept.items() if isinstance(part, nn.Module)}
+                stats = minimize(*batch)
+                steps.append(Learned(nets, tuple(x.double() if x.is_floating_point() else x for x in batch),
+                                     stats["loss"].item(), optimizer.flat.grad.double().clone()))
+                return stats
+            return step
+
+        with monkeypatch.context() as patch:
+            patch.setattr("spinup.runs.run.look", lambda *_, **__: None)
+            patch.setattr(FlatAdam, "minimizer", watched)
+            patch.setattr(OfflineRun, "keep", keep, raising=False)
+            tiny = {"total_steps": 12, "batch_size": 8, "hidden": (8, 6), "lr": 0.01, "threads": 1, "quiet": True,
+                    "tensorboard": False, "test_episodes": 0, "checkpoint_steps": 10**6}
+            algorithm.train(algorithm.Config(env=env, data=dataset(space), log_dir=tmp_path.as_posix(),
+                                             **{**tiny, **settings}))
+        return steps
+    return training
+
+
+@pytest.fixture
+def same_step() -> Callable[[Learned, Tensor, Iterable[nn.Parameter]], None]:
+    """Assert that a step had this loss, and its gradient with respect to these parameters."""
+    def check(step: Learned, loss: Tensor, params: Iterable[nn.Parameter]) -> None:
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(params))])
+        assert step.loss == pytest.approx(loss.item(), rel=1e-3, abs=1e-5)
+        torch.testing.assert_close(step.gradient, gradient, rtol=1e-3, atol=1e-5)
+    return check

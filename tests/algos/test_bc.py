@@ -1,0 +1,58 @@
+"""Behaviour cloning: its likelihoods by hand, and the policy that its loss leads to."""
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from spinup.algos import bc
+from spinup.algos.bc import log_likelihood
+from spinup.algos.vpg import policy_gradient
+from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
+
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 1500, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box": {}, "box far": {}},
+    "draws": False}
+
+
+# Turned red by: probabilities for log-probabilities; another standard deviation than 1, or a constant left out.
+def test_likelihoods_worked_by_hand():
+    logits = torch.tensor([[0.0, math.log(3)], [1.0, 1.0]])
+    got = log_likelihood(Deterministic(Categorical((2,))), logits, torch.tensor([1, 0]))
+    torch.testing.assert_close(got.exp(), torch.tensor([0.75, 0.5]))
+    means, act = torch.tensor([[0.5, -1.0]]), torch.tensor([[0.0, 1.0]])
+    got = log_likelihood(Deterministic(DiagGaussian([-1, -1], [1, 1])), means, act)
+    assert got.item() == pytest.approx(-0.5 * (0.25 + 4) - math.log(2 * math.pi))
+
+
+# Of one observation with the actions 0, 0, 1: the policy that makes them most likely has the shares 2/3 and 1/3; with
+# the actions 0, 0, 1 as real numbers it has the mean 1/3. Turned red by: a loss that is led elsewhere.
+def test_the_loss_is_smallest_at_the_datasets_own_frequencies():
+    for dist, act, least in ((Categorical((2,)), torch.tensor([0, 0, 1]), [math.log(2), 0.0]),
+                             (DiagGaussian([-1], [1]), torch.tensor([[0.0], [0.0], [1.0]]), [1 / 3])):
+        output = torch.tensor([least] * 3, requires_grad=True)
+        loss = -log_likelihood(Deterministic(dist), output, act).mean()
+        assert torch.autograd.grad(loss, output)[0].sum(0).abs().max() < 1e-7
+
+
+# Turned red by: rewards or another weight in the loss; actions in the environment's units; observations as they are.
+def test_every_update_is_the_one_worked_out_by_hand(learn, same_step, monkeypatch):
+    seen = []
+
+    def told(logp, adv):
+        seen.append(adv)
+        return policy_gradient(logp, adv)
+
+    monkeypatch.setattr(bc, "policy_gradient", told)
+    steps = learn("bc", Box(np.float32([-1, 0]), np.float32([1, 10])))
+    for step in steps:
+        policy, (obs, act) = step.nets["policy"], step.batch
+        loss = 0.5 * (policy.pi(obs) - act).square().sum(-1).mean() + math.log(2 * math.pi)
+        same_step(step, loss, policy.parameters())
+    act, obs = torch.cat([step.batch[1] for step in steps]), torch.cat([step.batch[0] for step in steps])
+    assert act.abs().max() <= 1 and (act.min(0).values < -0.8).all() and (act.max(0).values > 0.8).all()
+    assert obs.mean(0).abs().max() < 0.4 and len(steps) == 12
+    assert len(seen) == 12 and all((adv == 1).all() for adv in seen)      # VPG's loss, with weight 1

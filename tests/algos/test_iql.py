@@ -1,0 +1,70 @@
+"""IQL: expectiles and weights by hand, every update of a training, and values that no action outside the data enters."""
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from spinup.algos import iql
+from spinup.algos.iql import advantage_weight
+from spinup.core.expectile import expectile_loss
+
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 1500, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "tau": 0.02},
+    "tasks": {"box": {}, "box far": {}},
+    "draws": False}
+
+BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))
+
+
+# Turned red by: a weight without limit, or limited before the exponential; advantages divided by beta.
+def test_the_weights_worked_by_hand():
+    adv = torch.tensor([0.0, math.log(4), -math.log(4), 50.0])
+    torch.testing.assert_close(advantage_weight(adv, 0.5), torch.tensor([1.0, 2.0, 0.5, 100.0]))
+    assert (advantage_weight(adv, 0.0) == 1).all()                        # imitation
+
+
+# The tau-expectile m of 0 and 1 solves tau (1 - m) = (1 - tau) m, so m = tau. Turned red by: 1 - tau for tau.
+@pytest.mark.parametrize("tau", [0.5, 0.7, 0.9])
+def test_v_leads_to_the_expectile_of_the_values(tau):
+    q, v = torch.tensor([0.0, 1.0]), torch.tensor(tau, requires_grad=True)
+    expectile_loss(q - v, tau).mean().backward()
+    assert v.grad.item() == pytest.approx(0, abs=1e-7)
+
+
+# Turned red by: V learned from the online critics or from one; a target of Q with an action of the policy; weights with
+# a gradient, or of another V; a value after a termination.
+def test_every_update_is_the_one_worked_out_by_hand(learn, same_step):
+    steps = learn("iql", BOUNDS, gamma=0.9, expectile=0.8, beta=2.0)
+    assert [len(step.batch) for step in steps] == [2, 3, 5] * 12          # V, the policy, the critics
+    for step in steps:
+        policy, target = step.nets["policy"], step.nets["target"]
+        value = policy.v(step.batch[0])[:, 0]
+        if len(step.batch) == 2:
+            obs, q = step.batch
+            error = q - value
+            same_step(step, (torch.where(error < 0, 0.2, 0.8) * error ** 2).mean(), policy.v.parameters())
+        elif len(step.batch) == 3:
+            obs, act, q = step.batch
+            both = torch.cat([obs, act], -1)
+            torch.testing.assert_close(q, torch.minimum(*(net(both)[:, 0] for net in target)), rtol=1e-4, atol=1e-5)
+            std = policy.log_std.exp()
+            logp = -0.5 * ((act - policy.pi(obs)) / std).square() - policy.log_std - 0.5 * math.log(2 * math.pi)
+            weight = (2.0 * (q - value)).exp().clip(max=100).detach()
+            same_step(step, -(weight * logp.sum(-1)).mean(), [*policy.pi.parameters(), policy.log_std])
+        else:
+            obs, act, rew, next_obs, terminated = step.batch
+            y = (rew + 0.9 * (1 - terminated) * policy.v(next_obs)[:, 0]).detach()
+            loss = sum(((q(torch.cat([obs, act], -1))[:, 0] - y) ** 2).mean() for q in policy.q)
+            same_step(step, loss, policy.q.parameters())
+
+
+# Turned red by: a loss of IQL that does not come from the file where its equation is.
+@pytest.mark.parametrize("shared", ["policy_gradient", "td_target", "expectile_loss", "clipped_double_q",
+                                    "squared_error"])
+def test_its_functions_are_those_of_other_files(shared, learn, monkeypatch):
+    monkeypatch.setattr(iql, shared, lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        learn("iql", BOUNDS)
