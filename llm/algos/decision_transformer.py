@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from gymnasium import Space
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
@@ -49,7 +49,8 @@ from spinup.core.masked import aggregate
 from spinup.core.normaliser import Normaliser
 from spinup.core.optim import Latest, step_size
 from spinup.data.dataset import Dataset
-from spinup.envs.spaces import action_distribution, vector_size
+from spinup.envs.make import env_name
+from spinup.envs.spaces import ActionsError, action_distribution, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import Count, Natural, Positive, Size, Unit
 from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
@@ -63,11 +64,11 @@ class Config(OfflineConfig):
     total_steps: Count = 2000          # gradient steps of the whole run
     batch_size: Size = 64              # windows of the dataset in each gradient step
     context: Size = 20                 # steps that the policy sees; 1 = no memory
-    request: Unit = 1.0                # requested return: quantile of the dataset's returns; 1 = best
+    request: Unit = 1.0                # return to ask for: quantile of the dataset's; 1 = best
     layers: Size = 3                   # layers of the transformer
     width: Size = 64                   # width of the transformer
     heads: Size = 1                    # attention heads; width / heads must be even
-    longest: Size = 1000               # time steps with an embedding; later ones have that of the last
+    longest: Size = 1000               # time steps with an embedding; later ones have the last
     lr: Positive = 1e-3                # peak learning rate (1e-4 to 1e-3)
     warmup: Natural = 100              # gradient steps in which lr rises linearly from 0
     anneal: bool = True                # after warmup, decay lr linearly to a tenth
@@ -169,7 +170,7 @@ class DecisionTransformer(nn.Module):
         time = self.embed_time(window.time.clamp(max=self.longest - 1))
         tokens = (tokens + time[:, :, None]).flatten(1, 2)                # [B, 3 K, width]
         states = self.body.hidden(tokens, Slots(mask=attention_mask(window.mask)))
-        return self.body.logits(states[:, 1::TOKENS])                     # those of the observations
+        return self.body.logits(states[:, 1::TOKENS])                     # of the observations
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function from the observations `[N, d + m + 2]` of `spinup.envs.memory.Memory`
@@ -212,15 +213,24 @@ class DecisionTransformer(nn.Module):
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> DecisionTransformer:
     """Create the policy for the observations of `Memory`; UserError for other actions."""
+    if not isinstance(action_space, Box | Discrete):
+        raise ActionsError(f"{cfg.algorithm} cannot act in {action_space}; it supports Discrete and "
+                           "Box actions", type(action_space).__name__)
     dist = action_distribution(action_space, cfg.algorithm)
-    parts = 2 * dist.num_outputs if isinstance(action_space, Discrete) else dist.num_outputs + 1
-    return DecisionTransformer(cfg, vector_size(observation_space, cfg.algorithm) - parts - 2, dist)
+    # Memory adds the last action and its reward, the end of an episode, and the start of a trial.
+    told = 2 * dist.num_outputs if isinstance(action_space, Discrete) else dist.num_outputs + 1
+    size = vector_size(observation_space, cfg.algorithm) - told - 2
+    return DecisionTransformer(cfg, size, dist)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
     """Train a decision transformer on a dataset. `resume`: folder of a run to resume."""
     # Set up.
     env, data = open_data(cfg)
+    if env.tabular:
+        env.close()
+        raise UserError(f"{cfg.algorithm} supports observations that are vectors, and "
+                        f"{env_name(cfg.env)} has numbered states; choose bc or cql")
     run = OfflineRun(cfg, env, data, resume)                  # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     returns = data.returns()
