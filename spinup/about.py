@@ -7,6 +7,7 @@
     observations = ["vectors"]          # "vectors", "images" (environments)
 
     rewards = true                      # it learns from rewards (language models)
+    family = ""                         # its family if that is not the one of its folder: "" for environments
 
     [metrics]                           # columns of progress.csv that no other algorithm has
     rating = "Elo rating of the learner"
@@ -54,6 +55,7 @@ KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # the allowed value, in 
     "actions": (f"a list of some of {', '.join(ACTIONS)}", lambda value: texts(value) and {*value} <= {*ACTIONS}),
     "observations": (f"a list of some of {', '.join(OBSERVATIONS)}",
                      lambda value: texts(value) and {*value} <= {*OBSERVATIONS}),
+    "family": ("the first word of its command, or an empty string", lambda value: isinstance(value, str)),
     "rewards": ("true or false", lambda value: isinstance(value, bool)),
     "metrics": ("a table of strings, such as rating = \"Elo rating\"",
                 lambda value: isinstance(value, dict) and texts([*value.values()])),

@@ -108,11 +108,13 @@ class Algorithm:
 
 @cache
 def algorithms(family: str = "") -> Mapping[str, Algorithm]:
-    """Algorithms of the family's folder by method, in the `order` of their TOML files; variants follow their file."""
-    folder = Path(find_spec(f"{FAMILIES[family]}.algos").submodule_search_locations[0])
-    first = f"{family} " if family else ""
-    files = [Algorithm(f"{first}{p.stem}", family, f"{FAMILIES[family]}.algos.{p.stem}", p.with_suffix(".py"))
-             for p in sorted(folder.glob("*.toml"))]
+    """Algorithms of the family's folder, and of other folders if their TOML file names this `family`, by method. They
+    are in the `order` of their TOML files; variants follow their file."""
+    first, files = f"{family} " if family else "", []
+    for owner, package in FAMILIES.items():
+        folder = Path(find_spec(f"{package}.algos").submodule_search_locations[0])
+        files += [Algorithm(f"{first}{p.stem}", family, f"{package}.algos.{p.stem}", p.with_suffix(".py"))
+                  for p in sorted(folder.glob("*.toml")) if read(p).get("family", owner) == family]
     found: dict[str, Algorithm] = {}
     for algorithm in sorted(files, key=lambda a: (a.about.get("order", 1000), a.name)):
         found |= with_variants(algorithm)
@@ -290,4 +292,5 @@ def serving(kind: str) -> list[str]:
 
 def own_name(module: str, family: str) -> str:
     """Return the name of the algorithm whose Config is defined in a module: "llm grpo" for llm.algos.grpo."""
-    return f"{family} {module.removeprefix(f'{FAMILIES[family]}.algos.')}".strip()
+    folders = "|".join(FAMILIES.values())
+    return f"{family} {re.sub(rf'^({folders})[.]algos[.]', '', module)}".strip()

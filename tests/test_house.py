@@ -31,7 +31,7 @@ ARROWS = {
     "family": {"core", "envs", "runs", "view", *GROUND},
     "arena": {"core", "envs", "runs", "view", "arena", *GROUND},
     "exercises": {"runs", "view", "exercises", *GROUND},
-    "bench": {"core", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
+    "bench": {"core", "data", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
     "llm": {"core", "data", "envs", "runs", "view", "algos", "bench", "llm", *GROUND},
     "__init__": {"runs", "registry"},
     "__main__": {"cli"}, "run": {"cli"},
@@ -203,8 +203,8 @@ def test_every_algorithm_is_public():
 # Turned red by: a variant or a renamed setting that the Config does not have; a table in a TOML file that nobody reads.
 @each_algorithm
 def test_what_the_toml_file_says_is_known(algorithm):
-    known = {"order", "parent", "actions", "observations", "rewards", "metrics", "variants", "renamed", "defaults",
-             "presets"}
+    known = {"order", "parent", "family", "actions", "observations", "rewards", "metrics", "variants", "renamed",
+             "defaults", "presets"}
     assert {*algorithm.about} <= known and "order" in algorithm.about
     config = algorithm.load().Config
     for settings in algorithm.variants.values():

@@ -9,6 +9,7 @@ import numpy as np
 
 from spinup.data.dataset import Dataset, load
 from spinup.envs.make import env_name
+from spinup.envs.memory import Memory
 from spinup.envs.spaces import space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
@@ -60,7 +61,8 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
     or its observations or actions are not those of the environment."""
     data = load(needed(cfg.data))
     env = make_env(cfg)
-    for name, space in (("observation_space", env.observation_space), ("action_space", env.action_space)):
+    plain = env.env if isinstance(env, Memory) else env                   # a policy with a memory sees more
+    for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
         if space_to_json(space) != data.about[name]:
             env.close()
             raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} differs "

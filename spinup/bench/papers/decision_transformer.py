@@ -1,0 +1,129 @@
+"""Decision transformers (Chen et al. 2021, arXiv:2106.01345): shortest paths on a graph from random walks, as in the
+paper's figure 2, and requested against reached returns on mixed data of CartPole and Pendulum, as in its figure 4."""
+from functools import partial
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+import spinup as library
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.process import spinup
+from spinup.data.dataset import Dataset, load
+from spinup.envs.worlds.graph import NODES, RandomGraph
+from spinup.runs.episodes import play_episodes
+from spinup.runs.files import read_json
+
+SEEDS = (1,)
+GRAPH, WALKS = "RandomGraph-v0", 40_000                 # steps of random walks, of up to 10 steps each
+PATHS, CORRELATION, MINUTES = NODES - 1, 0.8, 10
+REQUESTS, EPISODES, TESTS = 11, 20, 100                 # requested returns, and episodes of each; of the comparison
+STEPS = 4000                                            # transitions of each part of a mixed dataset
+# The policies whose episodes a dataset mixes, from PPO after these steps, and uniform random actions.
+AGENTS = {"CartPole-v1": (100_000, 8192, 2048), "Pendulum-v1": (100_000, 40_960, 20_480)}
+LEARN = ("--context", "10", "--layers", "2", "--test-episodes", "0", "--threads", "1")
+GRAPH_FLAGS = ("--total-steps", "800", "--lr", "2e-3", *LEARN)
+MIXED_FLAGS = ("--total-steps", "1500", *LEARN)
+COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train decision transformers on random walks, and beside behaviour cloning on mixed data."""
+    log_dir.mkdir(parents=True, exist_ok=True)
+    graphs = in_turn(lambda seed: on_graph(seed, log_dir), seeds, workers)
+    jobs = [(env, seed) for env in AGENTS for seed in seeds]
+    found = in_turn(lambda job: on_mixed_data(*job, log_dir), jobs, workers)
+    of = {env: [each for (name, _), each in zip(jobs, found, strict=True) if name == env] for env in AGENTS}
+    paths = [sum(each["reached"] == each["shortest"]) for each in graphs]
+    folders = [each["folder"] for each in [*graphs, *found]]
+    seconds = [sum(read_json(folder / "result.json")["seconds"] for folder in each["folders"])
+               for each in [*graphs, *found]]
+    slowest = max(sum(seconds[i::len(seeds)]) for i in range(len(seeds))) / 60
+    lines = [Line("random graph: shortest paths found, of 19; lowest seed", "", min(paths), f"= {PATHS}",
+                  min(paths) == PATHS),
+             Line("random graph: share of walks in the data that are shortest paths", "",
+                  mean(each["share"] for each in graphs))]
+    for env, each in of.items():
+        correlations, ours, cloned = ([x[key] for x in each] for key in ("correlation", "best", "cloned"))
+        above = min(a - b for a, b in zip(ours, cloned, strict=True))
+        lines += [
+            Line(f"{env}: correlation of requested and reached return, lowest seed", "", min(correlations),
+                 f"> {CORRELATION}", min(correlations) > CORRELATION),
+            Line(f"{env}: mean return of the dataset", "", mean(x["data"] for x in each)),
+            Line(f"{env}: return of behaviour cloning", "", mean(cloned)),
+            Line(f"{env}: return with the best return requested", "", mean(ours)),
+            Line(f"{env}: that minus behaviour cloning, lowest seed", "", above, "> 0", above > 0)]
+    lines.append(Line("minutes of training, one seed, slowest", "", slowest, f"<= {MINUTES}", slowest <= MINUTES))
+
+    def draw(figure: Any) -> None:
+        left, *others = figure.subplots(1, 1 + len(of))
+        shortest = np.array([each["shortest"] for each in graphs]).ravel()
+        reached = np.array([each["reached"] for each in graphs]).ravel()
+        jitter = np.linspace(-0.2, 0.2, len(shortest))
+        left.plot([0, 10], [0, 10], color="0.6", linewidth=0.8, linestyle="--")
+        left.plot(shortest + jitter, reached + jitter, "o", color="#009E73", markersize=4)
+        left.set(title="random graph", xlabel="shortest path", ylabel="path of the policy")
+        for axes, (env, each) in zip(others, of.items(), strict=True):
+            for x in each:
+                axes.plot(x["requests"], x["returns"], "o-", color=COLOURS[env], markersize=3)
+            ends = [min(x["requests"][0] for x in each), max(x["requests"][-1] for x in each)]
+            axes.plot(ends, ends, color="0.6", linewidth=0.8, linestyle="--")
+            axes.axhline(mean(x["cloned"] for x in each), color="0.3", linewidth=0.8, label="behaviour cloning")
+            axes.set(title=env, xlabel="requested return", ylabel="reached return")
+            axes.legend()
+
+    keys = ("requests", "returns", "correlation", "best", "cloned", "data")
+    raw = {"seeds": list(seeds), "graph": [{key: list(map(int, each[key])) for key in ("shortest", "reached")}
+                                           for each in graphs],
+           **{env: [{key: x[key] for key in keys} for x in each] for env, each in of.items()}}
+    return Paper("Decision transformers (Chen et al. 2021)", lines, draw, raw), folders
+
+
+def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
+    """Return the file of a dataset, recorded with these words of `spinup record` unless it exists."""
+    file = log_dir / f"{name}_s{seed}.npz"
+    if not file.exists():
+        spinup("record", *words, "--seed", str(seed), "--out", str(file))
+    return file
+
+
+def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
+    """Learn from random walks. From each node, request the best return that the data have from it."""
+    file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
+    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), *GRAPH_FLAGS)
+    policy, data = library.load(folder), load(file)
+    first = data.obs[[each.start for each in data.episodes()]].argmax(1)
+    shortest, returns, reached = RandomGraph(1, 0).distances[1:], data.returns(), []
+    for node in range(1, NODES):
+        policy.module.request.fill_(returns[first == node].max())
+        reached.append(-int(play_episodes(policy, partial(RandomGraph, seed=0, start=node), 1)[0][0]))
+    share = float(np.mean(-returns == np.concatenate([[0], shortest])[first]))
+    return {"folder": folder, "folders": [folder], "shortest": shortest, "reached": np.array(reached), "share": share}
+
+
+def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
+    """Learn from good, weak and random policies together. Request returns from the worst to the best of the data."""
+    agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
+              for steps in AGENTS[env]]
+    file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
+    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), *MIXED_FLAGS)
+    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--test-episodes", "0", "--threads", "1")
+    policy, data = library.load(folder), load(file)
+    best = float(np.mean(play_episodes(policy, env, TESTS)[0]))
+    cloned = float(np.mean(play_episodes(library.load(cloning), env, TESTS)[0]))
+    requests = spread(data)
+    returns = []
+    for request in requests:
+        policy.module.request.fill_(request)
+        # Sampled actions: the most likely action of a mixture is often that of the good policy.
+        returns.append(float(np.mean(play_episodes(policy, env, EPISODES, deterministic=False)[0])))
+    return {"folder": folder, "folders": [*agents, folder, cloning], "best": best, "cloned": cloned,
+            "requests": requests, "returns": returns, "correlation": float(np.corrcoef(requests, returns)[0, 1]),
+            "data": float(data.returns().mean())}
+
+
+def spread(data: Dataset) -> list[float]:
+    """Return requested returns at equal distances from the smallest to the largest return of the data."""
+    returns = data.returns()
+    return np.linspace(returns.min(), returns.max(), REQUESTS).tolist()

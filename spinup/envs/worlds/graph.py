@@ -1,0 +1,89 @@
+"""Random graph: from random walks on it, shortest paths can be learned."""
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import Env
+from gymnasium.spaces import Box, Discrete
+
+from spinup.envs.vector import Step, VectorEnv, generator
+from spinup.errors import UserError
+
+NODES, LIMIT, EDGE = 20, 10, 0.1     # steps of an episode; probability of an edge
+
+
+class RandomGraph(VectorEnv):
+    """Graph with 20 nodes, each pair of which has an edge with probability .1. The goal is node 0. Every step has a
+    reward of -1. The episode ends at the goal, or is truncated after 10 steps (Chen et al. 2021, arXiv:2106.01345,
+    figure 2).
+
+    Action i moves to neighbour i, counted modulo the number of neighbours. So a uniformly random policy makes a random
+    walk. The observation `[20]` is the one-hot node. The graph is the same for all seeds, and it is connected.
+
+    start: first node of all episodes; None: a random node other than the goal.
+
+    Attributes:
+        moves: `[20, actions]`, next node by node and action.
+        distances: `[20]`, length of the shortest path to the goal.
+    """
+
+    def __init__(self, num_envs: int, seed: int, start: int | None = None):
+        super().__init__(num_envs)
+        self.moves, self.distances = connected_graph()
+        self.start, self.rng = start, generator(seed)
+        self.observation_space, self.action_space = Box(0, 1, (NODES,)), Discrete(self.moves.shape[1])
+        self.seen = np.eye(NODES, dtype=np.float32)
+        self.node = np.zeros(num_envs, np.int64)
+
+    def _begin(self, n: int) -> np.ndarray:
+        return self.rng.integers(1, NODES, n) if self.start is None else np.full(n, self.start)
+
+    def _reset(self) -> np.ndarray:
+        self.node = self._begin(self.num_envs)
+        return self.seen[self.node]
+
+    def _restart(self, i: int, seed: int) -> np.ndarray:
+        self.node[i] = np.random.default_rng(seed).integers(1, NODES) if self.start is None else self.start
+        return self.seen[self.node[i]]
+
+    def _step(self, action: np.ndarray) -> Step:
+        self.node = self.moves[self.node, action]
+        terminated = self.node == 0
+        truncated = ~terminated & (self.episode_length >= LIMIT - 1)      # this step is not counted yet
+        ended, obs, final_obs = terminated | truncated, self.seen[self.node], None
+        if ended.any():
+            final_obs = obs.copy()
+            self.node[ended] = self._begin(int(ended.sum()))
+            obs = self.seen[self.node]
+        return Step(obs, np.full(self.num_envs, -1, np.float32), terminated, truncated, final_obs)
+
+    def _save(self) -> dict[str, Any]:
+        return {"node": self.node.copy(), "rng": self.rng.bit_generator.state}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.node = np.asarray(state["node"]).copy()
+        self.rng.bit_generator.state = state["rng"]
+
+
+def connected_graph() -> tuple[np.ndarray, np.ndarray]:
+    """Sample random graphs until one is connected. Return the next node by node and action, `[20, actions]`, and the
+    length of each node's shortest path to node 0, `[20]`."""
+    rng = np.random.default_rng(0)
+    while True:
+        upper = np.triu(rng.random((NODES, NODES)) < EDGE, 1)
+        edges = upper | upper.T
+        distances = np.where(np.arange(NODES) == 0, 0, NODES)
+        for _ in range(NODES):                                            # each pass finds the nodes one step farther
+            distances = np.minimum(distances, np.where(edges, distances[None] + 1, NODES).min(1))
+        if distances.max() < NODES:
+            neighbours, most = [np.flatnonzero(row) for row in edges], int(edges.sum(1).max())
+            return np.stack([each[np.arange(most) % len(each)] for each in neighbours]), distances
+
+
+def _only_here(**kwargs: Any) -> Env:
+    raise UserError("RandomGraph-v0 exists only in this library's vectorised version: it takes no settings and cannot "
+                    "be drawn")
+
+
+gymnasium.register("RandomGraph-v0", _only_here)                          # so that lists and suggestions contain it
+WORLDS = {"RandomGraph-v0": RandomGraph}

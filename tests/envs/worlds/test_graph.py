@@ -1,0 +1,48 @@
+"""The random graph: shortest paths by another algorithm, and its episodes."""
+import numpy as np
+
+from spinup.envs.make import make
+from spinup.envs.worlds.graph import LIMIT, NODES, connected_graph
+
+
+# Breadth-first search over the moves. Turned red by: an edge that works in one direction; a distance to another goal.
+def test_distances_are_those_of_a_breadth_first_search():
+    moves, distances = connected_graph()
+    edges = {(i, int(j)) for i in range(NODES) for j in moves[i]}
+    assert all((j, i) in edges and i != j for i, j in edges)
+    found, layer, depth = {0: 0}, {0}, 0
+    while layer:
+        depth += 1
+        layer = {j for i in layer for j in moves[i].tolist()} - {*found}
+        found |= dict.fromkeys(layer, depth)
+    assert [found[i] for i in range(NODES)] == distances.tolist() and distances.max() > 4
+
+
+# Turned red by: an episode that goes on at the goal, or is longer than ten steps; a final observation of the next one;
+# a state that is not saved.
+def test_episodes_end_at_the_goal_or_after_ten_steps():
+    envs, rng = make("RandomGraph-v0", 8, 0), np.random.default_rng(0)
+    moves, before, state, ends = envs.moves, envs.reset().argmax(1), None, {True: 0, False: 0}
+    assert (before != 0).all()
+    for t in range(60):
+        action, length = rng.integers(0, moves.shape[1], 8), envs.episode_length.copy()
+        if t == 40:
+            state = envs.state_dict(), action
+        step = envs.step(action)
+        if t == 40:
+            kept = step.obs.copy()
+        over = step.terminated | step.truncated
+        reached = (step.final_obs if over.any() else step.obs).argmax(1)
+        reached = np.where(over, reached, step.obs.argmax(1))
+        assert (reached == moves[before, action]).all() and (step.reward == -1).all()
+        assert (step.terminated == (reached == 0)).all()
+        assert (step.truncated == (~step.terminated & (length == 9))).all()
+        for ended in step.terminated[over]:
+            ends[bool(ended)] += 1
+        before = step.obs.argmax(1)
+        assert (before != 0).all()
+    assert min(ends.values()) > 3 and max(n for _, n in envs.take_finished()) == LIMIT
+    again = make("RandomGraph-v0", 8, 5)
+    again.reset()
+    again.load_state_dict(state[0])
+    assert (again.step(state[1]).obs == kept).all()
