@@ -155,4 +155,6 @@ def text_of(value: Any) -> str:
     """Return a setting as the command line takes it."""
     if isinstance(value, list):
         return ",".join(map(str, value))
+    if value is None:
+        return "none"
     return json.dumps(value) if isinstance(value, bool) else f"{value}"

@@ -14,7 +14,7 @@ body { margin: 0 auto; max-width: 76rem; padding: 1rem; color: #222; background:
        font: 1rem/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; } h2 { font-size: 1.25rem; margin-top: 2.5rem; }
 p, li { max-width: 46rem; } code { font-size: .85em; overflow-wrap: anywhere; }
-.pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 28rem), 1fr)); }
+.pictures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 23rem), 1fr)); }
 figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .875rem; color: #444; }
 .wide { overflow-x: auto; margin: 1rem 0; } table { border-collapse: collapse; font-size: .875rem; }
 th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }

@@ -71,7 +71,8 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     training = [float(episode["r"]) for episode in model.ep_info_buffer]
     test = make_vec_env(job["env"], n_envs=1, seed=UNSEEN + job["seed"])
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
-    return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "R100": float(np.mean(training)), "E100": float(np.mean(played)),
+    return {"algo": job["algo"], "env": job["env"], "seed": job["seed"],
+            "R100": float(np.mean(training)), "E100": float(np.mean(played)),
             "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
             "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
             "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},

@@ -168,3 +168,17 @@ def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
         done = cli("grid", "ppo", "--seed", "1", "2", *typed)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1) and words in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+# Turned red by: a cost of a step that is averaged over variants, or one that counts steps of an earlier command.
+def test_the_time_left_knows_that_variants_differ(tmp_path, monkeypatch):
+    jobs = [Job("ppo", variant, seed, {}, tmp_path / f"{variant}_s{seed}", total_steps=100)
+            for seed in (1, 2) for variant in ("fast", "slow")]
+    runs = Grid(jobs, 2)
+    assert runs.left() == 0
+    for job in jobs[:2]:
+        job.status = "finished"
+    runs.seconds = {"fast": [(10.0, 100)], "slow": [(500.0, 50)]}          # the slow one was resumed at step 50
+    assert runs.left() == (100 * 0.1 + 100 * 10) / 2
+    jobs[2].status = "failed"
+    assert runs.left() == 100 * 10
