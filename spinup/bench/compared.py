@@ -9,12 +9,10 @@ import numpy as np
 
 from spinup.bench.suite import EVALUATION, suites
 from spinup.errors import UserError
-from spinup.registry import FAMILIES, Algorithm, algorithms, find
-from spinup.runs.config import flag
+from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves
 from spinup.runs.files import read_json
-from spinup.runs.folders import HOW, config_to_json, read_result, read_run
-from spinup.runs.presets import configure
+from spinup.runs.folders import HOW, read_result, read_run
 from spinup.view.plots import find_curves
 
 SOLVED = 0.9            # normalised score of `steps_to`
@@ -119,42 +117,10 @@ def steps_to(run: Trained, result: float) -> float | None:
     return float(steps[values >= result][0]) if (values >= result).any() else None
 
 
-def algorithm_of(run: Trained) -> Algorithm | None:
-    """Return the algorithm of a run; None for that of another library."""
-    try:
-        return find(run.curves.algorithm, run=run.curves.directory)
-    except UserError:
-        return None
-
-
 def published(run: Trained) -> str:
     """Return the best published result of the algorithm in the environment with its source; "" if we know none."""
-    algorithm = algorithm_of(run)
-    return (algorithm.presets.get(run.curves.env, {}).get("published") or "") if algorithm else ""
-
-
-def command(runs: Sequence[Trained]) -> str:
-    """Return the command that trains runs of one group again: their settings as far as they differ from the preset. ""
-    for another library's runs, or if a setting is a Python function."""
-    first, algorithm = runs[0], algorithm_of(runs[0])
-    begun = first.about["config"]
-    if algorithm is None or any(isinstance(value, dict) for value in begun.values()):
+    try:
+        algorithm = find(run.curves.algorithm, run=run.curves.directory)
+    except UserError:                                                     # of another library
         return ""
-    kind = algorithm.load().Config.SUBJECT
-    config, _ = configure(algorithm, {kind: begun[kind]})
-    usual = json.loads(json.dumps(config_to_json(config)))
-    words = ["spinup grid", algorithm.name, flag(kind), begun[kind], "--seed",
-             *(f"{seed}" for seed in sorted({run.curves.seed for run in runs}))]
-    for name, value in begun.items():
-        if name not in {*HOW, "seed", kind} and name in usual and usual[name] != value:
-            words += [flag(name), text_of(value)]
-    return " ".join(words)
-
-
-def text_of(value: Any) -> str:
-    """Return a setting as the command line takes it."""
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    if value is None:
-        return "none"
-    return json.dumps(value) if isinstance(value, bool) else f"{value}"
+    return algorithm.presets.get(run.curves.env, {}).get("published") or ""

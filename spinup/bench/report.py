@@ -13,7 +13,6 @@ from spinup.bench.compared import (
     SOLVED,
     Groups,
     Trained,
-    command,
     evaluated,
     final,
     grouped,
@@ -26,6 +25,7 @@ from spinup.bench.compared import (
 from spinup.bench.page import Page
 from spinup.errors import UserError
 from spinup.runs.display import duration, number, short
+from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
 MEASURES = {"return_mean_100": ("R100", "E100")}            # names of a measure: in training, and evaluated
@@ -171,9 +171,10 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bo
     rows = [("environment", "algorithm", "seeds", "commit", "command")]
     for env, here in groups.items():
         for label, members in here.items():
-            commits = sorted({run.about.get("git") or "-" for run in members})
+            commits, first = sorted({run.about.get("git") or "-" for run in members}), members[0]
+            words = command(first.about, sorted({run.curves.seed for run in members}), first.curves.directory)
             rows.append((env, label, " ".join(f"{run.curves.seed}" for run in members), ", ".join(commits),
-                         f"`{words}`" if (words := command(members)) else "-"))
+                         f"`{words}`" if words else "-"))
     page.table(rows)
     versions: dict[str, set[str]] = {}
     for run in runs:

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
 from spinup.bench.aggregate import between, improvement, iqm, profile
-from spinup.bench.compared import command, grouped, read
+from spinup.bench.compared import grouped, read
 from spinup.bench.page import Page
 from spinup.bench.report import report
 from spinup.errors import UserError
@@ -17,6 +17,7 @@ from spinup.registry import find
 from spinup.runs.flags import from_flags
 from spinup.runs.folders import config_to_json
 from spinup.runs.presets import configure
+from spinup.view.again import command
 
 RNG = np.random.default_rng(0)
 OURS = [RNG.normal(size=5), RNG.normal(size=5).round(1), RNG.normal(size=5)]
@@ -134,10 +135,8 @@ def test_settings_that_differ_are_told_apart(trained, tmp_path):
 # Turned red by: a setting that the command of a row leaves out, or one that it gives in another form.
 def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01}
-    for seed in (1, 2):
-        trained("ppo", "CartPole-v1", seed, 100.0, **given)
-    runs, _ = read([tmp_path])
-    words = shlex.split(command(runs))
+    folder = trained("ppo", "CartPole-v1", 1, 100.0, **given)
+    words = shlex.split(command(read([tmp_path])[0][0].about, [2, 1], folder))
     assert words[:8] == ["spinup", "grid", "ppo", "--env", "CartPole-v1", "--seed", "1", "2"]
     config, _ = from_flags(find("ppo"), words[3:5] + words[8:])
     assert all(getattr(config, name) == value for name, value in given.items())

@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from spinup.bench import process, suite as suite_module
+from spinup.bench import process
+from spinup.bench import suite as suite_module
 from spinup.bench.compared import read
 from spinup.bench.suite import EVALUATION, beside, serving, suite, suites
 from spinup.errors import UserError
