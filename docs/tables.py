@@ -3,7 +3,8 @@
 A page has <!-- results: NAME --> and <!-- /results --> around a table of benchmarks/README.md, NAME being that of its
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
-table of the raw files in benchmarks/gpu, or a sentence without them. A test fails where a page differs.
+table of the raw files in benchmarks/gpu, or a sentence without them. <!-- shelf --> and <!-- /shelf --> enclose the
+trained policies that come with the package. A test fails where a page differs.
 """
 import ast
 import json
@@ -12,11 +13,14 @@ import sys
 from pathlib import Path
 
 from spinup.registry import algorithms
+from spinup.runs.display import number
+from spinup.view.shelf import listed
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 PAIRS = re.compile(r"(<!-- pairs -->\n).*?(<!-- /pairs -->)", re.DOTALL)
 
+SHELF = re.compile(r"(<!-- shelf -->\n).*?(<!-- /shelf -->)", re.DOTALL)
 GPU = re.compile(r"(<!-- gpu -->\n).*?(<!-- /gpu -->)", re.DOTALL)
 
 
@@ -37,6 +41,7 @@ def fill(page: str, benchmarks: str) -> str:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
     page = GPU.sub(lambda place: f"{place[1]}\n{measured_on_gpus()}\n\n{place[2]}", page)
+    page = SHELF.sub(lambda place: f"{place[1]}\n{on_the_shelf()}\n\n{place[2]}", page)
     return PAIRS.sub(lambda place: f"{place[1]}\n{pairs()}\n\n{place[2]}", PLACE.sub(filled, page))
 
 
@@ -55,6 +60,19 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
             rows.append(f"| {part['part']} | {line['what']} | {value} | {least} | {met} | {part['device']} | "
                         f"`{part['commit']}` |")
     return "\n".join(rows)
+
+
+def on_the_shelf() -> str:
+    """The table of the trained policies, and their pictures."""
+    found = list(listed())
+    rows = ["| policy | E100 (95 % interval over episodes) | steps | seed and settings | commit |", "|---|---|---|---|---|"]
+    for each in found:
+        low, high = map(number, each["interval"])
+        rows.append(f"| `{each['policy']}` | **{number(each['return'])}** ({low} to {high}) | {each['steps']:,} | "
+                    f"`{each['command']}` | `{each['git']}` |")
+    pictures = [f"![{each['policy']}: the beginning of an episode on {each['env']}]"
+                f"(../images/{each['policy']}.gif)" for each in found]
+    return "\n".join([*rows, "", *pictures])
 
 
 def pairs() -> str:

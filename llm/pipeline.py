@@ -102,8 +102,8 @@ def plan(recipe: Recipe, shared: dict[str, Any], own: dict[str, dict[str, Any]])
         for key, other in step.references.items():
             setattr(cfg, key, str(stages[other].run.directory))
         folder = Path(cfg.log_dir) / cfg.exp_name / f"{cfg.exp_name}_s{cfg.seed}"
-        stages[step.name] = Stage(step, cfg, preset, Job(cfg.exp_name, cfg.seed, {}, folder))
-        check_job(f"llm {step.method}", stages[step.name].run, cfg)
+        stages[step.name] = Stage(step, cfg, preset, Job(f"llm {step.method}", cfg.exp_name, cfg.seed, {}, folder))
+        check_job(stages[step.name].run, cfg)
         for before in (stages[other].run for other in step.references.values()):
             if folder.exists() and before.status != "finished":
                 there = f"type: spinup resume {describe(before.directory)}, or " if before.directory.exists() else ""

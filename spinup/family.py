@@ -13,12 +13,12 @@ from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import Algorithm
-from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.display import number
 from spinup.runs.divided import check_share
 from spinup.runs.folders import check_writable, config_from_json, describe, read_run
 from spinup.runs.policy import Policy, initial
+from spinup.runs.shelf import policy_state
 from spinup.runs.values import FAULTS, load_weights, reading
 from spinup.view import statistics
 from spinup.view import watch as watching
@@ -59,7 +59,7 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     """
     data = read_run(directory)
     algorithm = registry.find(data["algorithm"], run=directory)
-    state = load_checkpoint(directory / "checkpoint.pt", "policy")
+    trained_by, weights = policy_state(directory)
     cfg = config_from_json(algorithm, data["config"])
     keys = ("observation_space", "action_space")
     if missing := [key for key in keys if key not in data]:
@@ -68,9 +68,9 @@ def load(directory: Path, device: str = "cpu") -> Policy:
         spaces = [space_from_json(data[key]) for key in keys]
         policy = algorithm.load().make_policy(cfg, *spaces)
     try:
-        if state["algorithm"] != data["algorithm"]:
-            raise RuntimeError(f"it is a checkpoint of {state['algorithm']}")
-        load_weights(policy, state["parts"]["policy"])
+        if trained_by != data["algorithm"]:
+            raise RuntimeError(f"it is a checkpoint of {trained_by}")
+        load_weights(policy, weights)
     except FAULTS as error:
         raise UserError(f"{describe(directory)}/checkpoint.pt does not match the config.json in the same folder "
                         f"({str(error).splitlines()[0]}); restore the folder or train again") from None

@@ -29,6 +29,16 @@ def free_memory() -> int:
         return free
 
 
+def peak_memory() -> int:
+    """Largest number of bytes of memory that this process has used so far, with its libraries; not that of a GPU."""
+    if sys.platform == "win32":
+        import psutil
+        return psutil.Process().memory_info().peak_wset
+    import resource
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
+
+
 def find_device(name: str, gpu_helps: bool) -> "torch.device":
     """Return the device with this name; auto is a GPU if it is faster and available. UserError if there is none.
 

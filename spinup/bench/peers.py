@@ -22,6 +22,8 @@ from spinup.bench.process import work
 from spinup.bench.speed import report
 from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.make import find_id, quiet_mujoco
+from spinup.machine import peak_memory
+from spinup.runs.folders import versions
 from spinup.runs.training import Training
 
 Settings = dict[str, Any]
@@ -63,15 +65,41 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
     quiet_mujoco()
     torch.set_num_threads(1)
     model = getattr(stable_baselines3, job["algo"].upper())("MlpPolicy", job["env"], seed=job["seed"], device="cpu")
-    began = time.perf_counter()
-    model.learn(job["total_steps"])
-    seconds = time.perf_counter() - began
+    curve = Curve(job["total_steps"])
+    model.learn(job["total_steps"], callback=curve)
+    seconds = time.perf_counter() - curve.began
     training = [float(episode["r"]) for episode in model.ep_info_buffer]
     test = make_vec_env(job["env"], n_envs=1, seed=UNSEEN + job["seed"])
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
-    return {"seed": job["seed"], "R100": float(np.mean(training)), "E100": float(np.mean(played)),
+    return {"algo": job["algo"], "env": job["env"], "seed": job["seed"],
+            "R100": float(np.mean(training)), "E100": float(np.mean(played)),
             "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
-            "evaluation_returns": played, "version": stable_baselines3.__version__}
+            "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
+            "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
+            "peak_memory": peak_memory()}
+
+
+def has(algo: str) -> bool:
+    """Return whether stable-baselines3 has an algorithm of this name."""
+    return hasattr(stable_baselines3, algo.upper())
+
+
+class Curve(BaseCallback):
+    """Columns of a learning curve with as many rows as spinup's: steps, mean return of the last 100 episodes, and
+    wall-clock seconds."""
+
+    def __init__(self, total_steps: int):
+        super().__init__()
+        self.every, self.began = max(1, total_steps // Training.epochs), time.perf_counter()
+        self.rows: dict[str, list[float]] = {"steps": [], "return_mean_100": [], "wall_seconds": []}
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps // self.every > len(self.rows["steps"]) and self.model.ep_info_buffer:
+            row = (self.num_timesteps, float(np.mean([episode["r"] for episode in self.model.ep_info_buffer])),
+                   round(time.perf_counter() - self.began, 3))
+            for column, value in zip(self.rows.values(), row, strict=True):
+                column.append(value)
+        return True
 
 
 class Clock(BaseCallback):

@@ -9,6 +9,8 @@ HELP = """\
 Measure:
   spinup bench speed|time-to|returns ALGORITHM    speed against stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language-model speed against trl and transformers
+  spinup bench suite classic|mujoco|...           train and evaluate every algorithm that serves some environments
+  spinup bench report DIR...                      a page that compares the algorithms of any runs
   spinup bench roofline                           language-model speed against this machine's limits
   spinup bench costs                              computed memory and seconds of an update by model size
   spinup bench accuracy METHOD [--task T]         the accuracy that a method reaches on a language task
@@ -21,17 +23,18 @@ def bench(argv: list[str]) -> int:
         words = name.split()
         if argv[:len(words)] == words:
             return command(argv[len(words):])
-    if argv[:1] == ["paper"]:
-        return paper(argv[1:])
+    if argv[:1] and argv[0] in OWN:
+        return OWN[argv[0]](argv[1:])
     if argv[:1] in (["speed"], ["time-to"], ["returns"]):
         return algorithm(argv[0], argv[1:])
     parser = Parser("spinup bench", "Run a benchmark. The last line of its output is JSON. The exit code is 1 if a "
                                     "goal is missed. For the flags of a benchmark, type for example `spinup bench "
                                     "speed --help`.")
-    known = ["speed", "time-to", "returns", "paper", "accuracy", "roofline", "costs"]
+    known = ["speed", "time-to", "returns", *OWN, "accuracy", "roofline", "costs"]
     parser.add_argument("what", choices=known, help=(
         "speed: an algorithm against another library, or language models with `speed grpo` and `speed generate`; "
-        "time-to: seconds to a return; returns: returns of a preset; paper: a paper's experiment; accuracy: accuracy "
+        "time-to: seconds to a return; returns: returns of a preset; suite: every algorithm in some "
+        "environments; report: a page that compares runs; paper: a paper's experiment; accuracy: accuracy "
         "of an llm method; roofline: llm speed against this machine's limits; costs: computed memory and "
         "seconds of an llm update"))
     parser.parse(argv)
@@ -84,6 +87,43 @@ def algorithm(what: str, argv: list[str]) -> int:
     return measure(given.pop("algorithm"), given.pop("env"), **given)
 
 
+def suite(argv: list[str]) -> int:
+    from spinup.bench import suite as suites
+    from spinup.runs.flags import add_seeds, processes, whole
+    parser = Parser("spinup bench suite", "Train every algorithm that serves the environments of a suite, and evaluate "
+                                          "its final policy. Finished runs are not repeated; unfinished ones resume.")
+    parser.add_argument("name", choices=list(suites.suites()), help="; ".join(
+        f"{name}: {', '.join(envs)}" for name, envs in suites.suites().items()))
+    add_seeds(parser, [1, 2, 3, 4, 5], "[1 2 3 4 5]")
+    parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
+    parser.add_argument("--algos", nargs="+", default=[], metavar="NAME",
+                        help="only these algorithms; variants such as double_dqn count only if they are named")
+    parser.add_argument("--env", dest="envs", nargs="+", default=[], metavar="ID", help="only these environments")
+    parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
+                        help="steps of each run. [as in the suite]")
+    parser.add_argument("--against", choices=["sb3"], default=None,
+                        help="also train stable-baselines3, with its own defaults, where it has the algorithm")
+    parser.add_argument("--log-dir", type=path_of, default=None, metavar="DIR",
+                        help="the folder of the runs. [runs/suite_NAME]")
+    return suites.suite(**vars(parser.parse(argv)))
+
+
+def report(argv: list[str]) -> int:
+    parser = Parser("spinup bench report", "Compare the algorithms of any runs on one page, as HTML and Markdown: "
+                                           "learning curves, interquartile means, performance profiles and "
+                                           "probabilities of improvement, with 95 % intervals.")
+    parser.add_argument("directories", type=path_of, nargs="+", metavar="DIR",
+                        help="runs, experiments, or folders of them, such as runs/suite_classic")
+    parser.add_argument("--out", type=path_of, default=None, metavar="FILE",
+                        help="the page; .html and .md are both written. [report.html in the first DIR]")
+    args = parser.parse(argv)
+    from spinup.bench.report import report as write_report
+    from spinup.cli.look import check_folders
+    check_folders(args.directories)
+    print("\n".join(str(path) for path in write_report(args.directories, args.out)))
+    return 0
+
+
 def paper(argv: list[str]) -> int:
     from spinup.bench.papers.paper import check_picture, find_papers, show
     from spinup.runs.flags import add_seeds, processes
@@ -106,4 +146,5 @@ def paper(argv: list[str]) -> int:
     return show(args.name, found, folders, picture, args.out)
 
 
+OWN = {"suite": suite, "report": report, "paper": paper}                  # they have other flags than `algorithm`
 COMMANDS = {"bench": bench}

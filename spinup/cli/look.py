@@ -12,6 +12,7 @@ Look:
   spinup plot DIR... [--x step|time]              learning curves with 95 % intervals, as PNG and SVG
   spinup watch DIR [--episodes N] [--gif FILE]    show a trained policy in action
   spinup eval DIR [--episodes 100] [--json]       return of a trained policy in new episodes
+  spinup shelf                                    trained policies for `spinup watch shelf/NAME`
 """
 
 
@@ -72,7 +73,8 @@ def episodes_parser(command: str, description: str, episodes: int) -> Parser:
     """Make a parser with the flags that `watch` and `eval` share."""
     from spinup.runs.flags import add_device, whole
     parser = Parser(f"spinup {command}", description)
-    parser.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a run")
+    parser.add_argument("directory", type=path_of, metavar="DIR",
+                        help="the folder of a run, or shelf/NAME for a policy that `spinup shelf` lists")
     parser.add_argument("--episodes", type=whole("episodes", at_most=100_000), default=episodes,
                         help=f"number of episodes, or of prompts for a language model. [{episodes}]")
     parser.add_argument("--stochastic", action="store_true", default=False,
@@ -105,4 +107,31 @@ def evaluate(argv: list[str]) -> int:
     return 0
 
 
-COMMANDS = {"plot": plot, "watch": watch, "eval": evaluate}
+def shelf(argv: list[str]) -> int:
+    parser = Parser("spinup shelf", "List the trained policies that come with this package, or change the shelf.")
+    actions = parser.add_subparsers(dest="action", metavar="add|gallery", parser_class=lambda **given: Parser(
+        given["prog"], "Put the final policy of a finished run on the shelf." if given["prog"].endswith("add") else
+        "Draw a GIF of each policy into a folder."))
+    adding, drawing = actions.add_parser("add"), actions.add_parser("gallery")
+    adding.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a finished run")
+    adding.add_argument("--name", default="", help="its name on the shelf. [ALGORITHM-ENVIRONMENT]")
+    drawing.add_argument("folder", type=path_of, metavar="FOLDER", help="an existing folder")
+    given = vars(parser.parse(argv))
+    from spinup.runs.display import number
+    from spinup.view import shelf as shelves
+    action = given.pop("action", None)
+    if action == "add":
+        print(shelves.add(**given))
+    elif action == "gallery":
+        check_folders([given["folder"]])
+        for path in shelves.gallery(given["folder"]):
+            print(path, flush=True)
+    else:
+        for row in shelves.listed():
+            print(f"{row['policy']}: return {number(row['return'])} on {row['env']} after {row['steps']:,} steps, "
+                  f"{row['bytes'] / 1024:,.0f} KiB\n    {row['command']}")
+        print("type: spinup watch shelf/NAME, or: spinup eval shelf/NAME")
+    return 0
+
+
+COMMANDS = {"plot": plot, "watch": watch, "eval": evaluate, "shelf": shelf}

@@ -21,6 +21,7 @@ from spinup.runs import plugin
 from spinup.runs.config import RunConfig, check_names, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
+from spinup.runs.shelf import find_policy, read_about
 
 # Settings that change where and how a run trains, but not its result: a run may resume with other values.
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
@@ -195,8 +196,9 @@ def config_from_json(algorithm: Algorithm, data: dict[str, Any]) -> RunConfig:
 
 
 def read_run(directory: Path) -> dict[str, Any]:
-    """Read the config.json of a run. UserError if it is missing, damaged, or not that of a run."""
-    data = read_json(directory / "config.json")
+    """Read the config.json of a run, or that of a policy on the shelf. UserError if it is missing, damaged, or not that
+    of a run."""
+    data = read_about(directory) if directory.suffix == ".safetensors" else read_json(directory / "config.json")
     if not isinstance(data, dict) or not isinstance(data.get("algorithm"), str) or not isinstance(
             data.get("config"), dict) or not isinstance(data.get("measure", ""), str):
         raise UserError(f"{describe(directory)}/config.json does not belong to a spinup run; give the folder of a run, "
@@ -255,8 +257,10 @@ def note_total_steps(directory: Path, steps: int) -> None:
 
 
 def find_run(directory: Path) -> Path:
-    """Return the run in `directory`: the folder itself, or the only run below it. UserError if there is none or
-    several."""
+    """Return the run in `directory`: the folder itself, or the only run below it; the file of shelf/NAME. UserError if
+    there is none or several."""
+    if file := find_policy(directory):
+        return file
     if (directory / "config.json").exists():
         return directory
     runs = sorted(p.parent for p in directory.glob("**/config.json"))

@@ -10,8 +10,8 @@ from torch import nn
 
 from spinup.envs.spaces import observation_view, to_native
 from spinup.errors import UserError
-from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import find_run, read_run
+from spinup.runs.shelf import policy_state
 from spinup.runs.values import FAULTS, load_weights
 
 
@@ -71,7 +71,7 @@ def initial(policy: nn.Module, run: str) -> nn.Module:
             raise UserError(f"--init {run} is a run of a language model; choose a run of the same algorithm, "
                             "environment and layers")
         try:
-            load_weights(policy, load_checkpoint(folder / "checkpoint.pt", "policy")["parts"]["policy"])
+            load_weights(policy, policy_state(folder)[1])
         except FAULTS as error:
             raise UserError(f"--init {run}: the policy of that run has another network "
                             f"({str(error).splitlines()[-1].strip()}); choose a run of the same algorithm, environment "

@@ -26,14 +26,17 @@ NAMES = {dtype: name for name, dtype in TYPES.items()}
 BLOCK = 1 << 22         # bytes that are written or read at a time
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> int:
-    """Write tensors, `[...]` each, of types in `TYPES`, to a file, atomically. Return the CRC-32 of the file."""
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, str] | None = None) -> int:
+    """Write tensors, `[...]` each, of types in `TYPES`, to a file, atomically. Return the CRC-32 of the file.
+
+    about: texts for the header.
+    """
     header, end, found = {}, 0, 0
     for name in sorted(tensors, key=lambda name: -tensors[name].element_size()):      # this order aligns each tensor
         x, start = tensors[name], end
         end += x.nbytes
         header[name] = {"dtype": NAMES[x.dtype], "shape": [*x.shape], "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
+    text = json.dumps(header | ({"__metadata__": {**about}} if about else {})).encode()
     text += b" " * (-len(text) % 8)
 
     def write(file: BinaryIO) -> None:
@@ -79,9 +82,9 @@ def map_tensors(path: Path, crc32: int) -> dict[str, Tensor]:
                     "or start a new run")
 
 
-def in_memory(memory: mmap.mmap) -> dict[str, Tensor]:
-    """Return the tensors, `[...]` each, of a mapped file as views. Raise ValueError, or another of FAULTS, if
-    the header is wrong."""
+def in_memory(memory: mmap.mmap | bytearray) -> dict[str, Tensor]:
+    """Return the tensors, `[...]` each, of a mapped file, or of its bytes, as views. Raise ValueError, or another of
+    FAULTS, if the header is wrong."""
     length = int.from_bytes(memory[:8], "little")
     header, first, tensors = json.loads(memory[8:8 + length]), 8 + length, {}
     for name, entry in header.items():

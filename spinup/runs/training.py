@@ -14,7 +14,7 @@ from torch import Tensor
 from spinup.core.fast.adam import FlatAdam
 from spinup.envs.state import load_rng, save_rng
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError
-from spinup.machine import find_compiler, git_revision
+from spinup.machine import find_compiler, git_revision, peak_memory
 from spinup.registry import find
 from spinup.runs import folders, ranks
 from spinup.runs.checkpoint import remove_leftovers, save_checkpoint
@@ -293,7 +293,7 @@ class Training(Hooks):
     def _write_result(self) -> None:
         write_json(self.directory / "result.json", {
             "status": self.status, "stopped_early": self.stopped, "steps": self.steps,
-            "seconds": round(self.seconds, 3), "steps_per_second": self._rate(), "measure": self.measure,
-            **self.outcome()})
+            "seconds": round(self.seconds, 3), "steps_per_second": self._rate(), "peak_memory": peak_memory(),
+            "measure": self.measure, **self.outcome()})
 
 

@@ -38,6 +38,7 @@ OURS = ("seed", "exp-name", "log-dir", "quiet")         # flags that the grid se
 class Job:
     """One run of the grid. `status` is waiting, running, finished, failed or interrupted."""
 
+    algo: str                                           # the algorithm's name on the command line
     variant: str                                        # the experiment's name
     seed: int
     flags: dict[str, str]
@@ -47,6 +48,8 @@ class Job:
     config: RunConfig | None = None
     process: Process | None = None                      # or a task of Ray, which has the same methods
     told: int = 0                                       # interruptions passed on to the run
+    began: float = 0.0                                  # monotonic seconds and steps when this grid started it
+    began_at: int = 0
 
     def steps(self) -> int:
         """Return the number of environment steps in its last row."""
@@ -81,12 +84,12 @@ def grid(algo: str, settings: dict[str, list[str]], *, workers: int,
     jobs = plan(algo, settings)
     configs = {job.variant: check(job.flags) for job in reversed(jobs)}
     for job in jobs:
-        check_job(algo, job, replace(configs[job.variant], seed=job.seed))
+        check_job(job, replace(configs[job.variant], seed=job.seed))
     if not ray:
-        return Grid(algo, jobs, workers).run()
+        return Grid(jobs, workers).run()
     from spinup.view import on_ray
     with on_ray.connected(ray):
-        return Grid(algo, jobs, workers, on_ray.Task).run()
+        return Grid(jobs, workers, on_ray.Task).run()
 
 
 def expand(settings: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -116,7 +119,7 @@ def plan(algo: str, settings: dict[str, list[str]]) -> list[Job]:
         check_exp_name(name)
         for seed in seeds:
             own = {"exp-name": name, "log-dir": str(root), "seed": str(seed), "quiet": ""}
-            jobs.append(Job(name, seed, {**flags, **own}, root / name / f"{name}_s{seed}"))
+            jobs.append(Job(algo, name, seed, {**flags, **own}, root / name / f"{name}_s{seed}"))
     return jobs
 
 
@@ -125,11 +128,11 @@ def safe(name: str) -> str:
     return re.sub(r"[^\w.,+=-]+", "-", name).strip(".-")
 
 
-def check_job(algo: str, job: Job, config: RunConfig) -> None:
-    """Set the run's steps, and whether it is finished. UserError if its folder holds a run with other settings."""
+def check_job(job: Job, config: RunConfig, advice: str = "choose another --exp-name") -> None:
+    """Set the run's steps, and whether it is finished. UserError, with the advice, if its folder holds another run."""
     job.config, job.total_steps = config, config.total_steps
     if (job.directory / "config.json").exists():
-        check_same(job.directory, algo, config, {"log_dir", "quiet"}, "choose another --exp-name")
+        check_same(job.directory, job.algo, config, {"log_dir", "quiet"}, advice)
     if job.result().get("status") == "finished":
         job.status = "finished"
         return
@@ -141,12 +144,12 @@ def check_job(algo: str, job: Job, config: RunConfig) -> None:
 class Grid:
     """The runs in progress and their display: a progress bar in a terminal, else a line per finished run."""
 
-    def __init__(self, algo: str, jobs: list[Job], workers: int,
+    def __init__(self, jobs: list[Job], workers: int,
                  launch: Callable[[list[str], Path, RunConfig], Process] = Process):
-        self.algo, self.jobs, self.workers, self.launch = algo, jobs, workers, launch
+        self.jobs, self.workers, self.launch = jobs, workers, launch
         self.console, self.signals = Console(), 0
-        self.total_steps, self.steps_before = sum(j.total_steps for j in jobs), sum(j.steps() for j in jobs)
-        self.started = time.monotonic()
+        self.total_steps = sum(j.total_steps for j in jobs)
+        self.seconds: dict[str, list[tuple[float, int]]] = {}             # (seconds, steps) of runs, by variant
 
     def run(self) -> int:
         """Run until all runs have ended; return the exit code."""
@@ -176,7 +179,8 @@ class Grid:
 
     def start(self, job: Job) -> None:
         """Start the run, or resume it if its folder holds one."""
-        words = [*self.algo.split(), *in_words(job.flags)]                # "llm grpo" is two words
+        words = [*job.algo.split(), *in_words(job.flags)]                 # "llm grpo" is two words
+        job.began, job.began_at = time.monotonic(), job.steps()
         job.process = self.launch(words, job.directory, job.config)
         job.status = "running"
 
@@ -187,6 +191,7 @@ class Grid:
             job.process.interrupt()
         if (code := job.process.poll()) is None:
             return
+        self.seconds.setdefault(job.variant, []).append((time.monotonic() - job.began, job.steps() - job.began_at))
         lines = job.process.errors().strip().splitlines() or [f"it ended with exit code {code}"]
         result = job.result()
         if code == 0 and result.get("status") == "finished":
@@ -201,11 +206,29 @@ class Grid:
     def progress(self) -> str:
         """Describe the progress, such as `2/6 runs   12 s left`."""
         ended = self.count("finished") + self.count("failed")
-        done = sum(j.steps() for j in self.jobs) - self.steps_before
-        coming = sum(j.total_steps - j.steps() for j in self.jobs if j.status != "failed")
-        passed = time.monotonic() - self.started
-        left = f"   {duration(passed * coming / done)} left" if done > 0 and coming else ""
+        seconds = self.left()
+        left = f"   {duration(seconds)} left" if seconds else ""
         return f"{ended}/{len(self.jobs)} runs{'   stopping' if self.signals else left}"
+
+    def left(self) -> float:
+        """Estimate the seconds until all runs have ended; 0 if no run has made a step yet, or none is left.
+
+        A step costs what it cost in the runs of the same variant, or else in all runs: one variant may be a hundred
+        times slower than another.
+        """
+        now = time.monotonic()
+        known = {variant: list(pairs) for variant, pairs in self.seconds.items()}
+        for job in self.jobs:
+            if job.status == "running":
+                known.setdefault(job.variant, []).append((now - job.began, job.steps() - job.began_at))
+        cost = {variant: sum(s for s, _ in pairs) / steps for variant, pairs in known.items()
+                if (steps := sum(n for _, n in pairs)) > 0}
+        if not cost:
+            return 0.0
+        other = sum(cost.values()) / len(cost)
+        coming = [(j.total_steps - j.steps()) * cost.get(j.variant, other) for j in self.jobs
+                  if j.status in ("waiting", "running")]
+        return sum(coming) / max(1, min(self.workers, len(coming)))
 
     def bar(self) -> Table:
         """Show the progress of the whole grid and the runs in progress."""

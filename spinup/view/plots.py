@@ -121,7 +121,7 @@ def plot(directories: Sequence[Path], *, x: Literal["step", "time"] = "step", sm
                 look = {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
                 found = (m.xy(column, value or m.measure) for m in members)
                 curves = [(xs / seconds, _smoothed(ys, smooth)) for xs, ys in found if len(xs)]
-                banded |= _draw_group(axes, curves, label, look, range_of(value or members[0].measure))
+                banded |= draw_group(axes, curves, label, look, range_of(value or members[0].measure))
                 for (where, algorithm, source), (xs, ys) in published.items():
                     if curves and where == env and algorithm == members[0].algorithm:
                         reached = xs <= max(x[-1] for x, _ in curves)
@@ -160,7 +160,7 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
     return rows
 
 
-def _draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],
+def draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],
                 within: tuple[float, float]) -> bool:
     """Plot one legend entry: a mean with its interval (return True), or each run if there are few (return False)."""
     if not curves:

@@ -147,14 +147,35 @@ def drawing(game: Env, name: str) -> Iterator[None]:
         raise UserError(f"{name} cannot be drawn here ({reason}); {advice}") from error
 
 
+def draw(policy: Policy, env: EnvSource, gif: Path, width: int, frames: int) -> Path:
+    """Draw the first frames of an episode into a GIF of a width in pixels, and return its path. UserError as in
+    `watch`."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    game = make_game(env, "rgb_array", **settings_in(policy, env))
+    os.environ.setdefault("MUJOCO_GL", "egl")
+    try:
+        with drawing(game, env_name(env)):
+            ready_mujoco(game)
+        film = Film(game.metadata.get("render_fps") or 30, width, frames)
+        play(policy, game, env_name(env), True, film, UNSEEN)
+    finally:
+        with contextlib.suppress(Exception):
+            game.close()
+    film.write(gif)
+    return gif
+
+
 class Film:
     """Frames of a GIF.
 
     Args:
         fps: frames per second of the environment; if there are too many, only every `stride`-th is used.
+        width: pixels; wider frames are scaled down.
+        most: frames of the GIF.
     """
 
-    def __init__(self, fps: float):
+    def __init__(self, fps: float, width: int = GIF_WIDTH, most: int = GIF_FRAMES):
+        self.width, self.most = width, most
         self.stride = max(1, round(fps / GIF_FPS))
         self.delay = max(20, round(100 * self.stride / fps) * 10)          # ms; a GIF uses hundredths of a second
         self.frames, self.delays, self.full = [], [], False
@@ -162,15 +183,15 @@ class Film:
     def wants(self, step: int, last: bool) -> bool:
         """Return whether to take the frame after `step` steps; the last of an episode is always taken unless the GIF is
         full."""
-        self.full = self.full or len(self.frames) == GIF_FRAMES
+        self.full = self.full or len(self.frames) == self.most
         return not self.full and (last or step % self.stride == 0)
 
     def add(self, frame: np.ndarray, last: bool) -> None:
         """Add an image `[H, W, 3]` of bytes; the last one of an episode is shown longer."""
         from PIL import Image
         image = Image.fromarray(np.ascontiguousarray(frame))
-        if image.width > GIF_WIDTH:
-            size = GIF_WIDTH, round(image.height * GIF_WIDTH / image.width)
+        if image.width > self.width:
+            size = self.width, round(image.height * self.width / image.width)
             image = image.resize(size, Image.Resampling.BOX)
         self.frames.append(image.quantize(GIF_COLOURS, dither=Image.Dither.NONE))       # dithering would flicker
         self.delays.append(800 if last else self.delay)

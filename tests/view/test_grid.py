@@ -72,12 +72,12 @@ def test_a_folder_of_other_settings_is_neither_skipped_nor_resumed(tmp_path):
     first = job()
     first.directory.mkdir(parents=True)
     write_json(first.directory / "config.json", described(first.flags))
-    check_job("ppo", job(), check(job().flags))
+    check_job(job(), check(job().flags))
     other = job(**{"total-steps": ["20000"]})
     with pytest.raises(UserError, match="a run with total_steps 10000, not 20000; choose another --exp-name"):
-        check_job("ppo", other, check(other.flags))
+        check_job(other, check(other.flags))
     with pytest.raises(UserError, match="a run of ppo; choose another --exp-name"):
-        check_job("vpg", job("vpg"), check(job().flags))
+        check_job(job("vpg"), check(job().flags))
 
 
 def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path, monkeypatch, capsys):
@@ -123,7 +123,7 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path,
 @pytest.mark.parametrize(("measure", "between"),
                          [("held_out_accuracy", "0 to 1"), ("return_mean_100", "-0.3828 to 1.783")])
 def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between):
-    jobs = [Job("x", seed, {}, tmp_path / f"x_s{seed}", status="finished") for seed in (1, 2, 3)]
+    jobs = [Job("ppo", "x", seed, {}, tmp_path / f"x_s{seed}", status="finished") for seed in (1, 2, 3)]
     for job, value in zip(jobs, (0.2, 0.9, 1.0), strict=True):
         job.directory.mkdir()
         result = {"status": "finished", "steps": 1, "measure": measure, measure: value, "steps_per_second": 10.0}
@@ -168,3 +168,17 @@ def test_a_grid_is_refused_where_no_run_can_be_written(cli, tmp_path):
         done = cli("grid", "ppo", "--seed", "1", "2", *typed)
         assert (done.code, done.out, done.err.count("\n")) == (2, "", 1) and words in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+# Turned red by: a cost of a step that is averaged over variants, or one that counts steps of an earlier command.
+def test_the_time_left_knows_that_variants_differ(tmp_path, monkeypatch):
+    jobs = [Job("ppo", variant, seed, {}, tmp_path / f"{variant}_s{seed}", total_steps=100)
+            for seed in (1, 2) for variant in ("fast", "slow")]
+    runs = Grid(jobs, 2)
+    assert runs.left() == 0
+    for job in jobs[:2]:
+        job.status = "finished"
+    runs.seconds = {"fast": [(10.0, 100)], "slow": [(500.0, 50)]}          # the slow one was resumed at step 50
+    assert runs.left() == (100 * 0.1 + 100 * 10) / 2
+    jobs[2].status = "failed"
+    assert runs.left() == 100 * 10

@@ -42,7 +42,7 @@ def jobs(folder, **settings):
              "exp-name": ["x"], **settings}
     found = plan("ppo", given)
     for job in found:
-        check_job("ppo", job, check({**job.flags, "gamma": "0.9"}))
+        check_job(job, check({**job.flags, "gamma": "0.9"}))
     return found
 
 
@@ -67,7 +67,7 @@ def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, mo
     before = []
     monkeypatch.setattr(Grid, "look_at", kill_once)
     first = jobs(tmp_path, gamma=["0.9", "2"])
-    assert Grid("ppo", first, 2, on_ray.Task).run() == 1
+    assert Grid(first, 2, on_ray.Task).run() == 1
     directory = first[0].directory
     assert killed and (directory / "config.json").stat().st_mtime_ns == before[0]         # resumed, not started again
     result, steps = read_json(directory / "result.json"), read_progress(directory)["steps"]
@@ -82,7 +82,7 @@ def test_a_killed_worker_and_an_interrupted_grid_go_on(two_workers, tmp_path, mo
         look_at(self, job)
     monkeypatch.setattr(Grid, "look_at", interrupt_when_under_way)
     second = jobs(tmp_path, gamma=["0.8"])
-    assert Grid("ppo", second, 2, on_ray.Task).run() == 130
+    assert Grid(second, 2, on_ray.Task).run() == 130
     saved = read_json(second[0].directory / "result.json")
     assert saved["status"] == "interrupted" and 0 < saved["steps"] < result["steps"]
     assert (second[0].directory / "checkpoint.pt").exists()

@@ -1,0 +1,48 @@
+"""Aggregates of the scores of an algorithm over environments and seeds, with bootstrap intervals.
+
+The definitions are those of Agarwal et al. (2021), arXiv:2108.13264. Scores are a list with an array `[..., runs]` of
+normalised scores for each environment. The leading axes, if any, are those of bootstrap samples.
+"""
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+SAMPLES = 2000          # bootstrap samples of an interval
+Scores = Sequence[np.ndarray]
+
+
+def iqm(scores: Scores) -> np.ndarray:
+    """Interquartile mean `[...]` of scores `[..., runs]` per environment: the mean of all runs of all environments
+    without the lowest and the highest quarter, rounded down (Agarwal et al., 2021, sec. 4.3)."""
+    together = np.sort(np.concatenate(scores, -1), -1)
+    cut = together.shape[-1] // 4
+    return together[..., cut:together.shape[-1] - cut].mean(-1)
+
+
+def profile(scores: Scores, thresholds: np.ndarray) -> np.ndarray:
+    """Performance profile `[..., thresholds]` of scores `[..., runs]` per environment: the share of runs with a score
+    above each threshold `[thresholds]`, averaged over the environments (Agarwal et al., 2021, sec. 4.2)."""
+    return np.mean([(runs[..., None] > thresholds).mean(-2) for runs in scores], 0)
+
+
+def improvement(ours: Scores, theirs: Scores) -> np.ndarray:
+    """Probability `[...]` that a run of `ours`, `[..., runs]` per environment, scores higher than one of `theirs`, in a
+    random environment. Equal scores count half (Agarwal et al., 2021, sec. 4.3; Mann and Whitney, 1947)."""
+    def better(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = x[..., :, None], y[..., None, :]
+        return ((x > y) + 0.5 * (x == y)).mean((-2, -1))
+    return np.mean([better(x, y) for x, y in zip(ours, theirs, strict=True)], 0)
+
+
+def between(measure: Callable[..., np.ndarray], *groups: Scores, samples: int = SAMPLES,
+            seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Stratified bootstrap: the 95 % percentile interval (low, high), `[...]` each, of a measure of one or more groups
+    of scores, `[runs, ...]` or `[runs]` per environment.
+
+    A sample draws as many runs as there are, with replacement, separately for each group and environment. For few runs
+    in few environments, such an interval is narrower than it should be.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = [[runs[rng.integers(len(runs), size=(samples, len(runs)))] for runs in scores] for scores in groups]
+    low, high = np.percentile(measure(*drawn), [2.5, 97.5], axis=0)
+    return low, high

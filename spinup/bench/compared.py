@@ -1,0 +1,126 @@
+"""Finished runs grouped for a comparison: by environment, and within it by algorithm and settings."""
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.suite import EVALUATION, suites
+from spinup.errors import UserError
+from spinup.registry import FAMILIES, algorithms, find
+from spinup.runs.curve import Curves
+from spinup.runs.files import read_json
+from spinup.runs.folders import HOW, read_result, read_run
+from spinup.view.plots import find_curves
+
+SOLVED = 0.9            # normalised score of `steps_to`
+
+
+@dataclass
+class Trained:
+    """A finished run.
+
+    Attributes:
+        about: its config.json. result: its result.json. evaluated: the mean of its evaluation.json, or None.
+    """
+
+    curves: Curves
+    about: dict[str, Any]
+    result: dict[str, Any]
+    evaluated: float | None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Settings that change the result of a run, except its seed, as JSON."""
+        return {name: json.dumps(value) for name, value in self.about["config"].items() if name not in {*HOW, "seed"}}
+
+    @property
+    def logged(self) -> float:
+        """Last value of its measure: of a return, the mean of the last 100 training episodes."""
+        return float(self.result.get(self.curves.measure) or np.nan)
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the steps and the measure, `[rows]` each."""
+        return self.curves.xy("steps", self.curves.measure)
+
+
+Groups = dict[str, dict[str, list[Trained]]]                              # by environment and label
+
+
+def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
+    """Return the finished runs in these folders, and the number of others, which are unfinished or without a finished
+    episode. UserError if no run is finished."""
+    found = []
+    curves = find_curves(directories)
+    for run in curves:
+        result, path = read_result(run.directory), run.directory / EVALUATION
+        if result.get("status") == "finished" and result.get(run.measure) is not None:
+            mean = measured(read_json(path, f"delete {path}"), run.measure) if path.exists() else None
+            found.append(Trained(run, read_run(run.directory), result, mean))
+    if not found:
+        raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
+    return found, len(curves) - len(found)
+
+
+def measured(evaluation: dict[str, Any], measure: str) -> float:
+    """Return the result of an evaluation: the mean return, or the measure of a language model."""
+    return float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
+
+
+def grouped(runs: Sequence[Trained]) -> Groups:
+    """Return the runs by environment and label, in the order of the registry. The label is the algorithm. If an
+    environment has runs of an algorithm with different settings, the label names these settings too."""
+    groups: Groups = {}
+    known = [algorithm.name for family in FAMILIES for algorithm in algorithms(family).values()]
+    order = sorted({run.curves.algorithm for run in runs}, key=lambda name: (
+        known.index(name) if name in known else len(known), name))
+    for env in sorted({run.curves.env for run in runs}):
+        for algorithm in order:
+            here = [run for run in runs if (run.curves.env, run.curves.algorithm) == (env, algorithm)]
+            names = dict.fromkeys(name for run in here for name in run.settings)
+            varied = [name for name in names if len({run.settings.get(name) for run in here}) > 1]
+            for run in here:
+                words = [f"{name}={run.about['config'].get(name)}" for name in varied]
+                groups.setdefault(env, {}).setdefault(" ".join([algorithm, *words]), []).append(run)
+    return groups
+
+
+def labels(groups: Groups) -> list[str]:
+    """Return all labels, in the order of the registry within each environment."""
+    return list(dict.fromkeys(label for here in groups.values() for label in here))
+
+
+def evaluated(runs: Sequence[Trained]) -> bool:
+    """Return whether all runs have an evaluation. Otherwise the comparison uses the training returns of all."""
+    return all(run.evaluated is not None for run in runs)
+
+
+def final(run: Trained, by_evaluation: bool) -> float:
+    """Return the result of a run that the comparison uses."""
+    return run.evaluated if by_evaluation else run.logged
+
+
+def limits(env: str, results: Sequence[float]) -> tuple[float, float]:
+    """Return the results with the normalised scores 0 and 1: those of `suites.toml`, or else the lowest and the highest
+    of these results."""
+    known = next((envs[env] for envs in suites().values() if env in envs), None)
+    if known:
+        return known["low"], known["high"]
+    return min(results), max(results) if max(results) > min(results) else min(results) + 1
+
+
+def steps_to(run: Trained, result: float) -> float | None:
+    """Return the steps after which the measure first reaches a result; None if it never does."""
+    steps, values = run.curve()
+    return float(steps[values >= result][0]) if (values >= result).any() else None
+
+
+def published(run: Trained) -> str:
+    """Return the best published result of the algorithm in the environment with its source; "" if we know none."""
+    try:
+        algorithm = find(run.curves.algorithm, run=run.curves.directory)
+    except UserError:                                                     # of another library
+        return ""
+    return algorithm.presets.get(run.curves.env, {}).get("published") or ""

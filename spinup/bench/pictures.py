@@ -1,0 +1,118 @@
+"""Pictures of a report, as wide as a phone can show: the legend is below the axes."""
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from spinup.bench.aggregate import Scores, between, iqm, profile
+from spinup.bench.compared import Trained
+from spinup.bench.page import Picture
+from spinup.runs.curve import COLOURS, LINES, STYLE, line, render
+from spinup.view.plots import LABELS, draw_group
+from spinup.view.statistics import range_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+POINTS = 50             # of a curve over normalised steps
+THRESHOLDS = 201        # of a performance profile
+FEWER = 500             # bootstrap samples of bands
+Look = dict[str, str]   # colour and dashes of a line
+
+
+def looks(labels: Sequence[str]) -> dict[str, Look]:
+    """Return the style of each label, the same in all pictures of a page."""
+    places = {label: divmod(place, len(COLOURS)) for place, label in enumerate(labels)}
+    return {label: {"color": COLOURS[colour], "linestyle": LINES[dash % len(LINES)]}
+            for label, (dash, colour) in places.items()}
+
+
+def canvas(entries: int) -> tuple["Figure", "Axes"]:
+    """Make a figure with one axes and room for a legend with so many entries below."""
+    from matplotlib.figure import Figure
+    made = Figure((5.2, 3.4 + 0.2 * -(-entries // 2)), layout="constrained")          # inches
+    return made, made.add_subplot()
+
+
+def picture(name: str, made: "Figure", caption: str, legend: bool = True) -> Picture:
+    """Return a figure as a picture, with its legend below the axes in two columns."""
+    if legend:
+        made.legend(loc="outside lower center", ncols=2, fontsize=8)
+    return Picture(name, render(made, "png"), caption)
+
+
+def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:
+    """IQM and its interval for each algorithm; scores `[runs]` per environment."""
+    from matplotlib import rc_context
+    with rc_context(STYLE):
+        made, axes = canvas(0)
+        made.set_figheight(1.0 + 0.28 * len(scores))
+        for place, (label, found) in enumerate(scores.items()):
+            colour = styles[label]["color"]
+            axes.plot(between(iqm, found), [place, place], color=colour, linewidth=6, alpha=0.35)
+            axes.plot(iqm(found), place, "o", color=colour)
+        axes.set_yticks(range(len(scores)), list(scores))
+        axes.invert_yaxis()
+        axes.set(title="Interquartile mean", xlabel="normalised score")
+        return picture(name, made, "IQM of the normalised scores with 95 % bootstrap intervals", legend=False)
+
+
+def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:
+    """Performance profile of each algorithm with bands; scores `[runs]` per environment."""
+    from matplotlib import rc_context
+    together = np.concatenate([runs for found in scores.values() for runs in found])
+    thresholds = np.linspace(min(0.0, together.min()), max(1.0, together.max()), THRESHOLDS)
+    with rc_context(STYLE):
+        made, axes = canvas(len(scores))
+        for label, found in scores.items():
+            low, high = between(lambda drawn: profile(drawn, thresholds), found, samples=FEWER)
+            axes.fill_between(thresholds, low, high, color=styles[label]["color"], alpha=0.1, linewidth=0)
+            line(axes, thresholds, profile(found, thresholds), **styles[label], label=label)
+        axes.set(title="Performance profile", xlabel="normalised score", ylabel="share of runs above the score")
+        return picture(name, made, "Performance profiles: the share of runs above each score; higher is better")
+
+
+def on_grid(runs: Sequence[Trained], between_these: tuple[float, float]) -> np.ndarray:
+    """Return the normalised learning curves `[runs, POINTS]`, over the share of the longest run's steps. A run counts
+    with its first value before it, and with its last value after it."""
+    curves, (low, high) = [run.curve() for run in runs], between_these
+    grid = np.linspace(0, max(steps[-1] for steps, _ in curves), POINTS)
+    return np.stack([(np.interp(grid, *curve) - low) / (high - low) for curve in curves])
+
+
+def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str, Look]) -> Picture:
+    """IQM over the steps for each algorithm, with bands; curves `[runs, POINTS]` per environment."""
+    from matplotlib import rc_context
+
+    def over_steps(drawn: Scores) -> np.ndarray:
+        return iqm([np.moveaxis(runs, -1, -2) for runs in drawn])
+    share = np.linspace(0, 100, POINTS)
+    with rc_context(STYLE):
+        made, axes = canvas(len(curves))
+        for label, found in curves.items():
+            low, high = between(over_steps, found, samples=FEWER)
+            axes.fill_between(share, low, high, color=styles[label]["color"], alpha=0.1, linewidth=0)
+            line(axes, share, over_steps(found), **styles[label], label=label)
+        axes.set(title="Sample efficiency", xlabel="steps, in % of the run", ylabel="IQM of training returns")
+        axes.set_xlim(0, 100)
+        return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training")
+
+
+def curves(name: str, env: str, groups: dict[str, list[Trained]], between_these: tuple[float, float],
+           styles: dict[str, Look]) -> Picture:
+    """Learning curves in an environment; dotted lines show the normalised scores 0 and 1."""
+    from matplotlib import rc_context
+    from matplotlib.ticker import EngFormatter
+    with rc_context(STYLE):
+        made, axes = canvas(len(groups))
+        for label, runs in groups.items():
+            measure = runs[0].curves.measure
+            draw_group(axes, [run.curve() for run in runs], label, styles[label], range_of(measure))
+        for value in between_these:
+            axes.axhline(value, color="#888888", linestyle=":", linewidth=1)
+        axes.set(title=env, xlabel=runs[0].curves.unit, ylabel=LABELS.get(measure, runs[0].curves.label(measure)))
+        axes.set_xlim(left=0)
+        axes.margins(x=0.02)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        return picture(name, made, f"{env}: mean over runs with 95 % intervals; dotted: normalised scores 0 and 1")

@@ -1,0 +1,184 @@
+"""Report on a comparison of algorithms: a page with aggregates over environments and results in each environment.
+
+The aggregates are those of Agarwal et al. (2021), arXiv:2108.13264: see `spinup.bench.aggregate`.
+"""
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from spinup.bench import pictures
+from spinup.bench.aggregate import SAMPLES, between, improvement, iqm
+from spinup.bench.compared import (
+    SOLVED,
+    Groups,
+    Trained,
+    evaluated,
+    final,
+    grouped,
+    labels,
+    limits,
+    published,
+    read,
+    steps_to,
+)
+from spinup.bench.page import Page
+from spinup.errors import UserError
+from spinup.runs.display import duration, number, short
+from spinup.view.again import command
+from spinup.view.statistics import ENOUGH, interval, range_of
+
+MEASURES = {"return_mean_100": ("R100", "E100")}            # names of a measure: in training, and evaluated
+
+
+def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
+    """Write a page that compares the finished runs in these folders, as HTML and Markdown; return the paths.
+
+    out: the HTML or Markdown file; by default `report.html` in the first folder. UserError if no run is finished, or
+    the page cannot be written.
+    """
+    out = Path(directories[0], "report.html") if out is None else out
+    if out.suffix not in (".html", ".md") or not out.parent.is_dir():
+        raise UserError(f"--out {out} cannot be written; give a name that ends in .html or .md, in a writable folder")
+    runs, others = read(directories)
+    groups, by_evaluation = grouped(runs), evaluated(runs)
+    scores = {env: normalised(env, here, by_evaluation) for env, here in groups.items()}
+    page = Page(f"{len(labels(groups))} algorithms in {len(groups)} environment{'s' * (len(groups) > 1)}")
+    page.text(introduction(runs, others, by_evaluation))
+    for place, envs in enumerate(common(groups)):
+        over_all(page, place, envs, groups, scores)
+    for place, (env, here) in enumerate(groups.items()):
+        one_environment(page, place, env, here, by_evaluation, pictures.looks(labels(groups)))
+    about(page, runs, groups, by_evaluation)
+    return page.write(out)
+
+
+def normalised(env: str, here: dict[str, list[Trained]], by_evaluation: bool) -> dict[str, np.ndarray]:
+    """Return the normalised scores `[runs]` of each label in an environment."""
+    results = {label: np.array([final(run, by_evaluation) for run in runs]) for label, runs in here.items()}
+    low, high = limits(env, np.concatenate([*results.values()]).tolist())
+    return {label: (values - low) / (high - low) for label, values in results.items()}
+
+
+def common(groups: Groups) -> list[list[str]]:
+    """Return the sets of environments that some algorithm was trained in, the largest first."""
+    sets = {tuple(env for env in groups if label in groups[env]) for label in labels(groups)}
+    return [list(envs) for envs in sorted(sets, key=lambda envs: (-len(envs), envs))]
+
+
+def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> str:
+    """Return the first paragraph: which runs, and which result of a run counts."""
+    seeds = sorted({run.curves.seed for run in runs})
+    commits = sorted({run.about.get("git") or "unknown" for run in runs})
+    result = ("The result of a run is E100, the mean return of its final policy in 100 new episodes, without "
+              "exploration." if by_evaluation else
+              "The result of a run is R100, the mean return of its last 100 training episodes, because not all runs "
+              "have been evaluated.")
+    if any(run.curves.measure != "return_mean_100" for run in runs):
+        result = "The result of a run is the last value of its measure."
+    left = f" {others} unfinished runs are left out." if others else ""
+    return (f"{len(runs)} finished runs, seeds {', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
+            f"{result} No run is selected by its result.")
+
+
+def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: dict[str, dict[str, np.ndarray]]) -> None:
+    """Add the aggregates over some environments, for each algorithm that was trained in all of them."""
+    each = {label: [scores[env][label] for env in envs]
+            for label in groups[envs[0]] if all(label in groups[env] for env in envs)}
+    each = {label: each[label] for label in sorted(each, key=lambda label: -iqm(each[label]))}
+    looks = pictures.looks(labels(groups))
+    page.heading(f"Aggregated over {', '.join(envs)}")
+    rows = [("algorithm", "runs", "IQM", "95 % interval", "mean")]
+    for label, found in each.items():
+        rows.append((label, f"{sum(map(len, found))}", f"{iqm(found):.2f}", "{:.2f} to {:.2f}".format(
+            *between(iqm, found)), f"{np.mean(np.concatenate(found)):.2f}"))
+    page.table(rows)
+    curves = {label: [pictures.on_grid(groups[env][label], limits(env, scores_of(groups[env], env)))
+                      for env in envs] for label in each}
+    page.pictures(pictures.intervals(f"iqm_{place}", each, looks), pictures.profiles(f"profiles_{place}", each, looks),
+                  pictures.efficiency(f"efficiency_{place}", curves, looks))
+    if len(each) > 1:
+        page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in "
+                  "the column, with the 95 % interval in brackets:")
+        page.table([("", *each), *((ours, *("" if ours == theirs else chance(each[ours], each[theirs])
+                                            for theirs in each)) for ours in each)])
+
+
+def scores_of(here: dict[str, list[Trained]], env: str) -> list[float]:
+    """Return the results of all runs in an environment."""
+    runs = [run for members in here.values() for run in members]
+    return [final(run, evaluated(runs)) for run in runs]
+
+
+def chance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:
+    """Return the probability of improvement and its interval in words; scores `[runs]` per environment."""
+    low, high = between(improvement, ours, theirs)
+    return f"{improvement(ours, theirs):.2f} ({low:.2f} to {high:.2f})"
+
+
+def one_environment(page: Page, place: int, env: str, here: dict[str, list[Trained]], by_evaluation: bool,
+                    looks: dict[str, pictures.Look]) -> None:
+    """Add the results of an environment: a table and the learning curves."""
+    page.heading(env)
+    results = [final(run, by_evaluation) for runs in here.values() for run in runs]
+    low, high = limits(env, results)
+    solved = low + SOLVED * (high - low)
+    trained, tested = names(next(iter(here.values()))[0])
+    rows = [("algorithm", tested, f"{tested} interval", trained, "runs", "steps", f"steps to {number(solved)}",
+             "seconds", "peak memory", "published")]
+    ordered = sorted(here.items(), key=lambda item: -np.mean([final(run, by_evaluation) for run in item[1]]))
+    for label, runs in ordered:
+        tests = [run.evaluated for run in runs if run.evaluated is not None]
+        reached = [n for run in runs if (n := steps_to(run, solved)) is not None]
+        memory = [run.result["peak_memory"] for run in runs if "peak_memory" in run.result]
+        spread = interval(tests, range_of(runs[0].curves.measure))
+        rows.append((label, mean(tests), "{} to {}".format(*map(number, spread)) if spread else "-",
+                     mean([run.logged for run in runs]), f"{len(runs)}", mean([run.result["steps"] for run in runs]),
+                     f"{mean(reached)} ({len(reached)} of {len(runs)} runs)" if reached else "never",
+                     duration(float(np.mean([run.result["seconds"] for run in runs]))),
+                     f"{max(memory) / 2**20:,.0f} MiB" if memory else "-", published(runs[0]) or "-"))
+    page.table(rows)
+    page.pictures(pictures.curves(f"curves_{place}", env, here, (low, high), looks))
+
+
+def names(run: Trained) -> tuple[str, str]:
+    """Return the names of a run's measure in training and in the evaluation."""
+    measure = short(run.curves.measure)
+    return MEASURES.get(run.curves.measure, (f"{measure} in training", f"{measure}, evaluated"))
+
+
+def mean(values: Sequence[float]) -> str:
+    """Return the mean in words; a dash if there are no values."""
+    return number(float(np.mean(values))) if len(values) else "-"
+
+
+def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bool) -> None:
+    """Add definitions, commands and versions."""
+    page.heading("What the numbers mean")
+    page.text("Normalised score: 0 and 1 are these results. " + "; ".join(
+        "{}: {} and {}".format(env, *map(number, limits(env, scores_of(here, env)))) for env, here in groups.items())
+        + ". In environments without a suite, they are the lowest and the highest result of a run here.")
+    page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
+              f"the performance profile (the share of runs above a score) and the probability of improvement are "
+              f"defined as in Agarwal et al. (2021), arXiv:2108.13264. Their intervals are 95 % percentile intervals "
+              f"of {SAMPLES:,} stratified bootstrap samples. With few runs in few environments, these intervals are "
+              f"too narrow.")
+    page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
+              f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes. "
+              f"Steps to a result are the steps until R100 reaches it, averaged over the runs that reach it. Seconds "
+              f"are those of training. Peak memory is the largest of the runs, with libraries.")
+    page.heading("Commands and versions")
+    rows = [("environment", "algorithm", "seeds", "commit", "command")]
+    for env, here in groups.items():
+        for label, members in here.items():
+            commits, first = sorted({run.about.get("git") or "-" for run in members}), members[0]
+            words = command(first.about, sorted({run.curves.seed for run in members}), first.curves.directory)
+            rows.append((env, label, " ".join(f"{run.curves.seed}" for run in members), ", ".join(commits),
+                         f"`{words}`" if words else "-"))
+    page.table(rows)
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        for package, version in run.about.get("versions", {}).items():
+            versions.setdefault(package, set()).add(version)
+    page.text("Versions: " + "; ".join(f"{package} {', '.join(sorted(found))}" for package, found in versions.items())
+              + ".")

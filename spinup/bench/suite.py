@@ -1,0 +1,165 @@
+"""Suites: every algorithm that serves some environments, trained in them with several seeds and evaluated.
+
+`suites.toml` has the environments. The run folders show what is finished, as in a grid. So the same command trains and
+evaluates only what is missing, after any interruption.
+"""
+import json
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from csv import DictWriter
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from spinup import registry
+from spinup.bench.process import ONE_THREAD, child
+from spinup.bench.tasks import is_atari
+from spinup.errors import UserError, nearest
+from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
+from spinup.runs.config import RunConfig
+from spinup.runs.display import tell_progress
+from spinup.runs.files import write_json, write_whole
+from spinup.runs.folders import describe, finished, read_run
+from spinup.runs.presets import configure
+from spinup.runs.public import advised
+from spinup.view.grid import Grid, Job, check_job, safe
+
+EVALUATION = "evaluation.json"                              # of a run's final policy, beside its result.json
+EPISODES = 100          # of an evaluation; held-out problems of a language model
+
+
+@cache
+def suites() -> dict[str, dict[str, dict[str, float]]]:
+    """Return the environments of each suite, with their steps and the returns of the normalised scores 0 and 1."""
+    return tomllib.loads(Path(__file__).with_suffix(".toml").with_stem("suites").read_text(encoding="utf-8"))
+
+
+def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[str] = (), envs: Sequence[str] = (),
+          total_steps: int | None = None, against: str | None = None, log_dir: Path | None = None) -> int:
+    """Train and evaluate every algorithm that serves an environment of a suite, with each seed; print a table.
+
+    Args:
+        algos, envs: only these algorithms and environments; () means all of the suite.
+        total_steps: steps of each run, instead of those of the suite.
+        against: "sb3" also trains stable-baselines3, with its own defaults, where it has the algorithm.
+        log_dir: the folder of the runs; `runs/suite_NAME` by default.
+
+    Return the exit code: 0, 1 if a run failed, 130 after Ctrl-C. UserError, before any run starts, for an unknown name,
+    for algorithms that serve no environment of the suite, and for a folder that holds other runs.
+    """
+    folder, family, there = log_dir or Path("runs", f"suite_{name}"), name if name in FAMILIES else "", suites()[name]
+    if unknown := [env for env in envs if env not in there]:
+        raise UserError(f"the suite {name} has no {unknown[0]}.{nearest(unknown[0], there)} It has {', '.join(there)}")
+    steps = {env: total_steps or int(about["steps"]) for env, about in there.items() if not envs or env in envs}
+    if against:
+        check_peers(name, list(steps))
+    known = {**algorithms(family), **installed(family)}.values()
+    found = [find(f"{family} {algo}".strip()) for algo in algos] or [
+        a for a in known if not a.variant and a.about.get("rewards", True)]
+    pairs = {(algorithm, env): config for env in steps
+             for algorithm, config in serving(found, env, steps[env], folder).items()}
+    if not pairs:
+        raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)}; leave out --algos")
+    jobs = [job_of(algorithm, env, config, seed) for seed in seeds for (algorithm, env), config in pairs.items()]
+    code = Grid(jobs, workers).run()
+    evaluate([job.directory for job in jobs if job.status == "finished"])
+    if code != 130 and against:
+        beside([(a.name, env, seed, steps[env]) for seed in seeds for a, env in pairs], folder, workers)
+    print(f"to compare the algorithms, type: spinup bench report {describe(folder)}")
+    return code
+
+
+def serving(found: Sequence[Algorithm], env: str, steps: int, folder: Path) -> dict[Algorithm, RunConfig]:
+    """Return the algorithms that can train in an environment, or on a task, with their settings.
+
+    Print the reason for each algorithm that supports the actions and observations but cannot train there. UserError if
+    the environment cannot be made.
+    """
+    fit: dict[Algorithm, RunConfig] = {}
+    for algorithm in found:
+        kinds = set(registry.family(algorithm).kinds(env))
+        if any(kinds.isdisjoint(algorithm.about.get(key, kinds)) for key in ("actions", "observations") if kinds):
+            continue
+        name = safe(f"{algorithm.method}_{env}")
+        settings = {"total_steps": steps, "threads": 1, "log_dir": str(folder), "exp_name": name, "quiet": True}
+        try:
+            config, _ = configure(algorithm, {algorithm.load().Config.SUBJECT: env, **settings})
+            with advised(algorithm):
+                registry.family(algorithm).check(algorithm, config)
+            fit[algorithm] = config
+        except UserError as error:
+            print(f"without {algorithm.method} in {env}: {error}")
+    return fit
+
+
+def job_of(algorithm: Algorithm, env: str, config: RunConfig, seed: int) -> Job:
+    """Return the run of one seed. UserError if its folder holds another run."""
+    words = {config.SUBJECT: env, "total-steps": f"{config.total_steps}", "threads": "1", "seed": f"{seed}",
+             "exp-name": config.exp_name, "log-dir": config.log_dir, "quiet": ""}
+    directory = Path(config.log_dir, config.exp_name, f"{config.exp_name}_s{seed}")
+    job = Job(algorithm.name, config.exp_name, seed, words, directory)
+    check_job(job, replace(config, seed=seed), "choose another --log-dir")
+    return job
+
+
+def evaluate(directories: Sequence[Path]) -> None:
+    """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`."""
+    coming = [directory for directory in directories if not (directory / EVALUATION).exists()]
+    tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
+    for done, directory in enumerate(coming, 1):
+        algorithm = find(read_run(directory)["algorithm"], run=directory)
+        found = registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
+                                                    as_json=True, device="cpu")
+        write_json(directory / EVALUATION, {**json.loads(found), "directory": directory.name})
+        tell(done)
+
+
+def check_peers(name: str, envs: Sequence[str]) -> None:
+    """UserError if stable-baselines3 is not installed, or not compared in these environments."""
+    if name in FAMILIES or any(map(is_atari, envs)):
+        raise UserError(f"--against sb3 needs environments with vector observations; leave it out for {name}")
+    if find_spec("stable_baselines3") is None:
+        raise UserError("--against sb3 needs stable-baselines3; type: pip install 'spinup-rl[bench]'")
+
+
+def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> None:
+    """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
+    that `spinup plot` and `spinup bench report` read. Finished runs are not repeated."""
+    from spinup.bench.peers import has
+    coming = [run for run in runs if has(run[0])]
+    tell = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming))
+
+    def one(run: tuple[str, str, int, int]) -> None:
+        algo, env, seed, steps = run
+        name = safe(f"sb3_{algo}_{env}")
+        directory = folder / name / f"{name}_s{seed}"
+        if not finished(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            write_peer(directory, child("spinup.bench.peers", "returns", {
+                "algo": algo, "env": env, "seed": seed, "total_steps": steps}, environment=ONE_THREAD))
+
+    with ThreadPoolExecutor(workers) as pool:
+        for done, _ in enumerate(pool.map(one, coming), 1):
+            tell(done)
+
+
+def write_peer(directory: Path, found: dict[str, Any]) -> None:
+    """Write the files of a run of `spinup.bench.peers.returns`; `result.json` is the last."""
+    curve, text = found["curve"], StringIO()
+    writer = DictWriter(text, list(curve))
+    writer.writeheader()
+    writer.writerows(dict(zip(curve, row, strict=True)) for row in zip(*curve.values(), strict=True))
+    write_json(directory / "config.json", {
+        "algorithm": f"sb3 {found['algo']}", "measure": "return_mean_100", "versions": found["versions"], "git": None,
+        "config": {"env": found["env"], "seed": found["seed"], "total_steps": found["steps"]}})
+    write_whole(directory / "progress.csv", text.getvalue().encode())
+    write_json(directory / EVALUATION, {"episodes": EPISODES, "mean": found["E100"],
+                                        "returns": found["evaluation_returns"]})
+    write_json(directory / "result.json", {
+        "status": "finished", "steps": found["steps"], "seconds": found["seconds"],
+        "steps_per_second": found["steps"] / found["seconds"], "peak_memory": found["peak_memory"],
+        "measure": "return_mean_100", "return_mean_100": found["R100"], "returns": found["training_returns"]})

@@ -1,0 +1,44 @@
+"""Command that repeats a run."""
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.config import flag
+from spinup.runs.folders import HOW, config_to_json
+from spinup.runs.presets import configure
+
+
+def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str:
+    """Return the command that trains these seeds with the settings of a run, as far as they differ from the preset.
+
+    about: the run's config.json. directory: the run's folder. Return "" if the algorithm is unknown, or if a setting is
+    a Python function.
+    """
+    begun = about["config"]
+    try:
+        algorithm = find(about["algorithm"], run=directory)
+    except UserError:                                                     # of another library
+        return ""
+    if any(isinstance(value, dict) for value in begun.values()):
+        return ""
+    subject = algorithm.load().Config.SUBJECT
+    config, _ = configure(algorithm, {subject: begun[subject]})
+    usual = json.loads(json.dumps(config_to_json(config)))                # tuples to lists
+    words = ["spinup", *["grid"] * (len(seeds) > 1), algorithm.name, flag(subject), begun[subject], "--seed",
+             *map(str, sorted(seeds))]
+    for name, value in begun.items():
+        if name not in {*HOW, "seed", subject} and name in usual and usual[name] != value:
+            words += [flag(name), in_text(value)]
+    return " ".join(words)
+
+
+def in_text(value: Any) -> str:
+    """Return a setting as the command line takes it."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if value is None:
+        return "none"
+    return json.dumps(value) if isinstance(value, bool) else f"{value}"

@@ -1,0 +1,167 @@
+"""Reports: the aggregates against their definitions, and what a page says about runs whose results are known."""
+import itertools
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu, trim_mean
+
+from spinup.bench.aggregate import between, improvement, iqm, profile
+from spinup.bench.compared import grouped, read
+from spinup.bench.page import Page
+from spinup.bench.report import report
+from spinup.errors import UserError
+from spinup.registry import find
+from spinup.runs.flags import from_flags
+from spinup.runs.folders import config_to_json
+from spinup.runs.presets import configure
+from spinup.view.again import command
+
+RNG = np.random.default_rng(0)
+OURS = [RNG.normal(size=5), RNG.normal(size=5).round(1), RNG.normal(size=5)]
+THEIRS = [RNG.normal(0.5, size=5), RNG.normal(size=5).round(1), RNG.normal(-0.5, size=5)]
+
+
+# Turned red by: quarters cut per environment; ties that count as losses; a profile with >= in place of >.
+def test_aggregates_are_those_of_the_paper():
+    assert iqm(OURS) == pytest.approx(trim_mean(np.concatenate(OURS), 0.25))
+    expected = np.mean([mannwhitneyu(x, y, alternative="greater").statistic / 25
+                        for x, y in zip(OURS, THEIRS, strict=True)])
+    assert improvement(OURS, THEIRS) == pytest.approx(expected)
+    assert improvement(OURS, THEIRS) + improvement(THEIRS, OURS) == pytest.approx(1)
+    assert improvement(OURS, OURS) == pytest.approx(0.5)
+    taus = np.array([-1.0, OURS[0][2], 0.3])
+    assert profile(OURS, taus) == pytest.approx(
+        [sum(x > tau for runs in OURS for x in runs) / 15 for tau in taus])
+
+
+def quantiles(values):
+    return np.percentile(values, [2.5, 97.5], method="inverted_cdf")
+
+
+# Turned red by: runs drawn across environments, or the same draw for both algorithms.
+def test_the_bootstrap_draws_within_each_environment_and_algorithm():
+    ours, theirs = [np.array([0.0, 1.0]), np.array([10.0, 14.0])], [np.array([0.5, 12.0]), np.array([9.0])]
+    means = [np.concatenate(drawn).mean() for drawn in itertools.product(
+        *([np.array(pair) for pair in itertools.product(runs, repeat=2)] for runs in ours))]
+
+    def mean(drawn):
+        return np.concatenate(drawn, -1).mean(-1)
+    assert between(mean, ours, samples=20_000) == pytest.approx(quantiles(means))
+    chances = [np.mean([np.mean([[(x > y) + 0.5 * (x == y) for y in b] for x in a]) for a, b in zip(
+        drawn[:2], drawn[2:], strict=True)]) for drawn in itertools.product(
+        *(list(itertools.product(runs, repeat=len(runs))) for runs in [*ours, *theirs]))]
+    assert between(improvement, ours, theirs, samples=20_000) == pytest.approx(quantiles(chances))
+    low, high = between(lambda drawn: profile(drawn, np.array([0.5, 20.0])), ours)
+    assert low.shape == high.shape == (2,) and high[1] == 0
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """Writes the folder of a run with a curve that ends at `result`; without one, it is unfinished."""
+    def write(algo, env, seed, result=None, evaluated=None, **settings):
+        config, _ = configure(find(algo), {"env": env, "seed": seed, **settings})
+        name = "_".join([algo, env, *map(str, settings.values())])
+        folder = tmp_path / name / f"{name}_s{seed}"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({
+            "algorithm": algo, "measure": "return_mean_100", "config": config_to_json(config), "git": "0a1b2c",
+            "versions": {"torch": "2.13.0"}}))
+        rows = [f"{step},{step / 1000 * (result or 1)},{step}" for step in (250, 500, 750, 1000)]
+        (folder / "progress.csv").write_text("\n".join(["steps,return_mean_100,wall_seconds", *rows]))
+        if result is not None:
+            (folder / "result.json").write_text(json.dumps({
+                "status": "finished", "steps": 1000, "seconds": 65.0, "steps_per_second": 10.0,
+                "peak_memory": 300 * 2**20, "measure": "return_mean_100", "return_mean_100": result}))
+        if evaluated is not None:
+            (folder / "evaluation.json").write_text(json.dumps({"mean": evaluated}))
+        return folder
+    return write
+
+
+def cells(markdown, first):
+    """The cells of the table rows that begin with a cell."""
+    return [[c.strip() for c in line.strip("|").split("|")] for line in markdown.splitlines()
+            if line.startswith(f"| {first} |")]
+
+
+def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
+    for seed in (1, 2, 3):
+        trained("ppo", "CartPole-v1", seed, 400.0 + seed, 475.0)           # 475 is the normalised score 1
+        trained("dqn", "CartPole-v1", seed, 100.0, 22.2)                   # and 22.2 is 0
+        trained("ppo", "Pendulum-v1", seed, -150.0, -1230.0)
+    trained("dqn", "CartPole-v1", 4)
+    done = cli("bench", "report", str(tmp_path))
+    assert (done.code, done.out.split()) == (0, [str(tmp_path / "report.html"), str(tmp_path / "report.md")])
+    text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
+    assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. 1 unf")
+    assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
+    both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
+    assert both == ["ppo", "6", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "3", "1.00"]
+    assert chances == ["ppo", "", "1.00 (1.00 to 1.00)"]                   # the row against dqn, in CartPole alone
+    assert cartpole == ["ppo", "475", "475 to 475", "402", "3", "1,000", "never", "1 min 05 s", "300 MiB",
+                        "500 (RL Baselines3 Zoo, 100k steps, 1 run)"]
+    assert pendulum[1:4] == ["-1,230", "-1,230 to -1,230", "-150"] and pendulum[6] == "250 (3 of 3 runs)"
+    assert len(re.findall(r"!\[", text)) == page.count('src="data:image/png;base64,') == 2 * 3 + 2
+    assert not re.search(r'(src|href)="(?!data:)', page) and "http" not in page       # it needs no other file
+    assert 'name="viewport"' in page and "torch 2.13.0" in page and "CartPole-v1: 22.2 and 475" in page
+    for name in re.findall(r"\]\((report_pictures/.*?)\)", text):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+# Turned red by: E100 of some runs compared with R100 of others.
+def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 475.0, 22.2)
+    trained("dqn", "CartPole-v1", 1, 22.2)
+    html, markdown = report([tmp_path], tmp_path / "x.md")
+    text = markdown.read_text()
+    assert html.name == "x.html" and "The result of a run is R100" in text
+    assert cells(text, "ppo")[0][2] == "1.00" and cells(text, "dqn")[0][2] == "0.00"
+
+
+# Turned red by: runs with different settings averaged as one algorithm, or told apart by what does not change a result.
+def test_settings_that_differ_are_told_apart(trained, tmp_path):
+    for seed in (1, 2):
+        trained("ppo", "CartPole-v1", seed, 100.0, clip_ratio=0.1)
+        trained("ppo", "CartPole-v1", seed, 200.0, clip_ratio=0.3, threads=seed)
+    runs, _ = read([tmp_path])
+    found = grouped(runs)["CartPole-v1"]
+    assert {label: len(members) for label, members in found.items()} == {"ppo clip_ratio=0.1": 2,
+                                                                         "ppo clip_ratio=0.3": 2}
+
+
+# Turned red by: a setting that the command of a row leaves out, or one that it gives in another form.
+def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
+    given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01}
+    folder = trained("ppo", "CartPole-v1", 1, 100.0, **given)
+    words = shlex.split(command(read([tmp_path])[0][0].about, [2, 1], folder))
+    assert words[:8] == ["spinup", "grid", "ppo", "--env", "CartPole-v1", "--seed", "1", "2"]
+    config, _ = from_flags(find("ppo"), words[3:5] + words[8:])
+    assert all(getattr(config, name) == value for name, value in given.items())
+    assert words[8:].count("--lr") == 1 and "--gamma" not in words
+
+
+def test_an_environment_without_a_suite_uses_its_own_lowest_and_highest_result(trained, tmp_path):
+    trained("ppo", "FrozenLake-v1", 1, 0.2, 0.2)
+    trained("dqn", "FrozenLake-v1", 1, 0.7, 0.7)
+    text = report([tmp_path], tmp_path / "x.html")[1].read_text()
+    assert cells(text, "ppo")[0][2] == "0.00" and cells(text, "dqn")[0][2] == "1.00"
+
+
+def test_mistakes_name_what_to_type(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1)
+    with pytest.raises(UserError, match="is finished; give folders with finished runs"):
+        report([tmp_path])
+    with pytest.raises(UserError, match=r"--out .* cannot be written; give a name that ends in .html or .md"):
+        report([tmp_path], tmp_path / "x.pdf")
+    assert [path.name for path in tmp_path.iterdir()] == ["ppo_CartPole-v1"]
+
+
+# Turned red by: a name of the user's that becomes HTML, or a cell that splits a row of Markdown.
+def test_text_stays_text():
+    page = Page("a <b>")
+    page.table([("x|y", "`z < 1`"), ("1", "2")])
+    assert "<h1>a &lt;b&gt;</h1>" in page.html() and "<code>z &lt; 1</code>" in page.html()
+    assert "| x\\|y | `z < 1` |" in page.markdown("p")

@@ -1,0 +1,132 @@
+"""Suites: which algorithms they have, what is repeated and what is not, and the runs of a peer beside them."""
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from spinup.bench import process
+from spinup.bench import suite as suite_module
+from spinup.bench.compared import read
+from spinup.bench.suite import EVALUATION, beside, serving, suite, suites
+from spinup.errors import UserError
+from spinup.registry import algorithms
+from spinup.registry import serving as declared
+from spinup.runs.files import read_json
+from spinup.view import process as view_process
+from spinup.view.grid import Grid
+
+SMALL = {"seeds": [1], "envs": ["CartPole-v1"], "algos": ["ppo"], "total_steps": 1024}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("suite")
+
+
+def of(folder):
+    return folder / "ppo_CartPole-v1" / "ppo_CartPole-v1_s1"
+
+
+# Turned red by: a list of algorithms in place of the registry's; a board game's algorithm in CartPole; no reason given.
+def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_path, capsys):
+    files = [algorithm for algorithm in algorithms().values() if not algorithm.variant]
+    found = {algorithm.name: config for algorithm, config in serving(files, "CartPole-v1", 50_000, tmp_path).items()}
+    assert set(found) <= set(declared("Discrete")) and len(found) >= len(declared("Discrete")) - 2
+    assert {"ppo", "dqn", "es"} <= set(found) and not {"sac", "self_play"} & set(found)
+    out = capsys.readouterr().out
+    assert "without self_play in CartPole-v1: " in out and "without sac in" not in out        # it declares Box only
+    assert found["ppo"].total_steps == 50_000 and found["ppo"].lr == 4e-3                      # of its preset
+    assert not list(tmp_path.iterdir())
+
+
+# Turned red by: an environment whose scores cannot be normalised; a suite without an environment.
+@pytest.mark.parametrize("name", suites())
+def test_a_suite_states_steps_and_scores(name):
+    for env, about in suites()[name].items():
+        assert set(about) == {"steps", "low", "high"} and about["low"] < about["high"] and about["steps"] >= 1, env
+
+
+def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, capsys, fork_python):
+    fork_python(view_process)
+    assert suite("classic", **SMALL, log_dir=folder) == 0
+    out = capsys.readouterr().out
+    assert "1/1 runs" in out and f"type: spinup bench report {folder}" in out
+    found = read_json(of(folder) / EVALUATION)
+    assert found["episodes"] == len(found["returns"]) == 100 and found["mean"] == np.mean(found["returns"])
+    assert read_json(of(folder) / "config.json")["config"]["total_steps"] == 1024
+    assert read_json(of(folder) / "result.json")["peak_memory"] > 2**26    # torch alone needs more than 64 MiB
+
+    monkeypatch.setattr(Grid, "start", lambda *_: pytest.fail("a finished run was started"))
+    before = (of(folder) / EVALUATION).stat().st_mtime_ns
+    assert suite("classic", **SMALL, log_dir=folder) == 0
+    assert (of(folder) / EVALUATION).stat().st_mtime_ns == before
+    (of(folder) / EVALUATION).unlink()                                     # killed before it was evaluated
+    assert suite("classic", **SMALL, log_dir=folder) == 0
+    assert read_json(of(folder) / EVALUATION) == found
+    with pytest.raises(UserError, match="total_steps 1024, not 2048; choose another --log-dir"):
+        suite("classic", **{**SMALL, "total_steps": 2048}, log_dir=folder)
+
+
+# Turned red by: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.
+def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
+    order = []
+
+    def run(self):
+        order.extend((job.seed, job.variant) for job in self.jobs)
+        return 0
+    monkeypatch.setattr(Grid, "run", run)
+    suite("classic", seeds=[1, 2], algos=["ppo", "sac"], envs=["Pendulum-v1"], log_dir=tmp_path)
+    assert order == [(1, "ppo_Pendulum-v1"), (1, "sac_Pendulum-v1"), (2, "ppo_Pendulum-v1"), (2, "sac_Pendulum-v1")]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name, given, message", [
+    ("classic", {"envs": ["CartPole-v0"]}, "the suite classic has no CartPole-v0. Did you mean 'CartPole-v1'"),
+    ("classic", {"algos": ["pppo"]}, "there is no algorithm 'pppo'"),
+    ("classic", {"algos": ["sac"], "envs": ["CartPole-v1"]}, "sac cannot train in CartPole-v1; leave out --algos"),
+    ("atari", {"against": "sb3"}, "--against sb3 needs environments with vector observations"),
+    ("llm", {"against": "sb3"}, "--against sb3 needs environments with vector observations")])
+def test_mistakes_are_found_before_any_run(name, given, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(Grid, "run", lambda *_: pytest.fail("a run was started"))
+    with pytest.raises(UserError, match=message):
+        suite(name, seeds=[1], log_dir=tmp_path, **given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_stable_baselines3_the_pip_line_is_given(monkeypatch):
+    monkeypatch.setattr(suite_module, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install 'spinup-rl\[bench\]'"):
+        suite("classic", seeds=[1], against="sb3")
+
+
+# Turned red by: a peer that is trained twice, without a curve, or in another environment; an algorithm that it lacks.
+def test_a_peers_run_is_read_like_ours(tmp_path, monkeypatch, fork_python):
+    fork_python(process)
+    runs = [("dqn", "CartPole-v1", 3, 400), ("es", "CartPole-v1", 3, 400)]
+    beside(runs, tmp_path, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["sb3_dqn_CartPole-v1"]
+    (run,), others = read([tmp_path])
+    steps, returns = run.curve()
+    assert (run.curves.algorithm, run.curves.env, run.curves.seed, others) == ("sb3 dqn", "CartPole-v1", 3, 0)
+    assert 5 < len(steps) <= 200 and (np.diff(steps) > 0).all() and steps[-1] <= 400 and (returns > 5).all()
+    assert 8 <= run.evaluated <= 500 and run.result["steps"] == 400 and "stable-baselines3" in run.about["versions"]
+    monkeypatch.setattr(suite_module, "child", lambda *_: pytest.fail("it was trained again"))
+    beside(runs, tmp_path, 1)
+
+
+def test_the_command_line_reaches_the_suite(cli, monkeypatch):
+    heard = {}
+    monkeypatch.setattr(suite_module, "suite", lambda **given: heard.update(given) or 0)
+    assert cli("bench", "suite", "classic", "--seeds", "1", "2", "--algos", "ppo", "--env", "CartPole-v1").code == 0
+    assert heard == {"name": "classic", "seeds": [1, 2], "workers": 1, "algos": ["ppo"], "envs": ["CartPole-v1"],
+                     "total_steps": None, "against": None, "log_dir": None}
+    done = cli("bench", "suite", "clasic")
+    assert done.code == 2 and "classic" in done.err
+
+
+# Turned red by: a result of the evaluation that includes a path of the machine that made it.
+def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
+    assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
+    copy = shutil.copytree(folder, tmp_path / "elsewhere")
+    assert read([copy])[0][0].evaluated == read([folder])[0][0].evaluated
