@@ -15,7 +15,7 @@ from spinup.envs.adapter import VectorAdapter
 from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
-from spinup.envs.gym import GymVectorEnv
+from spinup.envs.goals import copies_of
 from spinup.envs.memory import Memory
 from spinup.envs.trouble import making
 from spinup.envs.vector import VectorEnv
@@ -81,12 +81,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
         return AtariVector(env, num_envs, seed, **kwargs)
-    if callable(env):
-        first = call(env, num_envs, **kwargs)
-        if isinstance(first, gymnasium.vector.VectorEnv):
-            return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
-        return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed, first)
-    return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
+    first = call(env, num_envs, **kwargs) if callable(env) else make_one(env, **kwargs)
+    if isinstance(first, gymnasium.vector.VectorEnv):
+        return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
+    return copies_of(lambda: make_one(env, **kwargs), num_envs, seed, first)
 
 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
