@@ -114,7 +114,7 @@ def check(algorithm: Algorithm, config: BaseConfig) -> None:
     the device, the folder or the number of processes would stop the run."""
     if hasattr(algorithm.load(), "make_share"):                           # processes divide the environment copies
         check_share(config)
-    env = make(config.env, num_agents(config.env), 0)
+    env = make(config.env, num_agents(config.env), 0, **config.env_settings)
     initial(algorithm.load().make_policy(config, env.observation_space, env.action_space), config.init)
     env.close()
     find_device(config.device, gpu_helps=False)

@@ -81,7 +81,7 @@ class Config(BaseConfig):
 
     @property
     def env_settings(self) -> dict[str, int]:
-        return {"episodes": self.episodes}
+        return super().env_settings | {"episodes": self.episodes}
 
 
 class RecurrentActorCritic(nn.Module):

@@ -7,10 +7,11 @@ from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.wrapped import Wrapped
 from spinup.errors import UserError
 
 
-class Memory(VectorEnv):
+class Memory(Wrapped):
     """Wrapper of another environment with observations `[N, d + m + 2]` for a policy with a memory.
 
     An observation has four parts: the observation of the environment `[d]`; the last action and its reward `[m]`;
@@ -27,13 +28,13 @@ class Memory(VectorEnv):
     """
 
     def __init__(self, env: VectorEnv, episodes: int):
-        super().__init__(env.num_envs)
+        super().__init__(env)
         if env.trial_episodes not in (None, episodes):
             raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
                             f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
                             "through the whole trial")
         action_distribution(env.action_space, "rl2")                      # raises an error if unsupported
-        self.env, self.episodes, self.action_space = env, episodes, env.action_space
+        self.episodes = episodes
         self.size = vector_size(env.observation_space, "rl2")
         self.discrete = isinstance(env.action_space, Discrete)
         k = int(env.action_space.n) if self.discrete else int(np.prod(env.action_space.shape))
@@ -42,15 +43,6 @@ class Memory(VectorEnv):
         self.memory = 2 * self.cells + 1 if self.discrete else k + 2
         self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
         self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the current trial
-
-    @property
-    def can_save(self) -> bool:
-        return self.env.can_save
-
-    @property
-    def why_not_saved(self) -> str:
-        """Reason why the copies cannot be saved; "" if they can."""
-        return self.env.why_not_saved
 
     def _reset(self) -> np.ndarray:
         self.played[:] = 0
@@ -91,12 +83,6 @@ class Memory(VectorEnv):
         seen = self._seen(obs, np.zeros((self.num_envs, self.memory), np.float32))
         seen[:, -1] = 1
         return seen
-
-    def measures(self) -> dict[str, float]:
-        return self.env.measures()
-
-    def close(self) -> None:
-        self.env.close()
 
     def _save(self) -> dict[str, Any]:
         return {"env": self.env.state_dict(), "played": self.played.copy()}

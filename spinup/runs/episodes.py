@@ -48,8 +48,9 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
 
 
 def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
-    """Settings of `env` stored with the policy: the protocol of an Atari game, the number of episodes per trial."""
-    return policy.env_settings if protocol(env) or "episodes" in policy.env_settings else {}
+    """Settings of `env` stored with the policy: the protocol of an Atari game; episodes per trial, a stack."""
+    given = policy.env_settings
+    return given if protocol(env) else {name: given[name] for name in ("episodes", "frame_stack") if name in given}
 
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:
