@@ -48,6 +48,7 @@ class Config(ReplayConfig):
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
+    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
 def future(rows: np.ndarray, last: np.ndarray, num_envs: int,
@@ -74,7 +75,8 @@ def relabel(batch: Batch, goal: Tensor, chosen: Tensor, env: GoalVectorEnv) -> B
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and critic; UserError for action or observation spaces HER cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=1)
+    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden,
+                        critics=1, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -125,6 +127,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
+                policy.observe(obs)
                 episodes.follow()
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
@@ -134,7 +137,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                     later = future(rows, episodes.last(rows), N, run.rng)
                     goal = replay.sample(later).next_obs[:, env.achieved]         # [B, k]
                     chosen = torch.from_numpy(run.rng.random(cfg.batch_size) < share)     # [B]
-                    batch = relabel(replay.sample(rows), goal, chosen, env).to(run.device)
+                    batch = relabel(replay.sample(rows), goal, chosen, env)
+                    batch = batch.to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
                     pi_stats.update(learn_pi(obs))
