@@ -54,8 +54,6 @@ Episodes = Annotated[int, Range(0, 100_000)]
 Frames = Annotated[int, Range(1, 1000)]
 Widths = tuple[Size, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-
-
 INTERNAL = {"internal": True}            # metadata of a field that is not a setting: no flag, not in config.json
 Row = dict[str, float | int]
 
@@ -120,6 +118,7 @@ class BaseConfig(RunConfig):
     frame_stack: Frames = 1              # successive observations in one input; more show speeds (2-4)
     init: str = ""                       # folder of a run; start from its policy, whose network must be the same
     test_episodes: Episodes = 0          # deterministic test episodes per row of progress.csv, for test_return
+    keep_best: bool = False              # also keep the best policy by test episodes; it is not the result
     compile: bool = False                # compile the update step: takes about 10 s once, then updates are faster
 
     @classmethod
