@@ -16,7 +16,7 @@ from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
 from spinup.envs.goals import copies_of
-from spinup.envs.memory import Memory
+from spinup.envs.memory import Inputs, Memory
 from spinup.envs.stack import FrameStack
 from spinup.envs.trouble import making
 from spinup.envs.vector import VectorEnv
@@ -35,8 +35,9 @@ ON_DEVICE = {world: made for module in WORLDS.values() for world, made in getatt
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
-def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0, frame_stack: int = 1,
-         exact: bool = True, device: torch.device | None = None, **kwargs: Any) -> VectorEnv:
+def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0,
+         inputs: Inputs = "transition", frame_stack: int = 1, exact: bool = True, device: torch.device | None = None,
+         **kwargs: Any) -> VectorEnv:
     """Create `num_envs` copies of an environment, with autoreset in the same step (`spinup.envs.vector.VectorEnv`).
 
     Args:
@@ -50,7 +51,7 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         num_envs: number of environment copies; number of agents, if several act simultaneously.
         seed: random seed; it determines every random number in the copies.
         workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
-        episodes: number of episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
+        episodes, inputs: episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
         frame_stack: number of successive observations in one, the newest last (`spinup.envs.stack.FrameStack`).
         exact: reject a vector environment whose number of copies is not `num_envs`; if False, use its number.
         device: device of the policy. With `episodes`, bandits and small MDPs are on it too, unless it is a CPU; their
@@ -64,10 +65,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
     vector environment has another number of copies, or `workers` does not support this environment.
     """
     if episodes:
-        on_device = device is not None and device.type != "cpu" and frame_stack == 1
+        on_device = device is not None and device.type != "cpu" and (inputs, frame_stack) == ("transition", 1)
         if on_device and isinstance(env, str) and find_id(env) in ON_DEVICE:
             return ON_DEVICE[find_id(env)](num_envs, seed, episodes, device)
-        return Memory(make(env, num_envs, seed, workers, frame_stack=frame_stack, **kwargs), episodes)
+        return Memory(make(env, num_envs, seed, workers, frame_stack=frame_stack, **kwargs), episodes, inputs)
     if frame_stack > 1:
         return FrameStack(make(env, num_envs, seed, workers, exact=exact, **kwargs), frame_stack)
     if workers:
