@@ -49,9 +49,12 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
     reading.watch(directory, prompts=episodes, seed=seed, device=device)
 
 
-def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str) -> str:
+def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str,
+             best: bool = False) -> str:
     """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON."""
     check_drawn(stochastic)
+    if best:
+        raise UserError("a run of a language model keeps only its last policy; leave out --best")
     return reading.evaluate(directory, problems=episodes, seed=seed, as_json=as_json, device=device)
 
 

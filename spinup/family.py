@@ -13,6 +13,8 @@ from spinup.envs.zoo import num_agents
 from spinup.errors import UserError
 from spinup.machine import find_device
 from spinup.registry import Algorithm
+from spinup.runs.best import UNUSED, Best
+from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.config import BaseConfig
 from spinup.runs.display import number
 from spinup.runs.divided import check_share
@@ -51,8 +53,8 @@ def kindred(env: EnvSource, presets: Iterable[str]) -> list[str]:
     return [name for name in presets if isinstance(env, str) and family(env) == family(name)]
 
 
-def load(directory: Path, device: str = "cpu") -> Policy:
-    """Load the policy of a run from its last checkpoint.
+def load(directory: Path, device: str = "cpu", best: bool = False) -> Policy:
+    """Load the policy of a run from its last checkpoint. best: the one that --keep-best kept, instead of the last one.
 
     UserError, with the text of a RuntimeError, if there is no checkpoint, or it is damaged or does not match its
     config.json.
@@ -60,6 +62,8 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     data = read_run(directory)
     algorithm = registry.find(data["algorithm"], run=directory)
     trained_by, weights = policy_state(directory)
+    if best:
+        weights = best_of(load_checkpoint(directory / "checkpoint.pt", "best"), directory).policy
     cfg = config_from_json(algorithm, data["config"])
     keys = ("observation_space", "action_space")
     if missing := [key for key in keys if key not in data]:
@@ -77,7 +81,20 @@ def load(directory: Path, device: str = "cpu") -> Policy:
     return Policy(policy.to(device), *spaces, seed=cfg.seed, env_settings=cfg.env_settings)
 
 
-def load_with_env(directory: Path, device: str = "auto") -> tuple[Policy, str]:
+def best_of(state: dict[str, Any], directory: Path) -> Best:
+    """Return the best policy in the checkpoint of a run. UserError if there is none, or it is damaged."""
+    if "best" not in state["parts"]:
+        raise UserError(f"{describe(directory)} kept no best policy; train with --keep-best and --test-episodes, or "
+                        "leave out --best")
+    best = Best()
+    with reading(f"{describe(directory)}/checkpoint.pt", "restore the folder or train again"):
+        best.load_state_dict(state["parts"]["best"])
+    if not best.policy:
+        raise UserError(f"{describe(directory)} has tested no policy before its last checkpoint; leave out --best")
+    return best
+
+
+def load_with_env(directory: Path, device: str = "auto", best: bool = False) -> tuple[Policy, str]:
     """Load the policy of a run on a device; auto is the CPU, which acts faster. Also return the id of its environment.
     UserError if the environment is a Python function, because a command cannot make it."""
     env = read_run(directory)["config"].get("env")
@@ -86,7 +103,7 @@ def load_with_env(directory: Path, device: str = "auto") -> tuple[Policy, str]:
                         f"spinup.load({str(directory)!r}).act(obs)")
     if not isinstance(env, str):
         raise UserError(f"{describe(directory)}/config.json is damaged (env is {env!r}); restore it or train again")
-    return load(directory, str(find_device(device, gpu_helps=False))), env
+    return load(directory, str(find_device(device, gpu_helps=False)), best), env
 
 
 def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None, seed: int, device: str) -> None:
@@ -95,17 +112,24 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
     watching.watch(policy, env, episodes=episodes, deterministic=not stochastic, gif=gif, seed=seed)
 
 
-def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str) -> str:
-    """Evaluate a run's policy in new episodes; return the result in words or as JSON."""
-    policy, env = load_with_env(directory, device)
-    found = play(policy, env, episodes=episodes, deterministic=not stochastic, seed=seed)
+def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str,
+             best: bool = False) -> str:
+    """Evaluate a run's policy in new episodes; return the result in words or as JSON. best: evaluate the policy that
+    --keep-best kept, in episodes that did not choose it."""
+    policy, env = load_with_env(directory, device, best)
+    found = play(policy, env, episodes=episodes, deterministic=not stochastic, seed=seed + UNUSED * best)
+    kept = best_of(load_checkpoint(directory / "checkpoint.pt", "best"), directory) if best else None
     if as_json:
         rules = {"protocol": policy.env_settings} if protocol(env) else {}
-        return json.dumps({"directory": str(directory), "env": env, **rules, "deterministic": not stochastic,
+        chosen = {"best_steps": kept.steps, "best_test_return": kept.test_return} if best else {}
+        return json.dumps({"directory": str(directory), "env": env, **rules, **chosen, "deterministic": not stochastic,
                            **found.as_dict()})
     words = statistics.in_words(found.returns, 1 if max(map(abs, found.returns)) >= 10 else 3)
     said = (f"{describe(directory)}: return {number(found.mean)} ({words}) in {episodes} fresh episodes of {env}, "
             f"{'stochastic' if stochastic else 'deterministic'}; worst {number(found.min)}, best {number(found.max)}")
+    if best:
+        said += (f"\nthis is not the run's result, but its best policy by test episodes, of step {kept.steps:,}; there "
+                 f"they returned {number(kept.test_return)}")
     return f"{said}\nprotocol: {in_words(policy.env_settings)}" if protocol(env) else said
 
 

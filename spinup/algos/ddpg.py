@@ -43,6 +43,7 @@ class Config(ReplayConfig):
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critic
+    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
 def squared_error(q: Tensor, target: Tensor) -> Tensor:
@@ -71,7 +72,8 @@ def saturation(output: Tensor) -> Tensor:
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and critic; UserError for action or observation spaces DDPG cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=1)
+    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden,
+                        critics=1, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -120,12 +122,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
+                policy.observe(obs)
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    batch = replay.sample(rows).to(run.device)
+                    batch = replay.sample(rows).to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated))
                     pi_stats.update(learn_pi(obs))

@@ -55,6 +55,7 @@ class Config(ReplayConfig, AtariConfig):
     beta: Unit = 0.4                   # initial exponent of the importance weights; grows to 1
     max_grad_norm: Positive = 10.0     # largest gradient norm; larger gradients are scaled down
     hidden: Widths = (256, 256)        # hidden layers; images use the Nature CNN instead
+    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
 def td_target(ret: Tensor, discount: Tensor | float, terminated: Tensor,
@@ -94,7 +95,8 @@ def importance_weights(probability: np.ndarray, size: int, beta: float) -> np.nd
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> QNetwork:
     """Create the Q network; UserError for an action space that DQN cannot use."""
     n = number_of_actions(action_space, cfg.algorithm)
-    return QNetwork(observation_view(observation_space)[0], n, cfg.hidden, cfg.dueling)
+    return QNetwork(observation_view(observation_space)[0], n, cfg.hidden, cfg.dueling,
+                    normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -140,6 +142,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 obs = env.obs
                 act = dist.sample(actor(obs), noise)                      # [N]
                 replay.add(obs, act, env.step(dist.to_env(act)))
+                policy.observe(obs)
                 if priorities:
                     priorities.follow(replay)
 
@@ -156,6 +159,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                         rows = replay.draw(run.rng, cfg.batch_size)
                         weight = torch.ones((), device=run.device)
                     batch = replay.sample_n(rows, cfg.n_steps).to(run.device)
+                    batch = batch.seen(policy.normalise)
                     stats.update(minimize(*batch, weight, lr=lr))
                     if priorities:
                         priorities.set(rows, stats["errors"].cpu().numpy() + 1e-6)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ from spinup.core.normaliser import ReturnScaler
 from spinup.core.optim import Latest
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
+from spinup.envs.memory import Inputs
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.errors import UserError
 from spinup.runs.config import BaseConfig, Count, NonNegative, Positive, Size, Unit
@@ -48,6 +50,7 @@ from spinup.runs.run import Result, Run, make_env
 @dataclass(kw_only=True)
 class Config(BaseConfig):
     episodes: Count = 1              # episodes per trial, which share a memory; 1: recurrent PPO
+    inputs: Inputs = "transition"    # also last action, reward and end, or the observation alone
     num_envs: Size = 64              # environments in parallel, one trial each
     rollout_steps: Count = 64        # steps per environment per update; gradients reach this far
     epochs: Count = 4                # passes over each batch; more rely on the clip alone (1-10)
@@ -80,8 +83,8 @@ class Config(BaseConfig):
                             "steps; choose a larger one")
 
     @property
-    def env_settings(self) -> dict[str, int]:
-        return {"episodes": self.episodes}
+    def env_settings(self) -> dict[str, Any]:
+        return super().env_settings | {"episodes": self.episodes, "inputs": self.inputs}
 
 
 class RecurrentActorCritic(nn.Module):

@@ -50,6 +50,7 @@ class Config(ReplayConfig):
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
     target_entropy: Entropy = -1.0     # nats per action dimension; uniform on -1 to 1 has 0.69
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
+    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
 def soft_value(q: Tensor, logp: Tensor, alpha: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
     """Create actor and two critics; UserError for action or observation spaces SAC cannot use."""
     dist = SquashedGaussian(*action_bounds(action_space, cfg.algorithm))
     size = vector_size(observation_space, cfg.algorithm)
-    policy = ActorCritics(size, dist, cfg.hidden, critics=2)
+    policy = ActorCritics(size, dist, cfg.hidden, critics=2, normalise=cfg.normalise_obs)
     policy.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.alpha)))
     return policy
 
@@ -124,12 +125,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.rescale(act)))
+                policy.observe(obs)
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    batch = replay.sample(rows).to(run.device)
+                    batch = replay.sample(rows).to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     noise = torch.randn_like(act)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))

@@ -44,6 +44,7 @@ class Config(ReplayConfig):
     saturation_coef: NonNegative = 1e-3    # weight of the penalty on squared outputs before tanh
                                        # (where tanh is flat, the actor stops learning)
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
+    normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
 def clipped_double_q(q: Tensor) -> Tensor:
@@ -60,7 +61,8 @@ def smoothed_action(act: Tensor, noise: Tensor, clip: float) -> Tensor:
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and two critics; UserError for action or observation spaces TD3 cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden, critics=2)
+    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden,
+                        critics=2, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -110,12 +112,13 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 if run.steps < cfg.learning_starts:
                     act = dist.uniform(run.rng, (N,))
                 replay.add(obs, act, env.step(dist.to_env(act)))
+                policy.observe(obs)
 
             # Update: update_ratio sets the gradient steps, for any number of environments.
             if replay.count >= cfg.learning_starts:
                 for _ in range(run.updates_due(cfg.update_ratio)):
                     rows = replay.draw(run.rng, cfg.batch_size)
-                    batch = replay.sample(rows).to(run.device)
+                    batch = replay.sample(rows).to(run.device).seen(policy.normalise)
                     obs, act, rew, next_obs, terminated, _ = batch
                     noise = cfg.target_noise * torch.randn_like(act)
                     q_stats.update(learn_q(obs, act, rew, next_obs, terminated, noise))

@@ -100,10 +100,12 @@ def evaluate(argv: list[str]) -> int:
     parser = episodes_parser("eval", "Evaluate a trained policy in new episodes, with seeds that training did not "
                                      "use.", 100)
     parser.add_argument("--json", action="store_true", default=False, help="print one line of JSON")
+    parser.add_argument("--best", action="store_true", default=False,
+                        help="evaluate the policy that --keep-best kept, instead of the last one")
     args = parser.parse(argv)
     family, folder = find_family(args.directory)
     print(family.evaluate(folder, episodes=args.episodes, stochastic=args.stochastic, seed=args.seed,
-                          as_json=args.json, device=args.device))
+                          as_json=args.json, device=args.device, best=args.best))
     return 0
 
 

@@ -11,12 +11,12 @@ from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureConvolutions
-from spinup.core.normaliser import Normaliser
+from spinup.core.normaliser import Normaliser, Normalising
 
 CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
 
 
-class QNetwork(nn.Module):
+class QNetwork(Normalising):
     """Q(s, a) of every action, `[..., n]`, for vectors `[..., d]` (MLP) or images `[..., C, H, W]`
     (Nature CNN).
 
@@ -25,7 +25,7 @@ class QNetwork(nn.Module):
     """
 
     def __init__(self, obs_shape: tuple[int, ...], num_actions: int, hidden: Sequence[int],
-                 dueling: bool = False, layer_norm: bool = False):
+                 dueling: bool = False, layer_norm: bool = False, *, normalise: bool = False):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
@@ -41,6 +41,7 @@ class QNetwork(nn.Module):
         self.advantage = relu_mlp(*sizes, num_actions, layer_norm=layer_norm)
         self.dueling = dueling
         self.register_buffer("epsilon", torch.ones(()))
+        self.normaliser = Normaliser(obs_shape) if normalise and not self.is_image else None
 
     def forward(self, obs: Tensor) -> Tensor:
         features = self.body(obs)
@@ -60,7 +61,7 @@ class QNetwork(nn.Module):
             if self.dueling:
                 def values(obs: np.ndarray) -> np.ndarray:
                     return duel(*(stream(obs) for stream in streams))
-        return lambda obs: (values(obs), float(self.epsilon))
+        return self.of_raw(lambda obs: (values(obs), float(self.epsilon)))
 
     @torch.no_grad()
     def _torch_values(self, obs: np.ndarray) -> np.ndarray:
@@ -91,7 +92,7 @@ def duel(value: Tensor | np.ndarray, advantage: Tensor | np.ndarray) -> Tensor |
     return value + advantage - advantage.mean(-1, keepdims=True)
 
 
-class ActorCritics(nn.Module):
+class ActorCritics(Normalising):
     """Actor for bounded actions, and critics of state and action: MLPs with ReLU for vectors
     `[..., d]`.
 
@@ -106,14 +107,14 @@ class ActorCritics(nn.Module):
     """
 
     def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int],
-                 critics: int, layer_norm: bool = False, normalise: bool = False):
+                 critics: int, layer_norm: bool = False, *, normalise: bool = False):
         super().__init__()
         self.dist = dist
-        self.normaliser = Normaliser((obs_size,)) if normalise else None
         self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs, layer_norm=layer_norm)
         inputs = obs_size + len(dist.low)
         self.q = nn.ModuleList(relu_mlp(inputs, *hidden, 1, layer_norm=layer_norm)
                                for _ in range(critics))
+        self.normaliser = Normaliser((obs_size,)) if normalise else None
 
     def params(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
         """Parameters of the action distribution for observations `[..., d]`."""
@@ -127,14 +128,11 @@ class ActorCritics(nn.Module):
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
         """Return a numpy function from observations `[N, d]` to the parameters of the action
-        distribution. It always uses the current weights, but keeps the statistics of the
-        normaliser."""
+        distribution. It always uses the current weights and the current
+        statistics of the normaliser."""
         device = next(self.parameters()).device
         outputs = NumpyMLP(self.pi) if device.type == "cpu" else self._torch_outputs
-        if self.normaliser is None:
-            return lambda obs: self.dist.params(outputs(obs))
-        view = self.normaliser.numpy_view()
-        return lambda obs: self.dist.params(outputs(view(obs)))
+        return self.of_raw(lambda obs: self.dist.params(outputs(obs)))
 
     @torch.no_grad()
     def _torch_outputs(self, obs: np.ndarray) -> np.ndarray:

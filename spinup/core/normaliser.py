@@ -5,6 +5,7 @@ count stops at 2^24 steps, and the variance loses its digits if the mean is larg
 without float64 (Apple's mps) the buffers stay on the CPU, and the device computes in float32.
 """
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,6 +81,30 @@ class Normaliser(Statistics):
 
     def _mean_scale(self) -> tuple[Tensor, Tensor]:
         return self.mean.float(), (self.var + 1e-8).rsqrt().float()
+
+
+class Normalising(nn.Module):
+    """Network that normalises observations with the statistics of all of them so far. It is for
+    methods with a replay buffer: the buffer holds raw observations, and `normalise` is applied to
+    each batch. With `normaliser` None, nothing is normalised."""
+
+    normaliser: Normaliser | None
+
+    def observe(self, obs: np.ndarray) -> None:
+        """Add observations `[N, *shape]` to the statistics; without a normaliser do nothing."""
+        if self.normaliser is not None:
+            self.normaliser.update(torch.from_numpy(obs))
+
+    def normalise(self, obs: Tensor) -> Tensor:
+        """Normalise observations `[..., *shape]` for the networks."""
+        return obs if self.normaliser is None else self.normaliser(obs)
+
+    def of_raw(self, function: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+        """Return a function of raw observations `[N, *shape]`, given one of normalised ones. It
+        always uses the current statistics."""
+        if self.normaliser is None:
+            return function
+        return lambda obs: function(self.normaliser.numpy_view()(obs))
 
 
 class ReturnScaler(Statistics):

@@ -1,6 +1,7 @@
 """Replay buffer of transitions, from which off-policy methods sample batches. Priorities sample
 transitions with large errors more often.
 """
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,6 +33,10 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> "Batch":
         """Move the batch to a device."""
         return self if device.type == "cpu" else Batch(*(x.to(device) for x in self))
+
+    def seen(self, view: Callable[[Tensor], Tensor]) -> "Batch":
+        """Replace both observations by `view` of them, e.g. `policy.normalise`."""
+        return self._replace(obs=view(self.obs), next_obs=view(self.next_obs))
 
 
 class Replay:

@@ -13,13 +13,14 @@ STEPS = 3
 LONG = 10_000           # numbers in a vector observation; longer ones are often flattened images
 
 
-def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, **kwargs: Any) -> None:
+def look(env: EnvSource, seed: int = 0, *, episodes: int = 0, inputs: str = "", frame_stack: int = 1,
+         **kwargs: Any) -> None:
     """Create a user's environment, reset it twice, take a few steps with random actions, and close it.
 
     It skips the environments of this library, PettingZoo, Atari and EnvPool. It also skips an existing vector
     environment, because training would miss these steps.
-    It takes the arguments of `spinup.envs.make`, but `episodes` has no effect. UserError for a wrong observation,
-    reward or episode end; EnvironmentFailure if the environment raises an exception.
+    It takes the arguments of `spinup.envs.make`, but `episodes`, `inputs` and `frame_stack` have no effect. UserError
+    for a wrong observation, reward or episode end; EnvironmentFailure if the environment raises an exception.
     """
     if isinstance(env, gymnasium.vector.VectorEnv) or not steps_one_by_one(env, **kwargs):
         return

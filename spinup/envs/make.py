@@ -15,8 +15,9 @@ from spinup.envs.adapter import VectorAdapter
 from spinup.envs.atari import AtariVector, protocol
 from spinup.envs.envpool import EnvPoolVector, find_envpool_id, is_envpool
 from spinup.envs.games import Duels, Game
-from spinup.envs.gym import GymVectorEnv
-from spinup.envs.memory import Memory
+from spinup.envs.goals import copies_of
+from spinup.envs.memory import Inputs, Memory
+from spinup.envs.stack import FrameStack
 from spinup.envs.trouble import making
 from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
@@ -34,8 +35,9 @@ ON_DEVICE = {world: made for module in WORLDS.values() for world, made in getatt
 BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
 
-def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0, exact: bool = True,
-         device: torch.device | None = None, **kwargs: Any) -> VectorEnv:
+def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, episodes: int = 0,
+         inputs: Inputs = "transition", frame_stack: int = 1, exact: bool = True, device: torch.device | None = None,
+         **kwargs: Any) -> VectorEnv:
     """Create `num_envs` copies of an environment, with autoreset in the same step (`spinup.envs.vector.VectorEnv`).
 
     Args:
@@ -49,7 +51,8 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         num_envs: number of environment copies; number of agents, if several act simultaneously.
         seed: random seed; it determines every random number in the copies.
         workers: number of processes that step the copies of a Gymnasium environment; 0: this process.
-        episodes: number of episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
+        episodes, inputs: episodes per trial, for policies with a memory (`spinup.envs.memory.Memory`); 0: no trials.
+        frame_stack: number of successive observations in one, the newest last (`spinup.envs.stack.FrameStack`).
         exact: reject a vector environment whose number of copies is not `num_envs`; if False, use its number.
         device: device of the policy. With `episodes`, bandits and small MDPs are on it too, unless it is a CPU; their
             observations, rewards and actions are then tensors. All other environments are on the CPU.
@@ -62,9 +65,12 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
     vector environment has another number of copies, or `workers` does not support this environment.
     """
     if episodes:
-        if device is not None and device.type != "cpu" and isinstance(env, str) and find_id(env) in ON_DEVICE:
+        on_device = device is not None and device.type != "cpu" and (inputs, frame_stack) == ("transition", 1)
+        if on_device and isinstance(env, str) and find_id(env) in ON_DEVICE:
             return ON_DEVICE[find_id(env)](num_envs, seed, episodes, device)
-        return Memory(make(env, num_envs, seed, workers, **kwargs), episodes)
+        return Memory(make(env, num_envs, seed, workers, frame_stack=frame_stack, **kwargs), episodes, inputs)
+    if frame_stack > 1:
+        return FrameStack(make(env, num_envs, seed, workers, exact=exact, **kwargs), frame_stack)
     if workers:
         return make_in_workers(env, num_envs, seed, workers, **kwargs)
     if isinstance(env, gymnasium.vector.VectorEnv):
@@ -81,12 +87,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
         return OURS[env](num_envs, seed)
     if protocol(env):                                                     # an Atari game
         return AtariVector(env, num_envs, seed, **kwargs)
-    if callable(env):
-        first = call(env, num_envs, **kwargs)
-        if isinstance(first, gymnasium.vector.VectorEnv):
-            return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
-        return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed, first)
-    return GymVectorEnv(lambda: make_one(env, **kwargs), num_envs, seed)
+    first = call(env, num_envs, **kwargs) if callable(env) else make_one(env, **kwargs)
+    if isinstance(first, gymnasium.vector.VectorEnv):
+        return VectorAdapter(check_copies(first, num_envs, exact), seed, close_it=True)
+    return copies_of(lambda: make_one(env, **kwargs), num_envs, seed, first)
 
 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:

@@ -1,16 +1,19 @@
 """Environments for policies with a memory. The observation includes the last action and reward. An episode of the
 learner is a trial: several episodes in the same task."""
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from spinup.envs.spaces import action_distribution, vector_size
 from spinup.envs.vector import Step, VectorEnv
+from spinup.envs.wrapped import Wrapped
 from spinup.errors import UserError
 
+Inputs = Literal["transition", "observation"]                             # of the policy, in addition to the start
 
-class Memory(VectorEnv):
+
+class Memory(Wrapped):
     """Wrapper of another environment with observations `[N, d + m + 2]` for a policy with a memory.
 
     An observation has four parts: the observation of the environment `[d]`; the last action and its reward `[m]`;
@@ -23,34 +26,27 @@ class Memory(VectorEnv):
 
     episodes: number of episodes per trial. A trial is one episode of this wrapper. It terminates or is truncated like
     the last episode in it.
+    inputs: "observation" leaves out the second and third part, so m = -1: the policy sees only what the environment
+    shows, and the start of a trial, where the memory is empty.
     UserError: the environment has its own trials, with another number of episodes.
     """
 
-    def __init__(self, env: VectorEnv, episodes: int):
-        super().__init__(env.num_envs)
+    def __init__(self, env: VectorEnv, episodes: int, inputs: Inputs = "transition"):
+        super().__init__(env)
         if env.trial_episodes not in (None, episodes):
             raise UserError(f"a trial of this environment has {env.trial_episodes} episodes, not {episodes}; type "
                             f"--episodes {env.trial_episodes}, and --rollout-steps {env.trial_steps} for gradients "
                             "through the whole trial")
         action_distribution(env.action_space, "rl2")                      # raises an error if unsupported
-        self.env, self.episodes, self.action_space = env, episodes, env.action_space
+        self.episodes = episodes
         self.size = vector_size(env.observation_space, "rl2")
         self.discrete = isinstance(env.action_space, Discrete)
         k = int(env.action_space.n) if self.discrete else int(np.prod(env.action_space.shape))
         self.tabular = self.discrete and isinstance(env.observation_space, Discrete)
         self.actions, self.cells = k, k * self.size if self.tabular else k
-        self.memory = 2 * self.cells + 1 if self.discrete else k + 2
+        self.memory = 0 if inputs == "observation" else 2 * self.cells + 1 if self.discrete else k + 2
         self.observation_space = Box(-np.inf, np.inf, (self.size + self.memory + 1,))
         self.played = np.zeros(env.num_envs, np.int64)                    # episodes of the current trial
-
-    @property
-    def can_save(self) -> bool:
-        return self.env.can_save
-
-    @property
-    def why_not_saved(self) -> str:
-        """Reason why the copies cannot be saved; "" if they can."""
-        return self.env.why_not_saved
 
     def _reset(self) -> np.ndarray:
         self.played[:] = 0
@@ -62,27 +58,34 @@ class Memory(VectorEnv):
         return self._first(self.env.obs)[i]
 
     def _step(self, action: np.ndarray) -> Step:
-        cell = np.asarray(action) + (self.actions * self.env.obs.argmax(1) if self.tabular else 0)
+        before = self.env.obs
         step = self.env.step(action)
         ended = step.terminated | step.truncated
         self.env.take_finished()                                          # drop episodes; trials count here
         self.played += ended
         over = self.played == self.episodes
-        memory, rows = np.zeros((self.num_envs, self.memory), np.float32), np.arange(self.num_envs)
-        if self.discrete:
-            memory[rows, cell], memory[rows, self.cells + cell] = 1, step.reward
-        else:
-            memory[:, :self.actions], memory[:, self.actions] = action.reshape(self.num_envs, -1), step.reward
-        memory[:, -1] = ended
+        memory = np.zeros((self.num_envs, self.memory), np.float32)
+        if self.memory:
+            self._remember(memory, before, action, step.reward)
+            memory[:, -1] = ended
         obs, final_obs = self._seen(step.obs, memory), None
         if over.any():
             final_obs = obs.copy()
             final_obs[over, :self.size] = step.final_obs[over]
-            final_obs[over & ~step.terminated, -2] = 0                    # value at a time limit: as if it continued
+            if self.memory:
+                final_obs[over & ~step.terminated, -2] = 0                # value at a time limit: as if it continued
             obs[over] = self._first(step.obs)[over]
             self.played[over] = 0
         return step._replace(obs=obs, terminated=step.terminated & over, truncated=step.truncated & over,
                              final_obs=final_obs)
+
+    def _remember(self, memory: np.ndarray, before: np.ndarray, action: np.ndarray, reward: np.ndarray) -> None:
+        rows = np.arange(self.num_envs)
+        if self.discrete:
+            cell = np.asarray(action) + (self.actions * before.argmax(1) if self.tabular else 0)
+            memory[rows, cell], memory[rows, self.cells + cell] = 1, reward
+        else:
+            memory[:, :self.actions], memory[:, self.actions] = action.reshape(self.num_envs, -1), reward
 
     def _seen(self, obs: np.ndarray, memory: np.ndarray) -> np.ndarray:
         return np.concatenate([obs, memory, np.zeros((self.num_envs, 1), np.float32)], 1, dtype=np.float32)
@@ -91,12 +94,6 @@ class Memory(VectorEnv):
         seen = self._seen(obs, np.zeros((self.num_envs, self.memory), np.float32))
         seen[:, -1] = 1
         return seen
-
-    def measures(self) -> dict[str, float]:
-        return self.env.measures()
-
-    def close(self) -> None:
-        self.env.close()
 
     def _save(self) -> dict[str, Any]:
         return {"env": self.env.state_dict(), "played": self.played.copy()}

@@ -28,13 +28,16 @@ class Single(Env):
             self.env.restart(0, seed)
         elif self.env.episode_length[0]:
             self.env.reset()
-        return self.env.obs[0].copy(), {}
+        return self._shaped(self.env.obs), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         step = self.env.step(np.asarray(action)[None])
         info = dict(step.info[0]) if step.info else {}
         obs = step.obs if step.final_obs is None else step.final_obs
-        return obs[0].copy(), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
+        return self._shaped(obs), float(step.reward[0]), bool(step.terminated[0]), bool(step.truncated[0]), info
+
+    def _shaped(self, obs: np.ndarray) -> np.ndarray:
+        return obs[0].reshape(self.observation_space.shape).copy()
 
     def render(self) -> Any:
         return None if self.game is None else self.game.render()

@@ -54,7 +54,6 @@ Episodes = Annotated[int, Range(0, 100_000)]
 Frames = Annotated[int, Range(1, 1000)]
 Widths = tuple[Size, ...]
 TRUTH = {"true": True, "yes": True, "1": True, "on": True, "false": False, "no": False, "0": False, "off": False}
-
 INTERNAL = {"internal": True}            # metadata of a field that is not a setting: no flag, not in config.json
 Row = dict[str, float | int]
 
@@ -121,8 +120,10 @@ class BaseConfig(RunConfig):
     total_steps: Count = 100_000         # environment steps of the whole run, summed over all copies
     num_envs: Size = 8                   # environment copies run in parallel; more give less correlated batches, sooner
     env_workers: Threads = 0             # processes that step the copies, for steps above 1 ms; 0 = no extra processes
+    frame_stack: Frames = 1              # successive observations in one input; more show speeds (2-4)
     init: str = ""                       # folder of a run; start from its policy, whose network must be the same
     test_episodes: Episodes = 0          # deterministic test episodes per row of progress.csv, for test_return
+    keep_best: bool = False              # also keep the best policy by test episodes; it is not the result
     compile: bool = False                # compile the update step: takes about 10 s once, then updates are faster
 
     @classmethod
@@ -134,7 +135,7 @@ class BaseConfig(RunConfig):
     @property
     def env_settings(self) -> dict[str, Any]:
         """Settings that `spinup.envs.make` takes in addition to the id."""
-        return {}
+        return {"frame_stack": self.frame_stack} if self.frame_stack > 1 else {}
 
 
 @dataclass(kw_only=True)
@@ -152,14 +153,16 @@ class AtariConfig(BaseConfig):
     def __post_init__(self):
         super().__post_init__()
         from spinup.envs.atari import protocol  # not above: `spinup plot` does not need to import Gymnasium
-        for name, value in protocol(self.env, self.env_settings).items():
+        for name, value in protocol(self.env, self._protocol()).items():
             setattr(self, name, value)
+
+    def _protocol(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in AtariConfig.__annotations__ if getattr(self, name) is not None}
 
     @property
     def env_settings(self) -> dict[str, Any]:
-        """The protocol of an Atari game; {} for any other environment."""
-        values = {name: getattr(self, name) for name in AtariConfig.__annotations__}
-        return {name: value for name, value in values.items() if value is not None}
+        """Settings of any environment, and the protocol of an Atari game."""
+        return super().env_settings | self._protocol()
 
 
 @dataclass(kw_only=True)

@@ -13,6 +13,7 @@ from spinup.errors import UserError
 from spinup.runs.policy import Policy
 
 UNSEEN = 1_000_000      # added to the seed; training uses small seeds, so these episodes are new to the policy
+ANY = ("episodes", "inputs", "frame_stack")             # settings of `make` for any environment
 LONGEST = 100_000       # steps after which an episode counts as endless
 
 
@@ -48,8 +49,8 @@ def play_episodes(policy: Policy, env: EnvSource, episodes: int, *, deterministi
 
 
 def settings_in(policy: Policy, env: EnvSource) -> dict[str, Any]:
-    """Settings of `env` stored with the policy: the protocol of an Atari game, the number of episodes per trial."""
-    return policy.env_settings if protocol(env) or "episodes" in policy.env_settings else {}
+    """Settings of `env` stored with the policy: those of any environment, and the protocol of an Atari game."""
+    return {name: value for name, value in policy.env_settings.items() if protocol(env) or name in ANY}
 
 
 def check_fits(policy: Policy, observation_space: Space, action_space: Space, env: EnvSource) -> None:

@@ -19,6 +19,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.machine import cores, find_device
 from spinup.runs import ranks
+from spinup.runs.best import Best
 from spinup.runs.config import BaseConfig
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
@@ -39,6 +40,8 @@ def make_env(cfg: BaseConfig, num_envs: int | None = None, seed: int | None = No
     if cfg.test_episodes and isinstance(cfg.env, gymnasium.vector.VectorEnv):
         raise UserError("--test-episodes needs separate environments; give a function that makes the vector "
                         "environment, instead of the object")
+    if cfg.keep_best and not cfg.test_episodes:
+        raise UserError("--keep-best chooses by test episodes; add --test-episodes, such as --test-episodes 10")
     look(cfg.env, cfg.seed, **cfg.env_settings)
     seed, device = cfg.seed if seed is None else seed, find_device(cfg.device, gpu_helps=False)
     return make(cfg.env, num_envs or cfg.num_envs, seed, cfg.env_workers, device=device, **cfg.env_settings)
@@ -80,7 +83,7 @@ class Run(Training):
     def keep(self, **parts: Any) -> None:
         """Keep parts for the checkpoint. A part called `replay` has its own files; only its counters are in the
         checkpoint."""
-        super().keep(**parts)
+        super().keep(**parts, **({"best": Best()} if self.config.keep_best else {}))
         self.replay, self.replay_files = parts.get("replay"), ReplayFiles(self.directory)
 
     def updates_due(self, ratio: float) -> int:
@@ -143,6 +146,8 @@ class Run(Training):
             return {}
         returns, _ = play_episodes(self._policy(self.parts["policy"]), self.config.env, self.config.test_episodes,
                                    seed=self.config.seed)
+        if self.config.keep_best:
+            self.parts["best"].consider(float(np.mean(returns)), self.steps, self.parts["policy"])
         return {"test_return": float(np.mean(returns))}
 
     def outcome(self) -> dict[str, Any]:

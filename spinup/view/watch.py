@@ -15,8 +15,9 @@ from gymnasium import Env
 from spinup.envs.atari import make_one_atari, protocol
 from spinup.envs.gym import GymVectorEnv
 from spinup.envs.make import EnvSource, env_name, find_id, make_one
-from spinup.envs.memory import Memory
+from spinup.envs.memory import Inputs, Memory
 from spinup.envs.single import Single
+from spinup.envs.stack import FrameStack
 from spinup.errors import UserError
 from spinup.runs.display import number
 from spinup.runs.episodes import UNSEEN, check_ends, check_fits, settings_in
@@ -77,12 +78,15 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     return returns
 
 
-def make_game(env: EnvSource, mode: str, episodes: int = 0, **protocol_given: Any) -> Env:
+def make_game(env: EnvSource, mode: str, episodes: int = 0, inputs: Inputs = "transition", frame_stack: int = 1,
+              **protocol_given: Any) -> Env:
     """Make an environment with rendering; UserError if it has none. An Atari game gets its protocol. A policy with
-    memory gets trials of `episodes` episodes."""
-    if episodes:
+    memory gets trials of `episodes` episodes, and a stack of observations if it was trained with one."""
+    if episodes or frame_stack > 1:
         game = make_game(env, mode)
-        return Single(Memory(GymVectorEnv(lambda: game, 1, 0), episodes), game)
+        copies = GymVectorEnv(lambda: game, 1, 0)
+        copies = FrameStack(copies, frame_stack) if frame_stack > 1 else copies
+        return Single(Memory(copies, episodes, inputs) if episodes else copies, game)
     if protocol(env):
         return make_one_atari(find_id(env), mode, **protocol_given)
     takes_mode = True

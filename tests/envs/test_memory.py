@@ -53,6 +53,21 @@ def test_discrete_actions_and_what_they_earned_are_seen_until_the_trial_ends():
     assert env.take_finished() == [(21 + 2 + 11 + 12 + 23, 5)]
 
 
+# Turned red by: a part of the last transition that is still seen; a number of the observation set to 0 at a time limit,
+# where the mark of the end would be; no mark of the start.
+@pytest.mark.parametrize("actions", [Discrete(3), Box(-1, 1, (2,))])
+def test_without_the_transition_only_the_observation_and_the_start_are_seen(actions):
+    env = Memory(GymVectorEnv(lambda: Clock(actions), 1, 0), 1, "observation")
+    assert env.reset()[0].tolist() == [0, 0, 1] and env.observation_space.shape == (3,)
+    seen, final = [], []
+    for _ in range(6):
+        step = env.step(np.ones((1, *actions.shape), actions.dtype))
+        seen.append(step.obs[0].tolist())
+        final.append(None if step.final_obs is None else step.final_obs[0].tolist())
+    assert seen == [[1, 0, 0], [0, 1, 1], [1, 1, 0], [2, 1, 0], [0, 2, 1], [1, 2, 0]]
+    assert final == [None, [2, 0, 0], None, None, [3, 1, 0], None]       # by the task, and by the clock
+
+
 # Turned red by: the cell of the state that an action led to; rows and columns exchanged; a cell that stays lit.
 def test_in_a_table_of_states_it_is_seen_where_an_action_earned_what():
     env, rng = make("TabularMDPs-10-v0", 8, 3, episodes=10), np.random.default_rng(0)

@@ -1,0 +1,55 @@
+"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): DDPG on an arm with a sparse reward, with
+HER and without. Both have the same settings, steps and gradient steps."""
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.envs import make
+from spinup.runs.log import read_progress
+from spinup.runs.public import load
+
+SEEDS = (1,)
+ENV, ENOUGH, FEW = "GoalReacher-v0", 0.9, 0.3
+KINDS = {"her": ("#0072B2", "DDPG with HER"), "ddpg": ("#D55E00", "DDPG")}
+EPISODES, UNSEEN = 200, 1_000_000       # of the evaluation, and its seed, which training does not use
+WIDTH = 5                               # rows of progress.csv that the figure averages
+
+
+def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
+    """Train with HER and without, and measure the share of new goals that the deterministic policies reach."""
+    jobs = [(kind, seed) for kind in KINDS for seed in seeds]
+    folders = in_turn(lambda job: run(job[0], ENV, job[1], log_dir, "--threads", "1"), jobs, workers)
+    of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}
+    reached = {kind: [success(folder) for folder in found] for kind, found in of.items()}
+    lines = [
+        Line(f"{ENV}: success with HER, lowest of {len(seeds)} seeds", "", min(reached["her"]), f">= {ENOUGH}",
+             min(reached["her"]) >= ENOUGH),
+        Line(f"{ENV}: success without, mean", "", mean(reached["ddpg"]), f"<= {FEW}", mean(reached["ddpg"]) <= FEW)]
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for kind, (colour, words) in KINDS.items():
+            for k, folder in enumerate(of[kind]):
+                progress = read_progress(folder)
+                smooth = np.convolve(progress["success"], np.ones(WIDTH) / WIDTH, "valid")
+                axes.plot(np.array(progress["steps"])[WIDTH - 1:] / 1000, smooth, color=colour,
+                          label=None if k else words)
+        axes.set(title=f"{ENV} with a reward only at the goal", xlabel="thousand environment steps",
+                 ylabel="share of episodes that end at their goal", ylim=(-0.03, 1.03))
+        axes.legend()
+
+    return Paper("Hindsight experience replay (Andrychowicz et al. 2017)", lines, draw, {
+        "seeds": list(seeds), "success": reached}), folders
+
+
+def success(folder: Path) -> float:
+    """Share of new episodes that end at their goal, with the deterministic policy of a run."""
+    env, policy, ended = make(ENV, EPISODES, UNSEEN), load(folder), None
+    env.reset()
+    while ended is None:                                                  # all end at the same time
+        step = env.step(policy.act_batch(env.obs))
+        ended = step.final_obs
+    return env.measures()["success"]

@@ -1,0 +1,110 @@
+"""HER beside brute force: which goals a batch gets, and that its rewards are those of the environment."""
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+import spinup
+from spinup.algos.her import future, relabel
+from spinup.core.episodes import Episodes
+from spinup.core.replay import Replay
+from spinup.envs import make
+from spinup.envs.worlds.reacher import GoalReacher
+from spinup.errors import UserError
+
+# Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
+SUITE = {
+    "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+        "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
+    "tasks": {"goal": {}}}
+
+
+def recorded(env, steps: int) -> tuple[Replay, Episodes, list]:
+    """Random actions: a replay with all of them, and a list of (obs, next obs, reward, number of the episode)."""
+    shape, size = env.reset().shape[1:], 2 * steps * env.num_envs         # larger, for the frames of episode ends
+    replay = Replay(size, env.num_envs, shape, np.dtype(np.float32), (2,), np.float32)
+    episodes, rng, past, number = Episodes(replay), np.random.default_rng(1), [], np.arange(env.num_envs)
+    for _ in range(steps):
+        obs, act = env.obs, rng.uniform(-1, 1, (env.num_envs, 2)).astype(np.float32)
+        step = env.step(act)
+        replay.add(obs, act, step)
+        episodes.follow()
+        led_to = step.obs if step.final_obs is None else step.final_obs
+        past += zip(obs, led_to, step.reward, number.tolist(), strict=True)
+        number = number + env.num_envs * step.truncated
+    return replay, episodes, past
+
+
+# Turned red by: a goal of another episode or environment, of the past, or never the last; an original goal replaced; a
+# reward for the old goal; a goal replaced in one of the two observations only; a reward of the state before the step.
+def test_goals_come_from_the_future_of_the_episode_and_rewards_from_the_environment():
+    env, rng = make("GoalReacher-v0", 3, seed=5), np.random.default_rng(2)
+    replay, episodes, past = recorded(env, 120)
+    rows = np.tile(np.arange(len(replay)), 40)
+    later = future(rows, episodes.last(rows), 3, rng)
+    assert all(past[k][3] == past[row][3] for row, k in zip(rows, later, strict=True)) and (later >= rows).all()
+    first = later[rows < 3] // 3                                          # uniform over 50 steps
+    assert len(np.unique(first)) > 40 and abs(first.mean() - 24.5) < 4 and first.max() >= 48
+
+    goal = replay.sample(later).next_obs[:, env.achieved]
+    chosen = torch.from_numpy(rng.random(len(rows)) < 0.8)
+    batch, judge, tally = relabel(replay.sample(rows), goal, chosen, env), GoalReacher(), {0.0: 0, -1.0: 0}
+    for i in range(0, len(rows), 29):
+        obs, next_obs, reward, _ = past[rows[i]]
+        if chosen[i]:
+            _, aim, _, _ = (None, past[later[i]][1][env.achieved], None, None)
+            obs, next_obs = obs.copy(), next_obs.copy()
+            obs[env.desired] = next_obs[env.desired] = aim
+            reward = judge.compute_reward(next_obs[env.achieved], aim, {})
+            tally[float(reward)] += 1
+        np.testing.assert_array_equal(batch.obs[i], obs)
+        np.testing.assert_array_equal(batch.next_obs[i], next_obs)
+        assert batch.rew[i] == reward and batch.terminated[i] == 0
+    assert min(tally.values()) > 20
+
+
+class Ends(GoalReacher):
+    """Ends its episode at the goal."""
+
+    def compute_terminated(self, achieved_goal, desired_goal, info):
+        return bool(self.compute_reward(achieved_goal, desired_goal, info) == 0)
+
+
+# Turned red by: an end of the task that is not computed again for the new goal.
+def test_where_the_goal_ends_the_task_it_is_asked_again():
+    env = make(Ends, 2, seed=3)
+    replay, _, _ = recorded(env, 60)
+    rows = np.arange(len(replay))
+    own = replay.sample(rows).next_obs[:, env.achieved]
+    batch = relabel(replay.sample(rows), own, torch.from_numpy(rows % 2 == 0), env)
+    assert batch.terminated.tolist() == [1.0, 0.0] * 60 and (batch.rew[::2] == 0).all()
+    assert (batch.rew[1::2] == replay.sample(rows).rew[1::2]).all()
+
+
+class Narrow(GoalReacher):
+    """Judges one goal at a time."""
+
+    def compute_reward(self, achieved_goal, desired_goal, info):
+        return -float(np.linalg.norm(achieved_goal - desired_goal) > 0.05)
+
+
+# Turned red by: rewards of one goal broadcast to a batch; an error about shapes, in the middle of a run.
+def test_what_it_cannot_use_it_refuses(tmp_path):
+    with pytest.raises(UserError, match="let it take goals"):
+        spinup.her(Narrow, log_dir=tmp_path.as_posix(), total_steps=200, learning_starts=100, quiet=True)
+    with pytest.raises(UserError, match="needs an environment with goals.*GoalReacher-v0"):
+        spinup.her("Pendulum-v1", log_dir=(tmp_path / "no").as_posix())
+    assert not (tmp_path / "no").exists()
+
+
+class Wrong(GoalReacher):
+    """Has goals of different shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space["achieved_goal"] = Box(-1, 1, (3,))
+
+
+def test_goals_have_one_shape():
+    with pytest.raises(UserError, match="make both a Box of the same shape"):
+        make(Wrong)

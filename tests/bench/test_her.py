@@ -1,0 +1,43 @@
+"""The experiment with and without hindsight: its goals, and that success is that of new episodes."""
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from spinup.bench.papers import her
+from spinup.bench.papers.paper import show
+
+
+# Turned red by: the mean of seeds with HER, the lowest without it; a missed line with exit code 0.
+@pytest.mark.parametrize("reached, met", [
+    ({"her": [0.95, 0.9], "ddpg": [0.5, 0.0]}, True), ({"her": [0.99, 0.89], "ddpg": [0.0, 0.0]}, False),
+    ({"her": [0.95, 0.95], "ddpg": [0.3, 0.4]}, False)])
+def test_hindsight_must_reach_what_ddpg_does_not(reached, met, tmp_path, monkeypatch):
+    def made(algorithm, env, seed, log_dir, *flags):
+        folder = log_dir / algorithm / str(seed)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps({"versions": {}, "git": None}))
+        return folder
+
+    monkeypatch.setattr(her, "run", made)
+    monkeypatch.setattr(her, "success", lambda folder: reached[folder.parent.name][int(folder.name) - 1])
+    monkeypatch.setattr(her, "read_progress", lambda folder: {"steps": np.arange(9.0), "success": np.ones(9)})
+    paper, folders = her.measure((1, 2), 1, tmp_path / "runs")
+    assert show("her", paper, folders, tmp_path / "h.png", tmp_path / "h.json") == (0 if met else 1)
+    assert json.loads((tmp_path / "h.json").read_text())["success"] == reached
+    assert (tmp_path / "h.png").read_bytes().startswith(b"\x89PNG")
+
+
+# Turned red by: the goals of training; success at any step, not at the last one.
+def test_success_is_measured_at_the_end_of_new_episodes(tmp_path, monkeypatch):
+    asked = []
+
+    def act_batch(obs):
+        asked.append(obs.copy())
+        return np.zeros((len(obs), 2), np.float32)
+
+    monkeypatch.setattr(her, "load", lambda folder: SimpleNamespace(act_batch=act_batch))
+    stays = her.success(tmp_path)
+    near = np.linalg.norm(asked[0][:, :2] - asked[0][:, 2:4], axis=1) <= 0.05
+    assert len(asked) == 50 and len(asked[0]) == her.EPISODES and stays == near.mean() < 0.05
