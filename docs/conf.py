@@ -69,8 +69,9 @@ def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def pages_of(family: str, folder: str) -> list[str]:
-    """The pages of a family's algorithms, in the order of the registry."""
-    return [f"{folder}/{name}" for name, a in algorithms(family).items() if not a.variant]
+    """The pages of a family's algorithms, in the order of the registry; each in the folder of its package."""
+    return [f"{'llm' if a.module.startswith('llm.') else folder}/{name}"
+            for name, a in algorithms(family).items() if not a.variant]
 
 
 def lead_to_sources(app: Sphinx, page: nodes.document) -> None:

@@ -212,7 +212,8 @@ class DecisionTransformer(nn.Module):
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> DecisionTransformer:
-    """Create the policy for the observations of `Memory`; UserError for other actions."""
+    """Create the policy for the observations of `Memory`; ActionsError, a UserError, for actions
+    that are neither Discrete nor Box."""
     if not isinstance(action_space, Box | Discrete):
         raise ActionsError(f"{cfg.algorithm} cannot act in {action_space}; it supports Discrete and "
                            "Box actions", type(action_space).__name__)
@@ -224,7 +225,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> D
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
-    """Train a decision transformer on a dataset. `resume`: folder of a run to resume."""
+    """Train a decision transformer on a dataset. `resume`: folder of a run with the same settings,
+    to resume it. UserError for an environment with numbered states."""
     # Set up.
     env, data = open_data(cfg)
     if env.tabular:

@@ -1,30 +1,31 @@
 """Decision transformers (Chen et al. 2021, arXiv:2106.01345): shortest paths on a graph from random walks, as in the
 paper's figure 2, and requested against reached returns on mixed data of CartPole and Pendulum, as in its figure 4."""
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
+import torch
 
 import spinup as library
 from spinup.bench.papers.paper import Line, Paper, in_turn, run
 from spinup.bench.process import spinup
 from spinup.data.dataset import Dataset, load
-from spinup.envs.worlds.graph import NODES, RandomGraph
+from spinup.envs.memory import Memory
+from spinup.envs.worlds.graph import LIMIT, NODES, RandomGraph
 from spinup.runs.episodes import play_episodes
 from spinup.runs.files import read_json
+from spinup.runs.policy import Policy
 
 SEEDS = (1,)
-GRAPH, WALKS = "RandomGraph-v0", 40_000                 # steps of random walks, of up to 10 steps each
+GRAPH, WALKS = "RandomGraph-v0", 100_000                # steps of random walks, of up to 10 steps each
 PATHS, CORRELATION, MINUTES = NODES - 1, 0.8, 10
-REQUESTS, EPISODES, TESTS = 11, 20, 100                 # requested returns, and episodes of each; of the comparison
+REQUESTS, EPISODES, TESTS = 9, 20, 100                  # requested returns, and episodes of each; of the comparison
 STEPS = 4000                                            # transitions of each part of a mixed dataset
 # The policies whose episodes a dataset mixes, from PPO after these steps, and uniform random actions.
-AGENTS = {"CartPole-v1": (100_000, 8192, 2048), "Pendulum-v1": (100_000, 40_960, 20_480)}
-LEARN = ("--context", "10", "--layers", "2", "--test-episodes", "0", "--threads", "1")
-GRAPH_FLAGS = ("--total-steps", "800", "--lr", "2e-3", *LEARN)
-MIXED_FLAGS = ("--total-steps", "1500", *LEARN)
+AGENTS = {"CartPole-v1": (50_000, 8192, 2048), "Pendulum-v1": (61_440, 20_480)}
+LEARN = ("--total-steps", "1500", "--lr", "2e-3", "--context", "5", "--layers", "2")
+QUIET = ("--test-episodes", "0", "--threads", "1")
 COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
 
 
@@ -91,15 +92,25 @@ def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
 def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
     """Learn from random walks. From each node, request the best return that the data have from it."""
     file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
-    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), *GRAPH_FLAGS)
+    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), *LEARN, *QUIET)
     policy, data = library.load(folder), load(file)
     first = data.obs[[each.start for each in data.episodes()]].argmax(1)
-    shortest, returns, reached = RandomGraph(1, 0).distances[1:], data.returns(), []
-    for node in range(1, NODES):
-        policy.module.request.fill_(returns[first == node].max())
-        reached.append(-int(play_episodes(policy, partial(RandomGraph, seed=0, start=node), 1)[0][0]))
-    share = float(np.mean(-returns == np.concatenate([[0], shortest])[first]))
-    return {"folder": folder, "folders": [folder], "shortest": shortest, "reached": np.array(reached), "share": share}
+    distances, returns = RandomGraph(1, 0).distances, data.returns()
+    reached = lengths(policy, [returns[first == node].max() for node in range(1, NODES)])
+    shortest, share = distances[1:], float(np.mean(-returns == distances[first]))
+    return {"folder": folder, "folders": [folder], "shortest": shortest, "reached": reached, "share": share}
+
+
+def lengths(policy: Policy, requests: list[float]) -> np.ndarray:
+    """Return the steps of the policy's walk from each node but the goal, `[19]`, if these returns are requested."""
+    env = Memory(RandomGraph(NODES - 1, 0, start=np.arange(1, NODES)), 1)
+    policy.module.request = torch.tensor(requests, dtype=torch.float32)
+    found, obs = np.full(NODES - 1, LIMIT), env.reset()
+    for step in range(1, LIMIT + 1):
+        done = env.step(policy.act_batch(obs))
+        found = np.where(done.terminated, np.minimum(found, step), found)     # a later episode is longer
+        obs = done.obs
+    return found
 
 
 def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
@@ -107,8 +118,8 @@ def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
     agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
               for steps in AGENTS[env]]
     file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
-    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), *MIXED_FLAGS)
-    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--test-episodes", "0", "--threads", "1")
+    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), *LEARN, *QUIET)
+    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--total-steps", "3000", *QUIET)
     policy, data = library.load(folder), load(file)
     best = float(np.mean(play_episodes(policy, env, TESTS)[0]))
     cloned = float(np.mean(play_episodes(library.load(cloning), env, TESTS)[0]))

@@ -20,14 +20,14 @@ class RandomGraph(VectorEnv):
     Action i moves to neighbour i, counted modulo the number of neighbours. So a uniformly random policy makes a random
     walk. The observation `[20]` is the one-hot node. The graph is the same for all seeds, and it is connected.
 
-    start: first node of all episodes; None: a random node other than the goal.
+    start: `[N]`, first node of the episodes of each copy; None: a random node other than the goal.
 
     Attributes:
         moves: `[20, actions]`, next node by node and action.
         distances: `[20]`, length of the shortest path to the goal.
     """
 
-    def __init__(self, num_envs: int, seed: int, start: int | None = None):
+    def __init__(self, num_envs: int, seed: int, start: np.ndarray | None = None):
         super().__init__(num_envs)
         self.moves, self.distances = connected_graph()
         self.start, self.rng = start, generator(seed)
@@ -35,15 +35,15 @@ class RandomGraph(VectorEnv):
         self.seen = np.eye(NODES, dtype=np.float32)
         self.node = np.zeros(num_envs, np.int64)
 
-    def _begin(self, n: int) -> np.ndarray:
-        return self.rng.integers(1, NODES, n) if self.start is None else np.full(n, self.start)
+    def _begin(self, copies: np.ndarray, rng: np.random.Generator) -> None:
+        self.node[copies] = rng.integers(1, NODES, len(copies)) if self.start is None else self.start[copies]
 
     def _reset(self) -> np.ndarray:
-        self.node = self._begin(self.num_envs)
+        self._begin(np.arange(self.num_envs), self.rng)
         return self.seen[self.node]
 
     def _restart(self, i: int, seed: int) -> np.ndarray:
-        self.node[i] = np.random.default_rng(seed).integers(1, NODES) if self.start is None else self.start
+        self._begin(np.array([i]), np.random.default_rng(seed))
         return self.seen[self.node[i]]
 
     def _step(self, action: np.ndarray) -> Step:
@@ -53,7 +53,7 @@ class RandomGraph(VectorEnv):
         ended, obs, final_obs = terminated | truncated, self.seen[self.node], None
         if ended.any():
             final_obs = obs.copy()
-            self.node[ended] = self._begin(int(ended.sum()))
+            self._begin(np.flatnonzero(ended), self.rng)
             obs = self.seen[self.node]
         return Step(obs, np.full(self.num_envs, -1, np.float32), terminated, truncated, final_obs)
 
