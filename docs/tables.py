@@ -65,7 +65,7 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
 def on_the_shelf() -> str:
     """The table of the trained policies, and their pictures."""
     found = list(listed())
-    rows = ["| policy | E100 (95 % interval over episodes) | steps | seed and settings | commit |", "|---|---|---|---|---|"]
+    rows = ["| policy | E100 (95 % interval over episodes) | steps | command | commit |", "|---|---|---|---|---|"]
     for each in found:
         low, high = map(number, each["interval"])
         rows.append(f"| `{each['policy']}` | **{number(each['return'])}** ({low} to {high}) | {each['steps']:,} | "

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from spinup.view.statistics import ENOUGH
+
 SAMPLES = 2000          # bootstrap samples of an interval
 Scores = Sequence[np.ndarray]
 
@@ -34,10 +36,19 @@ def improvement(ours: Scores, theirs: Scores) -> np.ndarray:
     return np.mean([better(x, y) for x, y in zip(ours, theirs, strict=True)], 0)
 
 
-def between(measure: Callable[..., np.ndarray], *groups: Scores, samples: int = SAMPLES,
-            seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def between(measure: Callable[..., np.ndarray], *groups: Scores,
+            samples: int = SAMPLES) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the interval of `bootstrap`; None if an environment has fewer than ENOUGH runs of a group `[runs, ...]`,
+    because the interval of a single run would have no width."""
+    if any(len(runs) < ENOUGH for scores in groups for runs in scores):
+        return None
+    return bootstrap(measure, *groups, samples=samples)
+
+
+def bootstrap(measure: Callable[..., np.ndarray], *groups: Scores, samples: int = SAMPLES,
+              seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Stratified bootstrap: the 95 % percentile interval (low, high), `[...]` each, of a measure of one or more groups
-    of scores, `[runs, ...]` or `[runs]` per environment.
+    of scores, `[runs, ...]` or `[runs]` per environment (Agarwal et al., 2021, sec. 4.1).
 
     A sample draws as many runs as there are, with replacement, separately for each group and environment. For few runs
     in few environments, such an interval is narrower than it should be.

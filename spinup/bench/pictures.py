@@ -1,5 +1,5 @@
 """Pictures of a report, as wide as a phone can show: the legend is below the axes."""
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +50,8 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         made.set_figheight(1.0 + 0.28 * len(scores))
         for place, (label, found) in enumerate(scores.items()):
             colour = styles[label]["color"]
-            axes.plot(between(iqm, found), [place, place], color=colour, linewidth=6, alpha=0.35)
+            if spread := between(iqm, found):
+                axes.plot(spread, [place, place], color=colour, linewidth=6, alpha=0.35)
             axes.plot(iqm(found), place, "o", color=colour)
         axes.set_yticks(range(len(scores)), list(scores))
         axes.invert_yaxis()
@@ -66,11 +67,17 @@ def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> P
     with rc_context(STYLE):
         made, axes = canvas(len(scores))
         for label, found in scores.items():
-            low, high = between(lambda drawn: profile(drawn, thresholds), found, samples=FEWER)
-            axes.fill_between(thresholds, low, high, color=styles[label]["color"], alpha=0.1, linewidth=0)
-            line(axes, thresholds, profile(found, thresholds), **styles[label], label=label)
+            banded(axes, thresholds, lambda drawn: profile(drawn, thresholds), found, label, styles[label])
         axes.set(title="Performance profile", xlabel="normalised score", ylabel="share of runs above the score")
         return picture(name, made, "Performance profiles: the share of runs above each score; higher is better")
+
+
+def banded(axes: "Axes", xs: np.ndarray, measure: Callable[[Scores], np.ndarray], found: Scores, label: str,
+           style: Look) -> None:
+    """Draw a measure `[points]` of scores over `xs`, `[points]`, with the band of its bootstrap interval."""
+    if spread := between(measure, found, samples=FEWER):
+        axes.fill_between(xs, *spread, color=style["color"], alpha=0.1, linewidth=0)
+    line(axes, xs, measure(found), **style, label=label)
 
 
 def on_grid(runs: Sequence[Trained], between_these: tuple[float, float]) -> np.ndarray:
@@ -91,9 +98,7 @@ def efficiency(name: str, curves: dict[str, list[np.ndarray]], styles: dict[str,
     with rc_context(STYLE):
         made, axes = canvas(len(curves))
         for label, found in curves.items():
-            low, high = between(over_steps, found, samples=FEWER)
-            axes.fill_between(share, low, high, color=styles[label]["color"], alpha=0.1, linewidth=0)
-            line(axes, share, over_steps(found), **styles[label], label=label)
+            banded(axes, share, over_steps, found, label, styles[label])
         axes.set(title="Sample efficiency", xlabel="steps, in % of the run", ylabel="IQM of training returns")
         axes.set_xlim(0, 100)
         return picture(name, made, "Sample efficiency: IQM of the normalised training returns during training")

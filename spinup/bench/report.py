@@ -82,7 +82,8 @@ def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> s
 
 
 def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: dict[str, dict[str, np.ndarray]]) -> None:
-    """Add the aggregates over some environments, for each algorithm that was trained in all of them."""
+    """Add the aggregates over some environments, for each algorithm that was trained in all of them; scores `[runs]`
+    by environment and label."""
     each = {label: [scores[env][label] for env in envs]
             for label in groups[envs[0]] if all(label in groups[env] for env in envs)}
     each = {label: each[label] for label in sorted(each, key=lambda label: -iqm(each[label]))}
@@ -90,8 +91,9 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
     page.heading(f"Aggregated over {', '.join(envs)}")
     rows = [("algorithm", "runs", "IQM", "95 % interval", "mean")]
     for label, found in each.items():
-        rows.append((label, f"{sum(map(len, found))}", f"{iqm(found):.2f}", "{:.2f} to {:.2f}".format(
-            *between(iqm, found)), f"{np.mean(np.concatenate(found)):.2f}"))
+        spread = between(iqm, found)
+        rows.append((label, f"{sum(map(len, found))}", score(iqm(found)), " to ".join(map(score, spread or "")) or "-",
+                     score(np.mean(np.concatenate(found)))))
     page.table(rows)
     curves = {label: [pictures.on_grid(groups[env][label], limits(env, scores_of(groups[env], env)))
                       for env in envs] for label in each}
@@ -99,7 +101,7 @@ def over_all(page: Page, place: int, envs: list[str], groups: Groups, scores: di
                   pictures.efficiency(f"efficiency_{place}", curves, looks))
     if len(each) > 1:
         page.text("Probability that a run of the algorithm in the row scores higher than a run of the algorithm in "
-                  "the column, with the 95 % interval in brackets:")
+                  f"the column, with the 95 % interval in brackets, from {ENOUGH} runs in each environment on:")
         page.table([("", *each), *((ours, *("" if ours == theirs else chance(each[ours], each[theirs])
                                             for theirs in each)) for ours in each)])
 
@@ -112,8 +114,13 @@ def scores_of(here: dict[str, list[Trained]], env: str) -> list[float]:
 
 def chance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:
     """Return the probability of improvement and its interval in words; scores `[runs]` per environment."""
-    low, high = between(improvement, ours, theirs)
-    return f"{improvement(ours, theirs):.2f} ({low:.2f} to {high:.2f})"
+    spread = between(improvement, ours, theirs)
+    return score(improvement(ours, theirs)) + (f" ({' to '.join(map(score, spread))})" if spread else "")
+
+
+def score(value: float) -> str:
+    """Format a score or probability; -0.001 becomes 0.00, not -0.00."""
+    return f"{round(float(value), 2) + 0:.2f}"
 
 
 def one_environment(page: Page, place: int, env: str, here: dict[str, list[Trained]], by_evaluation: bool,

@@ -162,7 +162,8 @@ def summary(directories: Sequence[Path], group: str = "experiment", value: str =
 
 def draw_group(axes: "Axes", curves: list[tuple[np.ndarray, np.ndarray]], label: str, look: dict[str, str],
                 within: tuple[float, float]) -> bool:
-    """Plot one legend entry: a mean with its interval (return True), or each run if there are few (return False)."""
+    """Plot one legend entry of curves (x, y), `[rows]` each: a mean with its interval (return True), or each run if
+    there are few (return False)."""
     if not curves:
         return False
     label = f"{label} (n={len(curves)})"
