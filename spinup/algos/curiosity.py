@@ -36,13 +36,14 @@ from spinup.core.distributions import Categorical, DiagGaussian
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.masked import aggregate, whiten
-from spinup.core.networks import ActorCritic, mlp
+from spinup.core.networks import ActorCritic, FloatConvolutions, mlp
 from spinup.core.normaliser import Normaliser, ReturnScaler
 from spinup.core.returns import gae
 from spinup.core.rollout import collect
-from spinup.envs.spaces import action_distribution, number_of_actions, vector_size
+from spinup.envs.spaces import action_distribution, number_of_actions, observation_view
+from spinup.errors import UserError
 from spinup.runs.config import (
-    BaseConfig,
+    AtariConfig,
     Count,
     NonNegative,
     Positive,
@@ -56,7 +57,7 @@ from spinup.runs.run import Result, Run, make_env
 
 
 @dataclass(kw_only=True)
-class Config(BaseConfig):
+class Config(AtariConfig):
     bonus: Literal["rnd", "inverse", "random", "pixels"] = "rnd"  # kind of intrinsic reward
     reward_coef: NonNegative = 2.0   # weight of the environment's reward; 0 = only curiosity
     bonus_coef: NonNegative = 1.0    # weight of the intrinsic reward; 0 = PPO
@@ -78,7 +79,7 @@ class Config(BaseConfig):
     entropy_coef: NonNegative = 0.01  # weight of the entropy bonus, which keeps the policy random
     value_coef: NonNegative = 0.5    # weight of the two value losses
     max_grad_norm: Positive = 0.5    # largest gradient norm; larger gradients are scaled down
-    hidden: Widths = (64, 64)        # hidden layers of the policy and of both value functions
+    hidden: Widths = (64, 64)        # hidden layers of policy and values; images use the Nature CNN
 
     def __post_init__(self):
         super().__post_init__()
@@ -97,22 +98,30 @@ def combined_advantage(adv: Tensor, bonus_adv: Tensor, reward_coef: float,
     return reward_coef * adv + bonus_coef * bonus_adv
 
 
+def network(obs_shape: tuple[int, ...], *sizes: int) -> nn.Sequential:
+    """Create an MLP from normalised vectors, or from the convolutions of normalised images."""
+    if len(obs_shape) == 1:
+        return relu_mlp(obs_shape[0], *sizes)
+    convolutions = FloatConvolutions(obs_shape)
+    return nn.Sequential(convolutions, *relu_mlp(convolutions.width, *sizes))
+
+
 class Surprise(nn.Module):
     """Feature and prediction networks of one of the four intrinsic rewards.
 
-    Their inputs are normalised observations `[..., d]` and actions `[...]`.
+    Their inputs are actions `[...]` and normalised observations `[..., *shape]`, vectors or images.
     """
 
-    def __init__(self, kind: str, obs_size: int, actions: int, feature_size: int,
+    def __init__(self, kind: str, obs_shape: tuple[int, ...], actions: int, feature_size: int,
                  hidden: tuple[int, ...]):
         super().__init__()
         self.kind, self.actions = kind, actions
-        k = obs_size if kind == "pixels" else feature_size
-        self.features = nn.Identity() if kind == "pixels" else relu_mlp(obs_size, *hidden, k)
+        k = obs_shape[0] if kind == "pixels" else feature_size
+        self.features = nn.Identity() if kind == "pixels" else network(obs_shape, *hidden, k)
         if kind in ("rnd", "random"):
             self.features.requires_grad_(False)
         if kind == "rnd":                                     # deeper than its target network
-            self.predict = relu_mlp(obs_size, *hidden, *hidden[-1:], k)
+            self.predict = network(obs_shape, *hidden, *hidden[-1:], k)
         else:                                                 # a forward model also gets the action
             self.predict = relu_mlp(k + actions, *hidden, k)
         self.tell_action = relu_mlp(2 * k, *hidden, actions) if kind == "inverse" else None
@@ -138,16 +147,25 @@ class Surprise(nn.Module):
 class CuriousActorCritic(ActorCritic):
     """An `ActorCritic` with a second value function, for intrinsic rewards."""
 
-    def __init__(self, obs_size: int, dist: Categorical | DiagGaussian, hidden: tuple[int, ...]):
-        super().__init__((obs_size,), dist, hidden)
-        self.v_bonus = mlp([obs_size, *hidden, 1])
+    def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian,
+                 hidden: tuple[int, ...]):
+        super().__init__(obs_shape, dist, hidden)
+        image = len(obs_shape) == 3
+        self.v_bonus = mlp([self.body.out.out_features, 1] if image else [*obs_shape, *hidden, 1])
+
+    def bonus_value(self, obs: Tensor) -> Tensor:
+        """Value of the intrinsic rewards, `[...]`, for observations `[..., *shape]`."""
+        return self.v_bonus(self.body(obs)).squeeze(-1)
 
 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> CuriousActorCritic:
     """Create policy and value functions; UserError for spaces that they cannot use."""
     number_of_actions(action_space, cfg.algorithm)
-    size = vector_size(observation_space, cfg.algorithm)
-    return CuriousActorCritic(size, action_distribution(action_space, cfg.algorithm), cfg.hidden)
+    shape = observation_view(observation_space)[0]
+    if cfg.bonus == "pixels" and len(shape) == 3:
+        raise UserError(f"--bonus pixels predicts the numbers of a vector, not images of {shape}; "
+                        "choose --bonus rnd, inverse or random")
+    return CuriousActorCritic(shape, action_distribution(action_space, cfg.algorithm), cfg.hidden)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
@@ -156,14 +174,14 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     env = make_env(cfg)
     run = Run(cfg, env, resume)                               # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
-    obs_size = vector_size(env.observation_space, cfg.algorithm)
-    surprise = Surprise(cfg.bonus, obs_size, policy.dist.num_outputs, cfg.feature_size,
+    shape = observation_view(env.observation_space)[0]
+    surprise = Surprise(cfg.bonus, shape, policy.dist.num_outputs, cfg.feature_size,
                         cfg.feature_hidden).to(run.device)
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-5,
                          max_grad_norm=cfg.max_grad_norm, compile=cfg.compile)
     learner = FlatAdam([p for p in surprise.parameters() if p.requires_grad], lr=cfg.bonus_lr,
                        compile=cfg.compile)
-    view = Normaliser((obs_size,), clip=5.0).to(run.device)   # puts inputs on one scale
+    view = Normaliser(shape, clip=5.0).to(run.device)   # puts inputs on one scale
     N, T = cfg.num_envs, cfg.rollout_steps
     scaler = ReturnScaler(N, cfg.bonus_gamma).to(run.device)  # puts bonuses on one scale
     never = torch.zeros(N, T, dtype=torch.bool, device=run.device)
@@ -174,7 +192,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
         clip = (cfg.clip_ratio, cfg.clip_ratio)
         surrogate, stats = clipped_surrogate(logp, logp_old, whiten(adv), clip)
         error = value_loss(value, target)
-        bonus_error = value_loss(policy.v_bonus(obs).squeeze(-1), bonus_target)
+        bonus_error = value_loss(policy.bonus_value(obs), bonus_target)
         stats |= {"entropy": entropy.detach().mean(), "value_loss": error.detach().mean(),
                   "bonus_value_loss": bonus_error.detach().mean()}
         errors = error + bonus_error
@@ -208,7 +226,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 adv, ret = gae(rew, values, next_values, rollout.terminated, rollout.truncated,
                                gamma=cfg.gamma, lam=cfg.lam)
                 # Intrinsic returns continue across an episode end, into the next episode.
-                bonus_values = policy.v_bonus(rollout.obs).squeeze(-1)    # [N, T + 1]
+                bonus_values = policy.bonus_value(rollout.obs)            # [N, T + 1]
                 bonus_adv, bonus_ret = gae(intrinsic, bonus_values[:, :-1], bonus_values[:, 1:],
                                            never, never, gamma=cfg.bonus_gamma, lam=cfg.lam)
                 both = combined_advantage(adv, bonus_adv, cfg.reward_coef, cfg.bonus_coef)

@@ -75,7 +75,7 @@ def relabel(batch: Batch, goal: Tensor, chosen: Tensor, env: GoalVectorEnv) -> B
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and critic; UserError for action or observation spaces HER cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden,
+    return ActorCritics((vector_size(observation_space, cfg.algorithm),), dist, cfg.hidden,
                         critics=1, normalise=cfg.normalise_obs)
 
 

@@ -175,7 +175,7 @@ def make_policy(cfg: Config, observation_space: Space,
     size = vector_size(observation_space, cfg.algorithm)
     if isinstance(action_space, spaces.Box):
         dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.action_noise)
-        return ActorCritics(size, dist, cfg.hidden, critics=1, layer_norm=True)
+        return ActorCritics((size,), dist, cfg.hidden, critics=1, layer_norm=True)
     actions = number_of_actions(action_space, cfg.algorithm)
     return QNetwork((size,), actions, cfg.hidden, layer_norm=True)
 

@@ -34,7 +34,7 @@ from spinup.core.bounded import SquashedGaussian
 from spinup.core.critics import ActorCritics, frozen
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.optim import Latest, polyak
-from spinup.envs.spaces import action_bounds, vector_size
+from spinup.envs.spaces import action_bounds, observation_view
 from spinup.runs.config import Count, Entropy, Positive, ReplayConfig, Unit, Widths
 from spinup.runs.replay import make_replay
 from spinup.runs.run import Result, Run, make_env
@@ -49,7 +49,7 @@ class Config(ReplayConfig):
     alpha: Positive = 1.0              # initial temperature: reward per nat of entropy
     learn_alpha: bool = True           # adapt alpha to keep the entropy at `target_entropy`
     target_entropy: Entropy = -1.0     # nats per action dimension; uniform on -1 to 1 has 0.69
-    hidden: Widths = (256, 256)        # hidden layers of actor and critics
+    hidden: Widths = (256, 256)        # hidden layers of actor and critics, after the CNN of images
     normalise_obs: bool = False        # subtract running mean, divide by std, if scales differ
 
 
@@ -67,8 +67,8 @@ def temperature_loss(log_alpha: Tensor, logp: Tensor, target_entropy: float) -> 
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and two critics; UserError for action or observation spaces SAC cannot use."""
     dist = SquashedGaussian(*action_bounds(action_space, cfg.algorithm))
-    size = vector_size(observation_space, cfg.algorithm)
-    policy = ActorCritics(size, dist, cfg.hidden, critics=2, normalise=cfg.normalise_obs)
+    shape = observation_view(observation_space)[0]
+    policy = ActorCritics(shape, dist, cfg.hidden, critics=2, normalise=cfg.normalise_obs)
     policy.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.alpha)))
     return policy
 
@@ -84,9 +84,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     pi_params = list(policy.pi.parameters())
     if cfg.learn_alpha:
         pi_params.append(policy.log_alpha)                    # learned together with the actor
-    pi_optimizer, q_optimizer = (
-        FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
-        for params in (pi_params, policy.q.parameters()))
+    q_params = [*policy.body.parameters(), *policy.q.parameters()]        # body: of images
+    pi_optimizer, q_optimizer = (FlatAdam(params, lr=cfg.lr, eps=1e-8, compile=cfg.compile)
+                                 for params in (pi_params, q_params))
     dist, N, S = policy.dist, cfg.num_envs, cfg.update_every
     target_entropy = cfg.target_entropy * len(dist.low)
     replay = make_replay(cfg, env, dist.low.shape, np.float32)

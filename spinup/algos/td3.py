@@ -61,7 +61,7 @@ def smoothed_action(act: Tensor, noise: Tensor, clip: float) -> Tensor:
 def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> ActorCritics:
     """Create actor and two critics; UserError for action or observation spaces TD3 cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), cfg.explore_noise)
-    return ActorCritics(vector_size(observation_space, cfg.algorithm), dist, cfg.hidden,
+    return ActorCritics((vector_size(observation_space, cfg.algorithm),), dist, cfg.hidden,
                         critics=2, normalise=cfg.normalise_obs)
 
 

@@ -10,7 +10,7 @@ from spinup.core.bounded import NoisyAction, SquashedGaussian
 from spinup.core.distributions import EpsilonGreedy
 from spinup.core.fast.acting import NumpyMLP
 from spinup.core.fast.linear import relu_mlp
-from spinup.core.networks import NatureConvolutions
+from spinup.core.networks import NatureCNN, NatureConvolutions
 from spinup.core.normaliser import Normaliser, Normalising
 
 CNN_WIDTH = 512         # width of the layer after the Nature CNN's convolutions
@@ -93,11 +93,11 @@ def duel(value: Tensor | np.ndarray, advantage: Tensor | np.ndarray) -> Tensor |
 
 
 class ActorCritics(Normalising):
-    """Actor for bounded actions, and critics of state and action: MLPs with ReLU for vectors
-    `[..., d]`.
+    """Actor for bounded actions, and critics of state and action: MLPs with ReLU. For images, they
+    share a Nature CNN, `body`. Train it with the critics: to the actor its features are constants.
 
     Args:
-        obs_size: d.
+        obs_shape: the shape of one observation: one axis (vector) or three axes (image).
         dist: the action distribution of the actor's outputs.
         critics: number of critics, with different initial weights. Each one is computed separately:
             one batched product for two of them took 1.1 times as long for forward and backward
@@ -106,34 +106,37 @@ class ActorCritics(Normalising):
             observations that are already normalised.
     """
 
-    def __init__(self, obs_size: int, dist: NoisyAction | SquashedGaussian, hidden: Sequence[int],
-                 critics: int, layer_norm: bool = False, *, normalise: bool = False):
+    def __init__(self, obs_shape: tuple[int, ...], dist: NoisyAction | SquashedGaussian,
+                 hidden: Sequence[int], critics: int, layer_norm: bool = False, *,
+                 normalise: bool = False):
         super().__init__()
-        self.dist = dist
-        self.pi = relu_mlp(obs_size, *hidden, dist.num_outputs, layer_norm=layer_norm)
-        inputs = obs_size + len(dist.low)
+        self.dist, self.is_image = dist, len(obs_shape) == 3
+        self.body = NatureCNN(obs_shape) if self.is_image else nn.Identity()
+        size = CNN_WIDTH if self.is_image else obs_shape[0]
+        self.pi = relu_mlp(size, *hidden, dist.num_outputs, layer_norm=layer_norm)
+        inputs = size + len(dist.low)
         self.q = nn.ModuleList(relu_mlp(inputs, *hidden, 1, layer_norm=layer_norm)
                                for _ in range(critics))
-        self.normaliser = Normaliser((obs_size,)) if normalise else None
+        self.normaliser = Normaliser(obs_shape) if normalise and not self.is_image else None
 
     def params(self, obs: Tensor) -> tuple[Tensor, Tensor | float]:
-        """Parameters of the action distribution for observations `[..., d]`."""
-        return self.dist.params(self.pi(obs))
+        """Parameters of the action distribution for observations `[..., *shape]`."""
+        return self.dist.params(self.pi(self.body(obs).detach()))
 
     def values(self, obs: Tensor, act: Tensor, critics: int | None = None) -> Tensor:
         """Q of each critic, or of the first `critics` of them, `[critics, B]`, for actions `[B, k]`
         in -1 to 1."""
-        both = torch.cat([obs, act], -1)
+        both = torch.cat([self.body(obs), act], -1)
         return torch.cat([q(both) for q in list(self.q)[:critics]], 1).t()
 
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
-        """Return a numpy function from observations `[N, d]` to the parameters of the action
-        distribution. It always uses the current weights and the current
-        statistics of the normaliser."""
-        device = next(self.parameters()).device
-        outputs = NumpyMLP(self.pi) if device.type == "cpu" else self._torch_outputs
+        """Return a numpy function from observations `[N, *shape]` to the parameters of the action
+        distribution. It always uses the current weights and statistics."""
+        plain = next(self.parameters()).device.type == "cpu" and not self.is_image
+        outputs = NumpyMLP(self.pi) if plain else self._torch_outputs
         return self.of_raw(lambda obs: self.dist.params(outputs(obs)))
 
     @torch.no_grad()
     def _torch_outputs(self, obs: np.ndarray) -> np.ndarray:
-        return self.pi(torch.from_numpy(obs).to(next(self.parameters()).device)).cpu().numpy()
+        seen = torch.from_numpy(np.ascontiguousarray(obs)).to(next(self.parameters()).device)
+        return self.pi(self.body(seen)).cpu().numpy()

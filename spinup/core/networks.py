@@ -74,6 +74,14 @@ class NatureConvolutions(nn.Module):
         return self.convolutions(pixels).view(*lead, self.width)
 
 
+class FloatConvolutions(NatureConvolutions):
+    """The same for images `[..., C, H, W]` of floats, such as normalised ones."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        pixels = image.reshape(-1, *self.shape).contiguous(memory_format=torch.channels_last)
+        return self.convolutions(pixels).view(*image.shape[:-3], self.width)
+
+
 class NatureCNN(NatureConvolutions):
     """Nature CNN, the convolutions and one layer: images `[..., C, H, W]` of bytes -> features
     `[..., 512]`."""

@@ -95,5 +95,5 @@ def with_goals(env: VectorEnv, algorithm: str) -> GoalVectorEnv:
     if isinstance(env, GoalVectorEnv):
         return env
     raise UserError(f"{algorithm} needs an environment with goals: its observation is a Dict with {', '.join(KEYS)}, "
-                    f"it has compute_reward(achieved_goal, desired_goal, info), and --env-workers is 0; {EXAMPLE} is "
-                    "one")
+                    f"it has compute_reward(achieved_goal, desired_goal, info), and neither --env-workers nor "
+                    f"--frame-stack is given; {EXAMPLE} is one")

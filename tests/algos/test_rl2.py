@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
+import spinup
 from spinup.algos import rl2
 from spinup.core.distributions import Categorical
 from spinup.envs.vector import VectorEnv
@@ -168,3 +169,13 @@ def test_mistakes_are_answered(tmp_path):
         rl2.Config(**{**SETTINGS, "minibatches": 4, "rollout_steps": 1})
     with pytest.raises(UserError, match="--total-steps 63 is less than one batch of --num-envs 4 x --rollout-steps 16"):
         rl2.Config(**{**SETTINGS, "total_steps": 63})
+
+
+# Turned red by: a variant with the last action or reward among its inputs; an evaluation with other inputs.
+def test_recurrent_ppo_sees_what_the_environment_shows(tmp_path):
+    result = spinup.recurrent_ppo("StatelessCartPole-v0", log_dir=tmp_path.as_posix(), test_episodes=2,
+                                  **SETTINGS | {"minibatches": 2})
+    policy = spinup.load(result.directory)
+    assert policy.observation_space.shape == (3,)                         # position, angle, and the start
+    assert policy.env_settings == {"episodes": 1, "inputs": "observation"}
+    assert evaluate(policy, "StatelessCartPole-v0", episodes=3).mean >= 8

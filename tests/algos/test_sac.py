@@ -2,18 +2,21 @@
 """
 import math
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
 
+from spinup.algos import sac
 from spinup.algos.sac import soft_value, temperature_loss
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "alpha": 0.1},
-    "tasks": {"box": {}, "box far": {"normalise_obs": True}}}
+    "tasks": {"box": {}, "box far": {"normalise_obs": True},
+        "image box": {"batch_size": 32, "learning_starts": 256, "update_ratio": 0.5}}}
 
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
@@ -85,6 +88,42 @@ def test_alpha_falls_where_entropy_is_above_its_target_and_rises_where_it_is_bel
         assert (sign * np.diff(alpha) > 0).all() and sign * np.log(alpha[-1]) > 0.3
     assert min(above["entropy"][40:]) > 3 * -4
     assert set(kept["alpha"]) == {1.0}
+
+
+# Turned red by: a CNN that the actor trains, which would forget what the critics need; one that nothing trains.
+def test_the_critics_train_the_cnn_of_images_and_the_actor_takes_its_features():
+    cfg = sac.Config(env="Pendulum-v1", hidden=(8,))
+    policy = sac.make_policy(cfg, Box(0, 255, (36, 36, 3), np.uint8), BOUNDS)
+    image = torch.randint(0, 256, (5, 3, 36, 36), dtype=torch.uint8)
+    mean, _ = policy.params(image)
+    mean.sum().backward()
+    assert all(p.grad is None for p in policy.body.parameters()) and policy.pi[0].weight.grad.any()
+    policy.values(image, torch.zeros(5, 3)).sum().backward()
+    assert all(p.grad.any() for p in policy.body.parameters())
+    torch.testing.assert_close(torch.from_numpy(policy.actor()(image.numpy())[0]), mean.detach())
+
+
+# Turned red by: a CNN that is not among the critics' parameters, or also among the actor's.
+def test_training_from_images_moves_every_network(tmp_path):
+    cfg = sac.Config(env=Shades, hidden=(8,), log_dir=tmp_path.as_posix(), total_steps=40, learning_starts=20,
+                     batch_size=4, quiet=True, tensorboard=False, threads=1)
+    torch.manual_seed(cfg.seed)
+    before = sac.make_policy(cfg, Shades.observation_space, Shades.action_space).state_dict()
+    after = sac.train(cfg).policy.module.state_dict()
+    assert all(not torch.equal(x, after[name]) for name, x in before.items())
+
+
+class Shades(gymnasium.Env):
+    """Random images; the reward is the action."""
+
+    observation_space, action_space = Box(0, 255, (36, 36, 1), np.uint8), Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.integers(0, 256, (36, 36, 1), np.uint8), {}
+
+    def step(self, action):
+        return self.reset()[0], float(action[0]), False, False, {}
 
 
 # What the actor draws is what its critics are taught to expect of it: noise of both losses is standard normal.

@@ -102,7 +102,7 @@ def test_epsilon_is_saved_with_the_weights():
 
 def actor_critics(kind: str, critics: int = 2) -> ActorCritics:
     dist = NoisyAction(LOW, HIGH, 0.1) if kind == "noisy" else SquashedGaussian(LOW, HIGH)
-    return ActorCritics(3, dist, (16, 8), critics)
+    return ActorCritics((3,), dist, (16, 8), critics)
 
 
 each_kind = pytest.mark.parametrize("kind", ["noisy", "squashed"])
