@@ -65,7 +65,7 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
     """Create actor and two critics; UserError for action or observation spaces TD3 cannot use."""
     dist = NoisyAction(*action_bounds(action_space, cfg.algorithm), 0.0)
     size = vector_size(observation_space, cfg.algorithm)
-    return ActorCritics(size, dist, cfg.hidden, critics=2, normalise=cfg.normalise_obs)
+    return ActorCritics((size,), dist, cfg.hidden, critics=2, normalise=cfg.normalise_obs)
 
 
 def train(cfg: Config, resume: str | Path | None = None) -> Result:
