@@ -21,10 +21,10 @@ from llm.restore import load
 from llm.run import Result
 from llm.tasks.make import make_task
 from llm.warmup import check as check_start
-from spinup.errors import UserError
+from spinup.errors import UserError, check_names
 from spinup.machine import find_device
 from spinup.registry import find
-from spinup.runs.config import check_names, flag, settings_of
+from spinup.runs.config import flag, settings_of
 from spinup.runs.folders import check_exp_name, describe
 from spinup.runs.log import check_logs, read_progress
 from spinup.runs.presets import configure, read_toml

@@ -2,7 +2,9 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
+FEW = 10                # names that an error message lists
 # Messages of torch: the OutOfMemoryError of a GPU, the RuntimeError of the CPU.
 OUT_OF_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
@@ -57,3 +59,11 @@ def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = N
     by_lower = {n.lower(): word for n, word in meant.items() if word != name}
     match = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[match[0]]!r}?" if match else ""
+
+
+def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:
+    """UserError for the first unknown name, with the nearest known one, or with all of them if they are few."""
+    for name in given:
+        if name not in known:
+            few = f" Choose from {', '.join(known)}" if 0 < len(known) <= FEW else ""
+            raise UserError(f"{sentence} {name!r}.{nearest(name, known) or few}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from spinup import registry
-from spinup.errors import UserError, nearest, unreadable
-from spinup.runs.config import check_names, settings_of
+from spinup.errors import UserError, check_names, nearest, unreadable
+from spinup.runs.config import settings_of
 
 FOLDER = Path(__file__).parent
 ENTRIES = ["about", "shared", "evaluate", "stages"]     # of a recipe

@@ -9,8 +9,9 @@ import numpy as np
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, spinup
 from spinup.envs.make import find_id
+from spinup.errors import check_names
 from spinup.registry import find
-from spinup.runs.config import check_names, flag, settings_of
+from spinup.runs.config import flag, settings_of
 from spinup.runs.files import write_json
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress

@@ -35,7 +35,6 @@ class Range:
         return f"{above} and at most {high}" if self.open_low else f"from {low} to {high}"
 
 
-FEW = 10                # names that an error message lists
 HUGE = 1e30                                                               # of a setting; fp32 ends at 3e38
 LARGEST = 2**63                                                           # torch's whole numbers have 64 bits
 Count = Annotated[int, Range(1)]
@@ -292,11 +291,3 @@ def comments(config: type[RunConfig]) -> dict[str, str]:
     found = {name: text.strip() for cls in reversed(config.__mro__[:-1])
              for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M)}
     return {name: found[name] for name in settings_of(config) if name in found}
-
-
-def check_names(given: dict[str, Any], known: list[str], sentence: str) -> None:
-    """UserError for the first unknown name, with the nearest known one, or with all of them if they are few."""
-    for name in given:
-        if name not in known:
-            few = f" Choose from {', '.join(known)}" if 0 < len(known) <= FEW else ""
-            raise UserError(f"{sentence} {name!r}.{nearest(name, known) or few}")

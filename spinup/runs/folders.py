@@ -14,11 +14,11 @@ from typing import Any, get_args
 import torch
 from filelock import FileLock, Timeout
 
-from spinup.errors import UserError
+from spinup.errors import UserError, check_names
 from spinup.parser import printable
 from spinup.registry import Algorithm
 from spinup.runs import plugin
-from spinup.runs.config import RunConfig, check_names, settings_of, types_of
+from spinup.runs.config import RunConfig, settings_of, types_of
 from spinup.runs.files import read_json, write_json
 from spinup.runs.presets import up_to_date
 from spinup.runs.shelf import find_policy, read_about

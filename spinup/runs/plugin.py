@@ -4,9 +4,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from spinup.errors import UserError
+from spinup.errors import UserError, check_names
 from spinup.registry import Algorithm, find
-from spinup.runs.config import RunConfig, check_names, checked, types_of
+from spinup.runs.config import RunConfig, checked, types_of
 
 # Family -> the base class of its Configs, and the required functions with their arguments; resume is optional.
 BASES = {"": "spinup.runs.config.BaseConfig", "llm": "llm.config.LanguageConfig"}

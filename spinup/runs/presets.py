@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spinup.errors import UserError, nearest, unreadable
+from spinup.errors import UserError, check_names, nearest, unreadable
 from spinup.registry import Algorithm, family
-from spinup.runs.config import RunConfig, check_names, checked, flag, settings_of, types_of
+from spinup.runs.config import RunConfig, checked, flag, settings_of, types_of
 
 
 def choose_preset(algorithm: Algorithm, subject: Any, choice: str = "auto",

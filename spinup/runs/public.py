@@ -7,10 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spinup.errors import ActionsError, UserError, out_of_memory
+from spinup.errors import ActionsError, UserError, check_names, out_of_memory
 from spinup.registry import Algorithm, family, find, serving
 from spinup.runs import plugin
-from spinup.runs.config import check_names, comments, settings_of
+from spinup.runs.config import comments, settings_of
 from spinup.runs.folders import find_run, read_run
 from spinup.runs.presets import configure, default_in_words
 
