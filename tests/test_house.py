@@ -31,7 +31,7 @@ ARROWS = {
     "family": {"core", "envs", "runs", "view", *GROUND},
     "arena": {"core", "envs", "runs", "view", "arena", *GROUND},
     "exercises": {"runs", "view", "exercises", *GROUND},
-    "bench": {"core", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
+    "bench": {"core", "data", "envs", "runs", "view", "arena", "algos", "bench", *GROUND, "__init__"},
     "llm": {"core", "data", "envs", "runs", "view", "algos", "bench", "llm", *GROUND},
     "__init__": {"runs", "registry"},
     "__main__": {"cli"}, "run": {"cli"},
