@@ -167,14 +167,16 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
         taken.release()
     n, rows = cfg.num_envs, np.arange(replay.oldest, replay.count)
     rows = np.concatenate([rows[rows % n == copy] for copy in range(n)])
-    slots, following = rows % replay.size, (rows + n) % replay.size
-    batch = replay.sample(rows)
-    goes_on = (rows + n < replay.count) & (replay.rows["next_at"][slots, -1] == replay.rows["obs_at"][following, -1])
+    slots, batch, last = rows % replay.size, replay.sample(rows), rows + n >= replay.count
+    following = replay.rows["obs_at"][(rows + n) % replay.size, -1]       # place of the observation after each step
+    if replay.now is not None:                                            # else the environments could not be saved
+        following = np.where(last, replay.now[rows % n, -1], following)
+    goes_on = replay.rows["next_at"][slots, -1] == following
     terminated = batch.terminated.numpy() > 0
     actions = policy.module.dist.rescale(batch.act.numpy()) if is_box else batch.act.numpy()
     arrays = {"obs": batch.obs.numpy(), "actions": actions, "rewards": replay.rows["rew"][slots],
               "next_obs": batch.next_obs.numpy(), "terminated": terminated, "truncated": ~goes_on & ~terminated}
-    cut = (rows + n >= replay.count) & ~terminated                        # the last episodes, which went on
+    arrays["truncated"] |= (cut := last & goes_on & ~terminated)          # the last episodes, which are not over
     if not (keep := whole_episodes(arrays, rows - n < replay.oldest, cut, replay.oldest > 0)).any():
         raise UserError(f"the replay buffer of {where} holds no complete episode; resume the run for longer")
     return packed({name: x[keep] for name, x in arrays.items()})

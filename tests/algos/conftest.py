@@ -171,8 +171,7 @@ class Learned(NamedTuple):
 
 @pytest.fixture
 def dataset(tmp_path) -> Callable[..., str]:
-    """`dataset(space)`: the file of 60 random transitions in episodes of three steps, by turns terminated and truncated.
-    """
+    """`dataset(space)`: the file of 60 random transitions, in episodes of three, by turns terminated and truncated."""
     def made(space: gymnasium.Space, env: str = "Pendulum-v1") -> str:
         rng, n = np.random.default_rng(0), 60
         steps = rng.normal(size=(2, n, 3)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""IQL: expectiles and weights by hand, every update of a training, and values that no action outside the data enters."""
+"""IQL: expectiles and weights by hand, every update of a training, and the functions it shares."""
 import math
 
 import numpy as np

@@ -28,8 +28,8 @@ def test_the_imitation_loss_worked_by_hand():
     assert imitation_loss(act, data_act).tolist() == [0.5, 0.5]
 
 
-# Turned red by: a term of eq. 3 left out or of the wrong sign; the weight of another critic or of the dataset's actions;
-# an actor at every step; a target without noise, or of one critic; a value after a termination, none after a truncation.
+# Turned red by: a term of eq. 3 left out or of the wrong sign; the weight of another critic; an actor at every step; a
+# target without noise, or of one critic; a value after a termination, none after a truncation.
 @pytest.mark.parametrize("imitate", [True, False])
 def test_every_update_is_the_one_worked_out_by_hand(imitate, learn, same_step):
     steps = learn("td3_bc", BOUNDS, gamma=0.9, target_noise=0.4, noise_clip=0.3, alpha=1.7, imitate=imitate)

@@ -1,0 +1,136 @@
+"""Datasets: their episodes and returns, their file, and what is refused."""
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from spinup.core.normaliser import Normaliser
+from spinup.data.batches import Batches
+from spinup.data.card import card
+from spinup.data.dataset import ARRAYS, Dataset, join, load
+from spinup.errors import UserError
+
+ABOUT = {"env": "CartPole-v1", "env_settings": {}, "parts": [{"source": "by hand", "steps": 3, "episodes": 2,
+                                                               "mean_return": 3.5, "actions": "none"}],
+         "observation_space": {"kind": "Box"}, "action_space": {"kind": "Discrete"}, "seed": 0,
+         "versions": {"numpy": "2"}}
+
+
+@pytest.fixture
+def data() -> Dataset:
+    """Two episodes: rewards 1 and 2, then 4; the second is truncated."""
+    part = Dataset(np.arange(6, dtype=np.float32).reshape(3, 2), np.array([0, 1, 1]), np.float32([1, 2, 4]),
+                   np.arange(2, 8, dtype=np.float32).reshape(3, 2), np.array([False, True, False]),
+                   np.array([False, False, True]))
+    return join([part], ABOUT)
+
+
+@pytest.fixture
+def file(data, tmp_path):
+    with open(tmp_path / "d.npz", "wb") as out:
+        data.write(out)
+    return tmp_path / "d.npz"
+
+
+# Turned red by: an episode that ends only where it terminates; discounted returns; a part that is left out of the mean.
+def test_episodes_and_returns_worked_by_hand(data):
+    assert data.episodes() == [slice(0, 2), slice(2, 3)] and data.returns().tolist() == [3, 4] and len(data) == 3
+    twice = join([data, data], ABOUT)
+    assert twice.returns().tolist() == [3, 4, 3, 4] and twice.about["episodes"] == 4 and twice.about["steps"] == 6
+    assert twice.about["mean_return"] == 3.5
+
+
+# Turned red by: an array or a type that is lost on the way; metadata that NumPy cannot read without pickle.
+def test_a_file_holds_everything_and_numpy_alone_reads_it(data, file):
+    again = load(file)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(again, name), getattr(data, name), strict=True)
+    assert {k: v for k, v in again.about.items() if k not in ("format", "sha256")} == data.about
+    with np.load(file, allow_pickle=False) as plain:
+        assert plain["obs"].shape == (3, 2) and json.loads(plain["about"].tobytes())["env"] == "CartPole-v1"
+
+
+# Turned red by: a checksum that leaves out an array, its type or the metadata.
+@pytest.mark.parametrize("name", [*ARRAYS, "about"])
+def test_a_changed_file_is_noticed(name, file):
+    with np.load(file) as plain:
+        arrays = dict(plain)
+    if name == "about":
+        arrays[name] = np.frombuffer(arrays[name].tobytes().replace(b'"seed": 0', b'"seed": 1'), np.uint8)
+    else:
+        arrays[name] = arrays[name].copy()
+        arrays[name].flat[0] = 1 - arrays[name].flat[0]
+    np.savez(file, **arrays)
+    with pytest.raises(UserError, match=r"d\.npz has changed since it was written; restore it"):
+        load(file)
+
+
+class Trap:
+    def __reduce__(self):
+        return (print, ("unpickled",))
+
+
+# Turned red by: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
+@pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan"])
+def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys):
+    whole = file.read_bytes()
+    if kind == "missing":
+        file.unlink()
+    elif kind in ("text", "empty", "cut"):
+        file.write_bytes({"text": b"obs,act\n1,2\n", "empty": b"", "cut": whole[:len(whole) // 2]}[kind])
+    elif kind == "foreign":
+        np.savez(file, x=np.zeros(3))
+    elif kind == "pickled":
+        np.savez(file, about=np.array([Trap()]), obs=np.zeros(3))
+    elif kind == "npy":
+        with open(file, "wb") as out:
+            np.save(out, np.zeros(3))
+    else:
+        arrays = data.arrays()
+        arrays["truncated"] = np.zeros(3, bool) if kind == "no end" else arrays["truncated"]
+        arrays["rewards"] = np.float32([1, np.nan, 4]) if kind == "nan" else arrays["rewards"]
+        with open(file, "wb") as out:
+            Dataset(**arrays, about=data.about).write(out)
+    with pytest.raises(UserError, match=r"d\.npz.*`spinup record` makes datasets"):
+        load(file)
+    assert "unpickled" not in capsys.readouterr().out
+
+
+# Turned red by: a bit of an array that flips on the disk.
+def test_a_flipped_bit_is_noticed(file):
+    whole = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as inside:
+        start = inside.getinfo("rewards.npy").header_offset
+    whole[whole.index(np.float32([1, 2, 4]).tobytes(), start)] ^= 1
+    file.write_bytes(whole)
+    with pytest.raises(UserError, match=r"d\.npz"):
+        load(file)
+
+
+# Turned red by: a card without the returns, the sources or the checksum.
+def test_the_card_says_what_the_file_holds(file):
+    text = card(load(file))
+    for words in ("CartPole-v1: 3 transitions in 2 episodes", "1 terminated, 1 truncated", "mean 3.5", "by hand",
+                  load(file).about["sha256"], "2 numbers of float32"):
+        assert words in text
+
+
+# Turned red by: transitions that are mixed in a row of a batch; statistics that are not the dataset's; a normaliser
+# that was loaded with a policy, and changes.
+def test_batches_are_rows_of_the_dataset(data):
+    batches = Batches(data, data.actions, None, torch.device("cpu"))
+    batch = batches.draw(np.random.default_rng(0), 64)
+    rows = (batch.obs[:, 0] / 2).long()
+    assert set(rows.tolist()) == {0, 1, 2}
+    for got, name in ((batch.act, "actions"), (batch.rew, "rewards"), (batch.next_obs, "next_obs")):
+        np.testing.assert_array_equal(got, getattr(data, name)[rows])
+    assert batch.terminated.tolist() == (rows == 1).float().tolist()
+    normaliser = Normaliser((2,))
+    Batches(data, data.actions, normaliser, torch.device("cpu"))
+    np.testing.assert_allclose(normaliser.mean, data.obs.mean(0))
+    double = Dataset(2 * data.obs, *[getattr(data, name) for name in ARRAYS[1:]])
+    kept = Batches(double, data.actions, normaliser, torch.device("cpu"))
+    np.testing.assert_allclose(normaliser.mean, data.obs.mean(0))
+    np.testing.assert_allclose(kept.all.obs, (double.obs - data.obs.mean(0)) / data.obs.std(0), rtol=1e-5)

@@ -1,0 +1,105 @@
+"""`spinup record`: what is recorded, from policies, at random and from a replay buffer; and what is refused."""
+import numpy as np
+import pytest
+
+import spinup
+from spinup.data.dataset import load
+from spinup.errors import UserError
+from spinup.runs import public
+from spinup.view.record import record
+
+TINY = {"preset": "none", "quiet": True, "tensorboard": False, "threads": 1, "hidden": (8,)}
+SETTINGS = {"steps": 60, "noise": [0.0], "stochastic": False, "seed": 3, "load": public.load}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a short run of DQN on CartPole."""
+    return spinup.dqn("CartPole-v1", total_steps=200, learning_starts=100, batch_size=8, log_dir=str(tmp_path),
+                      exp_name="d", **TINY).directory
+
+
+# Turned red by: a next observation from after the reset; a cut episode; another order; actions that were not taken.
+def test_episodes_are_whole_and_in_order(run, tmp_path):
+    record([str(run), "random:CartPole-v1"], tmp_path / "d.npz", **{**SETTINGS, "noise": [0.0, 0.5]})
+    data, policy = load(tmp_path / "d.npz"), public.load(run)
+    assert [part["steps"] >= 60 for part in data.about["parts"]] == [True] * 3
+    assert sum(part["episodes"] for part in data.about["parts"]) == len(data.episodes()) == data.about["episodes"]
+    for episode in data.episodes():
+        np.testing.assert_array_equal(data.obs[episode][1:], data.next_obs[episode][:-1])
+        assert not (data.terminated | data.truncated)[episode][:-1].any()
+        assert np.abs(data.obs[episode][0]).max() <= 0.05                 # CartPole's first observations
+        assert np.abs(data.next_obs[episode][-1][[0, 2]] / [2.4, 0.2095]).max() > 1
+    first, second = (part["steps"] for part in data.about["parts"][:2])
+    own = policy.act_batch(data.obs) == data.actions
+    assert own[:first].all() and 0.5 < own[first:first + second].mean() < 0.95
+    assert data.rewards.sum() == len(data) and data.returns().sum() == len(data)
+
+
+# Turned red by: a seed that does not decide everything; a dataset of the episodes that `spinup eval` uses.
+def test_the_seed_decides_everything(run, tmp_path):
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        record([str(run)], tmp_path / f"{name}.npz", **{**SETTINGS, "noise": [0.3], "seed": seed})
+    a, b, c = (load(tmp_path / f"{name}.npz") for name in "abc")
+    assert a.about["sha256"] == b.about["sha256"] != c.about["sha256"]
+
+
+# Turned red by: actions in the units of the network, -1 to 1, for those of the environment, -2 to 2.
+def test_continuous_actions_are_in_the_units_of_the_environment(tmp_path):
+    record(["random:Pendulum-v1"], tmp_path / "p.npz", **SETTINGS)
+    data = load(tmp_path / "p.npz")
+    assert data.actions.shape == (200, 1) and data.actions.dtype == np.float32 and 1.5 < abs(data.actions).max() <= 2
+    cost = data.obs[:, 1:2] * 0 + np.square(np.arctan2(data.obs[:, 1:2], data.obs[:, :1]))
+    cost += 0.1 * np.square(data.obs[:, 2:]) + 0.001 * np.square(data.actions)
+    np.testing.assert_allclose(data.rewards, -cost[:, 0], rtol=1e-3, atol=1e-3)
+    assert data.truncated.sum() == 1 and not data.terminated.any()
+
+
+class Stop(Exception):
+    """Ends a run after a row."""
+
+
+# Turned red by: rows of several copies mixed; an unfinished episode that is kept; actions in units of -1 to 1.
+@pytest.mark.parametrize("env, algorithm", [("CartPole-v1", "dqn"), ("Pendulum-v1", "td3")])
+def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
+    def stop(row):
+        if row["steps"] >= 900:
+            raise Stop
+
+    with pytest.raises(Stop):
+        getattr(spinup, algorithm)(env, total_steps=2000, learning_starts=900, batch_size=8, num_envs=2, on_row=stop,
+                                   checkpoint_steps=400, log_dir=str(tmp_path), exp_name="r", update_ratio=0.01, **TINY)
+    folder = tmp_path / "r" / "r_s1"
+    record([f"replay:{folder}"], tmp_path / "r.npz", **SETTINGS)
+    data = load(tmp_path / "r.npz")
+    for episode in data.episodes():
+        np.testing.assert_array_equal(data.obs[episode][1:], data.next_obs[episode][:-1])
+    if env == "CartPole-v1":
+        assert data.terminated.sum() == len(data.episodes()) > 5 and 700 < len(data) < 800
+    else:                                                                 # two copies, two whole episodes each
+        assert len(data) == 800 and data.truncated.sum() == 4 and not data.terminated.any()
+        assert abs(data.actions).max() > 1.5
+
+
+# Turned red by: a source that is another's; a file that is overwritten; a traceback; something written.
+@pytest.mark.parametrize("sources, words", [
+    (["DIR", "random:Pendulum-v1"], "has the environment Pendulum-v1"), (["replay:DIR"], "no saved replay buffer"),
+    (["random:CartPol-v1"], "Did you mean 'CartPole-v1'"), (["nowhere"], "holds no run")])
+def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
+    with pytest.raises(UserError, match=words):
+        record([source.replace("DIR", str(run)) for source in sources], tmp_path / "d.npz", **SETTINGS)
+    assert not (tmp_path / "d.npz").exists()
+    (tmp_path / "d.npz").write_text("mine")
+    with pytest.raises(UserError, match="exists; choose another file"):
+        record([str(run)], tmp_path / "d.npz", **SETTINGS)
+    assert (tmp_path / "d.npz").read_text() == "mine"
+
+
+# Turned red by: a card that needs the run; numbers on the command line that are not used.
+def test_the_command_records_and_shows_the_card(cli, tmp_path):
+    out = tmp_path / "c.npz"
+    done = cli("record", "random:CartPole-v1", "--steps", "50", "--seed", "5", "--out", str(out))
+    assert done.code == 0 and load(out).about["seed"] == 5 and 50 <= len(load(out)) < 600
+    card = cli("record", "--card", str(out))
+    assert card.code == 0 and card.out.strip() in done.out and load(out).about["sha256"] in card.out
+    assert cli("record").code == 2
