@@ -24,8 +24,8 @@ REQUESTS, EPISODES, TESTS = 9, 20, 100                  # requested returns, and
 STEPS = 4000                                            # transitions of each part of a mixed dataset
 # The policies whose episodes a dataset mixes, from PPO after these steps, and uniform random actions.
 AGENTS = {"CartPole-v1": (50_000, 8192, 2048), "Pendulum-v1": (61_440, 20_480)}
-LEARN = ("--total-steps", "1500", "--lr", "2e-3", "--context", "5", "--layers", "2")
-QUIET = ("--test-episodes", "0", "--threads", "1")
+LEARN = ("--lr", "2e-3", "--context", "5", "--layers", "2", "--test-episodes", "0", "--threads", "1")
+PATH_STEPS, MIXED_STEPS, CLONING_STEPS = "1500", "800", "3000"                  # gradient steps
 COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
 
 
@@ -36,7 +36,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     jobs = [(env, seed) for env in AGENTS for seed in seeds]
     found = in_turn(lambda job: on_mixed_data(*job, log_dir), jobs, workers)
     of = {env: [each for (name, _), each in zip(jobs, found, strict=True) if name == env] for env in AGENTS}
-    paths = [sum(each["reached"] == each["shortest"]) for each in graphs]
+    paths = [int(np.count_nonzero(each["reached"] == each["shortest"])) for each in graphs]
     folders = [each["folder"] for each in [*graphs, *found]]
     seconds = [sum(read_json(folder / "result.json")["seconds"] for folder in each["folders"])
                for each in [*graphs, *found]]
@@ -92,7 +92,7 @@ def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
 def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
     """Learn from random walks. From each node, request the best return that the data have from it."""
     file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
-    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), *LEARN, *QUIET)
+    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), "--total-steps", PATH_STEPS, *LEARN)
     policy, data = library.load(folder), load(file)
     first = data.obs[[each.start for each in data.episodes()]].argmax(1)
     distances, returns = RandomGraph(1, 0).distances, data.returns()
@@ -118,8 +118,10 @@ def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
     agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
               for steps in AGENTS[env]]
     file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
-    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), *LEARN, *QUIET)
-    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--total-steps", "3000", *QUIET)
+    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), "--total-steps", MIXED_STEPS,
+                 *LEARN)
+    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--total-steps", CLONING_STEPS,
+                  "--test-episodes", "0", "--threads", "1")
     policy, data = library.load(folder), load(file)
     best = float(np.mean(play_episodes(policy, env, TESTS)[0]))
     cloned = float(np.mean(play_episodes(library.load(cloning), env, TESTS)[0]))
