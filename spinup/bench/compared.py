@@ -51,9 +51,14 @@ Groups = dict[str, dict[str, list[Trained]]]                              # by e
 
 def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
     """Return the finished runs in these folders, and the number of others, which are unfinished or without a finished
-    episode. UserError if no run is finished."""
-    found = []
+    episode. UserError if no run is finished.
+
+    The SFT runs that runs of language models start from are left out.
+    """
+    found: list[Trained] = []
     curves = find_curves(directories)
+    starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
+    curves = [run for run in curves if run.directory.name not in starts]
     for run in curves:
         result, path = read_result(run.directory), run.directory / EVALUATION
         if result.get("status") == "finished" and result.get(run.measure) is not None:

@@ -70,12 +70,13 @@ def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> s
     """Return the first paragraph: which runs, and which result of a run counts."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about.get("git") or "unknown" for run in runs})
-    result = ("The result of a run is E100, the mean return of its final policy in 100 new episodes, without "
-              "exploration." if by_evaluation else
-              "The result of a run is R100, the mean return of its last 100 training episodes, because not all runs "
-              "have been evaluated.")
-    if any(run.curves.measure != "return_mean_100" for run in runs):
-        result = "The result of a run is the last value of its measure."
+    agents = all(run.curves.measure == "return_mean_100" for run in runs)
+    result = ("The result of a run is " + ("E100, the mean return of its final policy in 100 new episodes, without "
+                                           "exploration." if agents else "an evaluation of its final policy.")
+              if by_evaluation else
+              "The result of a run is " + ("R100, the mean return of its last 100 training episodes" if agents else
+                                           "the last value of its measure") +
+              ", because not all runs have been evaluated.")
     left = f" {others} unfinished runs are left out." if others else ""
     return (f"{len(runs)} finished runs, seeds {', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
             f"{result} No run is selected by its result.")

@@ -112,6 +112,15 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+# Turned red by: the SFT run before a run of a language model, shown as a method of its own.
+def test_the_start_of_a_run_is_no_run_of_its_own(trained, tmp_path):
+    start, run = trained("ppo", "CartPole-v1", 1, 20.0, lr=1e-5), trained("ppo", "CartPole-v1", 1, 100.0, 100.0)
+    about = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**about, "start": str(start)}))
+    found, others = read([tmp_path])
+    assert ([each.logged for each in found], others) == ([100.0], 0)
+
+
 # Turned red by: E100 of some runs compared with R100 of others.
 def test_without_an_evaluation_of_all_runs_the_training_returns_count(trained, tmp_path):
     trained("ppo", "CartPole-v1", 1, 475.0, 22.2)
