@@ -1,4 +1,6 @@
-"""Behaviour cloning, BC (Pomerleau 1991, Neural Computation 3(1)).
+"""Behaviour cloning, BC (Pomerleau 1991).
+
+The paper is «Efficient training of artificial neural networks for autonomous navigation».
 
 BC learns from a dataset of someone else's actions, as in supervised learning: it makes these
 actions likely, and never sees a reward.

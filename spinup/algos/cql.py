@@ -5,7 +5,8 @@ values are extrapolated, often too high, and nothing corrects them. CQL adds a p
 the values of all actions, most those of the largest, and raises the value of the dataset's action:
 
     y    = r + gamma (1 - terminated) max_a' Q'(s', a')
-    L(Q) = alpha E[ log sum_a exp Q(s, a) - Q(s, a_data) ] + 1/2 E[ (Q(s, a_data) - y)^2 ]  (eq. 4)
+    L(Q) = alpha E[ log sum_a exp Q(s, a) - Q(s, a_data) ]
+           + 1/2 E[ (Q(s, a_data) - y)^2 ]                                                (eq. 4)
 
 The penalty is -log softmax(Q)(a_data), the loss of behaviour cloning with Q as logits. So a large
 alpha imitates the dataset, and alpha 0 is DQN. The target is that of double DQN by default, and the

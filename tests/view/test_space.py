@@ -6,6 +6,8 @@ from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms
 from spinup.runs.config import types_of
 from spinup.runs.flags import from_flags, in_words
+from spinup.runs.offline import OfflineConfig
+from spinup.view.record import record
 from spinup.view.space import Dimension, recommended, space_of
 
 ALGORITHMS = {a.name: a for family in FAMILIES for a in algorithms(family).values() if not a.variant}
@@ -67,14 +69,19 @@ def test_a_wrong_range_is_a_sentence(typed, message):
 # Turned red by: an algorithm that has nothing to tune; a recommended value that no run accepts; the settings of the
 # user outside of the space, so that they cannot be its first trial.
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
-def test_every_algorithm_has_a_space_that_works(algorithm):
+def test_every_algorithm_has_a_space_that_works(algorithm, tmp_path):
+    given = []
+    if issubclass(algorithm.load().Config, OfflineConfig):
+        record(["random:Pendulum-v1"], tmp_path / "d.npz", steps=1, noise=[], stochastic=False, seed=1, load=None)
+        given = ["--data", str(tmp_path / "d.npz")]
+
     def works(flags):
         try:
-            from_flags(algorithm, in_words(flags))
+            from_flags(algorithm, [*given, *in_words(flags)])
         except UserError:
             return False
         return True
-    base, _ = from_flags(algorithm, [])
+    base, _ = from_flags(algorithm, given)
     space, types = recommended(base, {}, works), types_of(type(base))
     assert {"lr", "max_kl"} & {d.name for d in space}                     # the size of a step
     for dimension in space:
