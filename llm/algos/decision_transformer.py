@@ -215,8 +215,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> D
     """Create the policy for the observations of `Memory`; ActionsError, a UserError, for actions
     that are neither Discrete nor Box."""
     if not isinstance(action_space, Box | Discrete):
-        raise ActionsError(f"{cfg.algorithm} cannot act in {action_space}; it supports Discrete and "
-                           "Box actions", type(action_space).__name__)
+        raise ActionsError(f"{cfg.algorithm} cannot act in {action_space}; it supports Discrete "
+                           "and Box actions", type(action_space).__name__)
     dist = action_distribution(action_space, cfg.algorithm)
     # Memory adds the last action and its reward, the end of an episode, and the start of a trial.
     told = 2 * dist.num_outputs if isinstance(action_space, Discrete) else dist.num_outputs + 1
