@@ -4,7 +4,8 @@ A page has <!-- results: NAME --> and <!-- /results --> around a table of benchm
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
 table of the raw files in benchmarks/gpu, or a sentence without them. <!-- shelf --> and <!-- /shelf --> enclose the
-trained policies that come with the package. A test fails where a page differs.
+trained policies that come with the package, and <!-- suites --> and <!-- /suites --> that of the suites. A test fails
+where a page differs.
 """
 import ast
 import json
@@ -12,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+from spinup.bench.suite import suites
 from spinup.registry import algorithms
 from spinup.runs.display import number
 from spinup.view.shelf import listed
@@ -20,6 +22,7 @@ DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
 PAIRS = re.compile(r"(<!-- pairs -->\n).*?(<!-- /pairs -->)", re.DOTALL)
 
+SUITES = re.compile(r"(<!-- suites -->\n).*?(<!-- /suites -->)", re.DOTALL)
 SHELF = re.compile(r"(<!-- shelf -->\n).*?(<!-- /shelf -->)", re.DOTALL)
 GPU = re.compile(r"(<!-- gpu -->\n).*?(<!-- /gpu -->)", re.DOTALL)
 
@@ -41,6 +44,7 @@ def fill(page: str, benchmarks: str) -> str:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
     page = GPU.sub(lambda place: f"{place[1]}\n{measured_on_gpus()}\n\n{place[2]}", page)
+    page = SUITES.sub(lambda place: f"{place[1]}\n{all_suites()}\n\n{place[2]}", page)
     page = SHELF.sub(lambda place: f"{place[1]}\n{on_the_shelf()}\n\n{place[2]}", page)
     return PAIRS.sub(lambda place: f"{place[1]}\n{pairs()}\n\n{place[2]}", PLACE.sub(filled, page))
 
@@ -59,6 +63,15 @@ def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
                 f"{line['goal']:,.4g}", "met" if line["met"] else "missed")
             rows.append(f"| {part['part']} | {line['what']} | {value} | {least} | {met} | {part['device']} | "
                         f"`{part['commit']}` |")
+    return "\n".join(rows)
+
+
+def all_suites() -> str:
+    """The table of the suites."""
+    rows = ["| suite | environments or tasks, with the steps of a run |", "|---|---|"]
+    for name, envs in suites().items():
+        steps = [f"{env} ({about['steps']:,})" for env, about in envs.items()]
+        rows.append(f"| `{name}` | {', '.join(steps)} |")
     return "\n".join(rows)
 
 
