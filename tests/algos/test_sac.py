@@ -16,7 +16,7 @@ SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "alpha": 0.1},
     "tasks": {"box": {}, "box far": {"normalise_obs": True},
-        "image box": {"batch_size": 32, "learning_starts": 256, "update_ratio": 0.5}}}
+        "image box": {"batch_size": 32, "learning_starts": 256, "update_ratio": 1.0, "hidden": (64, 64)}}}
 
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 
