@@ -162,17 +162,6 @@ class TellImage(Tell):
         return action == self.wanted
 
 
-class TellImageBox(TellImage):
-    """The action must have the sign of the brighter half, and be small."""
-
-    def __init__(self):
-        super().__init__()
-        self.action_space = Box(-2, 2, (1,))
-
-    def worth(self, action):
-        return 1 - np.square(action[0] / 2 - (self.wanted - 0.5)).sum()
-
-
 class TellGame(Game):
     """Tells who is to move what to do; who does not loses, and a game of eight moves is a draw. One of the five moves
     is not open."""
@@ -219,7 +208,7 @@ class TellGame(Game):
 
 
 TASKS = {"discrete": TellDiscrete, "multidiscrete": TellMultiDiscrete, "box": TellBox, "box far": TellBoxFar,
-         "goal": TellGoal, "image": TellImage, "image box": TellImageBox, "game": TellGame}
+         "goal": TellGoal, "image": TellImage, "game": TellGame}
 SERVED = [(name, task) for name, suite in SUITES.items() for task in suite["tasks"]]
 each_served = pytest.mark.parametrize("name, task", SERVED)
 
@@ -273,7 +262,7 @@ def learned(tmp_path_factory) -> Callable[[str, str], Result]:
 def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: Any) -> Result:
     """Train on a task that the algorithm serves, the first of those that it learns, or on one like it."""
     algorithm, suite, task = ALGORITHMS[name].load(), SUITES[name], task or first_task(name)
-    of_image = IMAGES if task.startswith("image") else {}
+    of_image = IMAGES if task == "image" else {}
     quick, images = ({name: value for name, value in given.items() if name in settings_of(algorithm.Config)}
                      for given in (QUICK, of_image))
     given = {"data": dataset_of(task).as_posix()} if is_offline(name) else {}
