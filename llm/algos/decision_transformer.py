@@ -237,7 +237,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     returns = data.returns()
     policy.request.fill_(float(np.quantile(returns, cfg.request)))
-    policy.scale.fill_(max(1e-6, float(np.abs(returns).max())))
+    policy.scale.fill_(max(1e-6, float(returns_to_go(data.rewards, data.episodes()).std())))
     obs = torch.from_numpy(data.obs).to(run.device)
     policy.normaliser.update(obs)
     dist = policy.dist if policy.discrete else policy.dist.dist

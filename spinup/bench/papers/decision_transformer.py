@@ -108,7 +108,7 @@ def lengths(policy: Policy, requests: list[float]) -> np.ndarray:
     found, obs = np.full(NODES - 1, LIMIT), env.reset()
     for step in range(1, LIMIT + 1):
         done = env.step(policy.act_batch(obs))
-        found = np.where(done.terminated, np.minimum(found, step), found)     # a later episode is longer
+        found = np.where(done.terminated, np.minimum(found, step), found)     # a later walk is not counted
         obs = done.obs
     return found
 

@@ -14,8 +14,8 @@ NODES, LIMIT, EDGE = 20, 10, 0.1     # steps of an episode; probability of an ed
 
 class RandomGraph(VectorEnv):
     """Graph with 20 nodes, each pair of which has an edge with probability .1. The goal is node 0. Every step has a
-    reward of -1. The episode ends at the goal, or is truncated after 10 steps (Chen et al. 2021, arXiv:2106.01345,
-    figure 2).
+    reward of -1. The episode ends at the goal, or after 10 steps (Chen et al. 2021, arXiv:2106.01345, figure 2). If the
+    goal is not reached, the last step has a reward of -11. So the return tells the walks that reach it from all others.
 
     Action i moves to neighbour i, counted modulo the number of neighbours. So a uniformly random policy makes a random
     walk. The observation `[20]` is the one-hot node. The graph is the same for all seeds, and it is connected.
@@ -48,14 +48,14 @@ class RandomGraph(VectorEnv):
 
     def _step(self, action: np.ndarray) -> Step:
         self.node = self.moves[self.node, action]
-        terminated = self.node == 0
-        truncated = ~terminated & (self.episode_length >= LIMIT - 1)      # this step is not counted yet
-        ended, obs, final_obs = terminated | truncated, self.seen[self.node], None
+        missed = (self.node != 0) & (self.episode_length >= LIMIT - 1)    # this step is not counted yet
+        ended, obs, final_obs = (self.node == 0) | missed, self.seen[self.node], None
+        reward = np.where(missed, -1 - LIMIT, -1).astype(np.float32)
         if ended.any():
             final_obs = obs.copy()
             self._begin(np.flatnonzero(ended), self.rng)
             obs = self.seen[self.node]
-        return Step(obs, np.full(self.num_envs, -1, np.float32), terminated, truncated, final_obs)
+        return Step(obs, reward, ended, np.zeros(self.num_envs, bool), final_obs)
 
     def _save(self) -> dict[str, Any]:
         return {"node": self.node.copy(), "rng": self.rng.bit_generator.state}

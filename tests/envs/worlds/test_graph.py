@@ -18,8 +18,8 @@ def test_distances_are_those_of_a_breadth_first_search():
     assert [found[i] for i in range(NODES)] == distances.tolist() and distances.max() > 4
 
 
-# Turned red by: an episode that goes on at the goal, or is longer than ten steps; a final observation of the next one;
-# a state that is not saved.
+# Turned red by: an episode that continues at the goal, or is longer than ten steps; a failed walk that costs only its
+# steps; a final observation of the next episode; a state that is not saved.
 def test_episodes_end_at_the_goal_or_after_ten_steps():
     envs, rng = make("RandomGraph-v0", 8, 0), np.random.default_rng(0)
     moves, before, state, ends = envs.moves, envs.reset().argmax(1), None, {True: 0, False: 0}
@@ -34,11 +34,11 @@ def test_episodes_end_at_the_goal_or_after_ten_steps():
         over = step.terminated | step.truncated
         reached = (step.final_obs if over.any() else step.obs).argmax(1)
         reached = np.where(over, reached, step.obs.argmax(1))
-        assert (reached == moves[before, action]).all() and (step.reward == -1).all()
-        assert (step.terminated == (reached == 0)).all()
-        assert (step.truncated == (~step.terminated & (length == 9))).all()
-        for ended in step.terminated[over]:
-            ends[bool(ended)] += 1
+        assert (reached == moves[before, action]).all() and not step.truncated.any()
+        assert (step.terminated == ((reached == 0) | (length == 9))).all()
+        assert (step.reward == np.where((reached != 0) & (length == 9), -11, -1)).all()
+        for node in reached[over]:
+            ends[bool(node == 0)] += 1
         before = step.obs.argmax(1)
         assert (before != 0).all()
     assert min(ends.values()) > 3 and max(n for _, n in envs.take_finished()) == LIMIT
