@@ -3,30 +3,32 @@
 Chen et al. 2021, arXiv:2106.01345.
 
 A transformer reads an episode as a sequence and predicts its actions, as a language model predicts
-words. Before each observation stands the return-to-go, the sum of the rewards from there on:
+words. The return-to-go comes before each observation. It is the sum of the rewards from this step
+to the end of the episode:
 
     R_1, s_1, a_1, R_2, s_2, a_2, ..                 R_t = r_t + r_t+1 + .. + r_T
     loss = -E[ log pi(a_t | R_1, s_1, a_1 .. R_t, s_t) ]                               (section 3)
 
-So the policy learns which actions come before which return. No value function and no bootstrapping
-is needed. To act well, request a high return: R_1 is the requested return, and each reward is
-subtracted from it,
+So the policy learns which actions precede a high return and which precede a low one. The method
+needs no value function and no bootstrapping. To act well, request a high return. R_1 is the
+requested return, and each reward is subtracted from it:
 
     R_t+1 = R_t - r_t
 
 The dataset may mix good and bad policies. Behaviour cloning (bc.py) imitates their mixture. This
 policy imitates the episodes whose return is the requested one. It does not combine parts of
-episodes as methods with value functions do, and its return depends on luck too: in a random
+different episodes. Methods with value functions do. Its return also depends on luck: in a random
 environment, a high return-to-go may mean a lucky episode, not a good action (Paster et al. 2022,
 arXiv:2205.15967).
 
 The transformer is the language model of `llm.policy.transformer`. Its vocabulary is the set of
-actions, or for Box actions their dimensions. Linear layers embed returns and observations, and an
-embedding of the time step is added to the three tokens of a step. As in the paper, the context is
-the last `context` steps. Unlike the paper, positions in it are rotary, and there is no dropout.
+Discrete actions, or the dimensions of a Box action. Linear layers embed returns and observations.
+An embedding of the time step is added to the three tokens of a step. As in the paper, the context
+is the last `context` steps. Unlike in the paper, position embeddings are rotary, and there is no
+dropout.
 
 Differs from spinup/algos/bc.py by: the return-to-go as an input, and a context of earlier steps.
-The loss function is the same; it also trains `spinup llm sft`.
+The loss function is the same. It also trains `spinup llm sft`.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +84,7 @@ class Config(OfflineConfig):
 
     @property
     def env_settings(self) -> dict[str, int]:
-        return {"episodes": 1}                                # observations tell reward and action
+        return {"episodes": 1}                                # observations have reward and action
 
 
 class Window(NamedTuple):
@@ -102,8 +104,8 @@ def returns_to_go(rewards: np.ndarray, episodes: list[slice]) -> np.ndarray:
 
 
 def attention_mask(mask: Tensor) -> Tensor:
-    """True where a token may attend to a token, `[B, 1, 3 K, 3 K]`: to earlier ones that are no
-    padding, and to itself. mask: `[B, K]`."""
+    """True where a token may attend to another, `[B, 1, 3 K, 3 K]`: to itself, and to earlier
+    tokens that are not padding. mask: `[B, K]`."""
     counts = mask.bool().repeat_interleave(TOKENS, 1)                     # [B, 3 K]
     T = counts.shape[1]
     causal = torch.ones(T, T, dtype=torch.bool, device=mask.device).tril()
@@ -161,8 +163,8 @@ class DecisionTransformer(nn.Module):
         return one_hot(act, self.num_outputs).float() if self.discrete else act
 
     def forward(self, window: Window) -> Tensor:
-        """Outputs of the policy for each step of a window, `[B, K, outputs]`; its own action does
-        not change them."""
+        """Outputs of the policy for each step of a window, `[B, K, outputs]`. The action of a step
+        does not change its outputs."""
         tokens = torch.stack([
             self.embed_return((window.to_go / self.scale)[..., None]),
             self.embed_obs(window.obs),

@@ -2,18 +2,18 @@
 
 The paper is «Efficient training of artificial neural networks for autonomous navigation».
 
-BC learns from a dataset of someone else's actions, as in supervised learning: it makes these
-actions likely, and never sees a reward.
+BC is supervised learning on a dataset of observations and actions. It maximises the likelihood of
+these actions and does not use the rewards.
 
     L(pi) = -E[ log pi(a|s) ],   (s, a) from the dataset
 
 For continuous actions pi is a normal distribution with standard deviation 1, in units of -1 to 1.
-Then L is half the squared distance of its mean from the dataset's action, plus a constant. Such a
-mean copies an average of all policies in the dataset, good and bad. The methods of td3_bc.py,
+Then L is half the squared distance of its mean from the dataset's action, plus a constant. So the
+policy imitates the average of all policies in the dataset, good and bad. The methods of td3_bc.py,
 iql.py and cql.py also use the rewards.
 
-Differs from vpg.py by: the actions of a dataset in place of own ones; weight 1 in place of the
-advantage; no value function, and no environment steps.
+Differs from vpg.py by: the actions of a dataset instead of the policy's actions; weight 1 instead
+of the advantage; no value function, and no environment steps.
 """
 from dataclasses import dataclass
 from pathlib import Path

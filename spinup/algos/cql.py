@@ -1,18 +1,19 @@
 """Conservative Q-learning, CQL, for discrete actions (Kumar et al. 2020, arXiv:2006.04779).
 
 Offline, the maximum in the target of DQN selects actions that the dataset does not have. Their
-values are extrapolated, often too high, and nothing corrects them. CQL adds a penalty that lowers
-the values of all actions, most those of the largest, and raises the value of the dataset's action:
+values are extrapolated and often too high, and no reward corrects them. CQL adds a penalty. This
+penalty lowers the values of all actions, and it lowers the largest values most. It also raises the
+value of the dataset's action:
 
     y    = r + gamma (1 - terminated) max_a' Q'(s', a')
     L(Q) = alpha E[ log sum_a exp Q(s, a) - Q(s, a_data) ]
            + 1/2 E[ (Q(s, a_data) - y)^2 ]                                                (eq. 4)
 
-The penalty is -log softmax(Q)(a_data), the loss of behaviour cloning with Q as logits. So a large
-alpha imitates the dataset, and alpha 0 is DQN. The target is that of double DQN by default, and the
-squared error becomes linear beyond 1 (Huber), as in dqn.py.
+The penalty is -log softmax(Q)(a_data), the loss of behaviour cloning with Q as logits. So with a
+large alpha the policy imitates the dataset, and with alpha 0 the algorithm is DQN. As in dqn.py,
+the target is that of double DQN by default, and the loss is linear for errors above 1 (Huber loss).
 
-Differs from dqn.py by: the conservative penalty; a dataset in place of a replay buffer and of
+Differs from dqn.py by: the conservative penalty; a dataset instead of a replay buffer and
 environment steps, so there is no exploration.
 """
 from copy import deepcopy

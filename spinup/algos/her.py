@@ -1,15 +1,17 @@
 """Hindsight experience replay, HER (Andrychowicz et al. 2017, arXiv:1707.01495), on DDPG.
 
-A policy with a goal gets a reward only at the goal. In a new task it almost never gets there, so it
-has nothing to learn from. But each episode leads somewhere. HER replays a transition as if a state
-that the same episode reached later had been the goal. So failed episodes show how to reach goals.
+With a sparse reward, only the goal is rewarded. An untrained policy almost never reaches the goal,
+so it has nothing to learn from. But each episode reaches other states. HER replaces the goal of a
+transition by a state that the same episode reached later. So failed episodes show how to reach
+goals.
 
     g' = m(s_k),  k uniform over the rest of the episode, k > t                 (strategy «future»)
     r' = r(s_{t+1}, g')        the environment's reward, computed again for g'             (alg. 1)
     y  = r' + gamma (1 - terminated) Q'(s_{t+1} || g', mu'(s_{t+1} || g'))
 
-m(s) is the goal that a state achieves, and || joins a state and a goal to one input. Of each batch,
-k / (k + 1) of the transitions get such a goal, the others keep their own.
+m(s) is the goal that a state achieves, and || concatenates a state and a goal to one input. In each
+batch, a share of k / (k + 1) of the transitions gets such a goal. Here k is `hindsight_goals`. The
+other transitions keep their goals.
 
 Differs from ddpg.py by: an environment with goals; goals and rewards replaced in each batch.
 """
@@ -53,8 +55,8 @@ class Config(ReplayConfig):
 
 def future(rows: np.ndarray, last: np.ndarray, num_envs: int,
            rng: np.random.Generator) -> np.ndarray:
-    """Sample for each row `[B]` a row of the same episode, uniform from itself to the last one
-    `[B]`. Its next state is the goal (strategy «future», sec. 4.5). Rows of one environment are
+    """For each row `[B]`, sample a row of the same episode, uniform from the row itself to the last
+    one `[B]`. Its next state is the goal (strategy «future», sec. 4.5). Rows of one environment are
     `num_envs` apart."""
     return rows + num_envs * rng.integers(0, (last - rows) // num_envs + 1)
 

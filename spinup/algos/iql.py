@@ -1,20 +1,20 @@
 """Implicit Q-learning, IQL (Kostrikov et al. 2021, arXiv:2110.06169).
 
-A maximum over actions selects those that the critic overestimates, because the dataset has no
-sample of them. IQL never evaluates an action outside the dataset. A value function V learns an
-upper expectile of Q over the dataset's actions, which stands for the maximum over these actions.
-The policy then imitates the dataset, with larger weights where the advantage Q - V is larger.
+A maximum over actions selects actions whose values the critic overestimates, because the dataset
+has no sample of them. IQL never evaluates an action outside the dataset. A value function V learns
+an upper expectile of Q over the dataset's actions. This expectile replaces the maximum over these
+actions. The policy imitates the dataset, with larger weights where the advantage Q - V is larger.
 
     L(V)  = E[ L_tau( min_i Q'_i(s, a) - V(s) ) ],   L_tau(u) = |tau - 1(u < 0)| u^2        (eq. 5)
     y     = r + gamma (1 - terminated) V(s'),   L(Q) = E[ (y - Q_i(s, a))^2 ]               (eq. 6)
     L(pi) = -E[ exp( beta (min_i Q'_i(s, a) - V(s)) ) log pi(a|s) ]                         (eq. 7)
 
-The third loss is advantage-weighted regression; its weights are at most 100. The policy is a
+The third loss is advantage-weighted regression. Its weights are at most 100. The policy is a
 normal distribution whose standard deviation does not depend on the state. V and Q learn without
 the policy.
 
 Differs from td3.py by: a value function V, whose expectile replaces the actor in the targets; an
-actor that imitates with weights; a dataset in place of environment steps.
+actor that imitates with weights; a dataset instead of environment steps.
 """
 from copy import deepcopy
 from dataclasses import dataclass

@@ -1,18 +1,19 @@
 """TD3 with behaviour cloning, TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860).
 
-Offline, nobody tries the action that a critic overestimates, so nothing corrects it. The actor of
-TD3 selects such actions, the targets bootstrap from them, and the values diverge. TD3+BC keeps the
-actor near the actions of the dataset, by a second term in its loss:
+Offline training never tries an action whose value the critic overestimates, so no reward corrects
+this value. The actor of TD3 selects such actions, the targets bootstrap from their values, and the
+values diverge. TD3+BC adds a second term to the loss of the actor. This term keeps the actor near
+the actions of the dataset:
 
     L(mu)  = E[ -lambda Q_1(s, mu(s)) + (mu(s) - a)^2 ]                                   (eq. 3, 4)
     lambda = alpha / mean |Q_1(s, a)|                                                       (eq. 5)
 
-lambda makes the weight of the values independent of the size of the rewards. alpha balances
-learning by reward (large) and imitation (small). The observations are normalised with the mean and
+lambda makes the weight of the values independent of the size of the rewards. A large alpha favours
+the values, and a small alpha favours imitation. The observations are normalised with the mean and
 the standard deviation of the dataset. The critics, their targets and the delays are those of TD3.
 
 Differs from td3.py by: the term (mu(s) - a)^2 and the weight lambda; normalised observations; a
-dataset in place of environment steps.
+dataset instead of environment steps.
 """
 from copy import deepcopy
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Aggregates of the scores of an algorithm over environments and seeds, with bootstrap intervals.
 
-The definitions are those of Agarwal et al. (2021), arXiv:2108.13264. Scores are a list with an array `[..., runs]` of
-normalised scores for each environment. The leading axes, if any, are those of bootstrap samples.
+The definitions are those of Agarwal et al. (2021), arXiv:2108.13264. Scores are a list. For each environment, it has
+an array `[..., runs]` of normalised scores. The leading axes, if any, are those of bootstrap samples.
 """
 from collections.abc import Callable, Sequence
 
@@ -50,8 +50,8 @@ def bootstrap(measure: Callable[..., np.ndarray], *groups: Scores, samples: int 
     """Stratified bootstrap: the 95 % percentile interval (low, high), `[...]` each, of a measure of one or more groups
     of scores, `[runs, ...]` or `[runs]` per environment (Agarwal et al., 2021, sec. 4.1).
 
-    A sample draws as many runs as there are, with replacement, separately for each group and environment. For few runs
-    in few environments, such an interval is narrower than it should be.
+    Each bootstrap sample draws as many runs as there are, with replacement, separately for each group and environment.
+    With few runs in few environments, such an interval is too narrow.
     """
     rng = np.random.default_rng(seed)
     drawn = [[runs[rng.integers(len(runs), size=(samples, len(runs)))] for runs in scores] for scores in groups]

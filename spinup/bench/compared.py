@@ -23,7 +23,9 @@ class Trained:
     """A finished run.
 
     Attributes:
-        about: its config.json. result: its result.json. evaluated: the mean of its evaluation.json, or None.
+        about: content of its config.json.
+        result: content of its result.json.
+        evaluated: the mean in its evaluation.json, or None without this file.
     """
 
     curves: Curves
@@ -38,7 +40,7 @@ class Trained:
 
     @property
     def logged(self) -> float:
-        """Last value of its measure: of a return, the mean of the last 100 training episodes."""
+        """Last value of its measure. For a return, this is the mean of the last 100 training episodes."""
         return float(self.result.get(self.curves.measure) or np.nan)
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +100,7 @@ def labels(groups: Groups) -> list[str]:
 
 
 def evaluated(runs: Sequence[Trained]) -> bool:
-    """Return whether all runs have an evaluation. Otherwise the comparison uses the training returns of all."""
+    """Return whether all runs have an evaluation. If not, the comparison uses the training returns of all runs."""
     return all(run.evaluated is not None for run in runs)
 
 

@@ -67,7 +67,7 @@ def common(groups: Groups) -> list[list[str]]:
 
 
 def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> str:
-    """Return the first paragraph: which runs, and which result of a run counts."""
+    """Return the first paragraph: the runs, and the result of a run that the page compares."""
     seeds = sorted({run.curves.seed for run in runs})
     commits = sorted({run.about.get("git") or "unknown" for run in runs})
     agents = all(run.curves.measure == "return_mean_100" for run in runs)
@@ -162,8 +162,8 @@ def mean(values: Sequence[float]) -> str:
 
 def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bool) -> None:
     """Add definitions, commands and versions."""
-    page.heading("What the numbers mean")
-    page.text("Normalised score: 0 and 1 are these results. " + "; ".join(
+    page.heading("Definitions")
+    page.text("Normalised scores: 0 and 1 are these results. " + "; ".join(
         "{}: {} and {}".format(env, *map(number, limits(env, scores_of(here, env)))) for env, here in groups.items())
         + ". In environments without a suite, they are the lowest and the highest result of a run here.")
     page.text(f"IQM: interquartile mean, the mean of the scores without the lowest and the highest quarter. The IQM, "
@@ -174,7 +174,7 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bo
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes. "
               f"Steps to a result are the steps until R100 reaches it, averaged over the runs that reach it. Seconds "
-              f"are those of training. Peak memory is the largest of the runs, with libraries.")
+              f"are those of training. Peak memory is the maximum over the runs, including libraries.")
     page.heading("Commands and versions")
     rows = [("environment", "algorithm", "seeds", "commit", "command")]
     for env, here in groups.items():

@@ -1,7 +1,7 @@
-"""Suites: every algorithm that serves some environments, trained in them with several seeds and evaluated.
+"""Suites: every algorithm that supports some environments is trained in them with several seeds, and evaluated.
 
-`suites.toml` has the environments. The run folders show what is finished, as in a grid. So the same command trains and
-evaluates only what is missing, after any interruption.
+`suites.toml` lists the environments. As in a grid, the run folders show which runs are finished. So after an
+interruption, the same command trains and evaluates only the missing runs.
 """
 import json
 import tomllib
@@ -40,7 +40,7 @@ def suites() -> dict[str, dict[str, dict[str, float]]]:
 
 def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[str] = (), envs: Sequence[str] = (),
           total_steps: int | None = None, against: str | None = None, log_dir: Path | None = None) -> int:
-    """Train and evaluate every algorithm that serves an environment of a suite, with each seed; print a table.
+    """Train and evaluate every algorithm that supports an environment of a suite, with each seed; print a table.
 
     Args:
         algos, envs: only these algorithms and environments; () means all of the suite.
@@ -49,7 +49,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         log_dir: the folder of the runs; `runs/suite_NAME` by default.
 
     Return the exit code: 0, 1 if a run failed, 130 after Ctrl-C. UserError, before any run starts, for an unknown name,
-    for algorithms that serve no environment of the suite, and for a folder that holds other runs.
+    for algorithms that support no environment of the suite, and for a folder that holds other runs.
     """
     folder, family, there = log_dir or Path("runs", f"suite_{name}"), name if name in FAMILIES else "", suites()[name]
     if unknown := [env for env in envs if env not in there]:

@@ -9,7 +9,7 @@ HELP = """\
 Measure:
   spinup bench speed|time-to|returns ALGORITHM    speed against stable-baselines3; time to a return; returns of a preset
   spinup bench speed grpo|generate                language-model speed against trl and transformers
-  spinup bench suite classic|mujoco|...           train and evaluate every algorithm that serves some environments
+  spinup bench suite classic|mujoco|...           train and evaluate every algorithm in some environments
   spinup bench report DIR...                      a page that compares the algorithms of any runs
   spinup bench roofline                           language-model speed against this machine's limits
   spinup bench costs                              computed memory and seconds of an update by model size
@@ -90,8 +90,9 @@ def algorithm(what: str, argv: list[str]) -> int:
 def suite(argv: list[str]) -> int:
     from spinup.bench import suite as suites
     from spinup.runs.flags import add_seeds, processes, whole
-    parser = Parser("spinup bench suite", "Train every algorithm that serves the environments of a suite, and evaluate "
-                                          "its final policy. Finished runs are not repeated; unfinished ones resume.")
+    parser = Parser("spinup bench suite", "Train every algorithm that supports the environments of a suite, and "
+                                          "evaluate its final policy. Finished runs are not repeated, and unfinished "
+                                          "ones resume.")
     parser.add_argument("name", choices=list(suites.suites()), help="; ".join(
         f"{name}: {', '.join(envs)}" for name, envs in suites.suites().items()))
     add_seeds(parser, [1, 2, 3, 4, 5], "[1 2 3 4 5]")

@@ -13,8 +13,8 @@ class Batches:
     Args:
         data: the dataset, of N transitions.
         actions: `[N, ...]`, its actions in the units of the policy's distribution.
-        normaliser: of the policy. A new one gets the statistics of the dataset's observations; one with statistics
-            keeps them. The batches have normalised observations. None leaves them unchanged.
+        normaliser: that of the policy. A new one gets the statistics of the dataset's observations. One that has
+            statistics keeps them. The batches have normalised observations. With None, observations are unchanged.
     """
 
     def __init__(self, data: Dataset, actions: np.ndarray, normaliser: Normaliser | None, device: torch.device):

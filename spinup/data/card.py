@@ -33,6 +33,6 @@ def card(data: Dataset) -> str:
 
 
 def spelled(x: np.ndarray) -> str:
-    """Return shape and type of an array `[N, ...]` of numbers in words."""
+    """Describe the shape and the type of an array of numbers, `[N, ...]`, in words."""
     each = "×".join(map(str, x.shape[1:]))
     return f"{each} numbers of {x.dtype}" if each else f"one {x.dtype}"

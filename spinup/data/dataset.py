@@ -42,7 +42,8 @@ class Dataset:
         truncated: bool `[N]`; a limit ended the episode, so `next_obs` has a value.
         about: metadata. `env`, `env_settings`, `observation_space` and `action_space` describe the environment.
             `parts` lists the sources in order, each with its steps, episodes and mean return. `steps`, `episodes`,
-            `mean_return` (undiscounted) and `seed` are those of the whole, and `versions` those of the software.
+            `mean_return` (undiscounted) and `seed` are those of the whole dataset. `versions` are those of the
+            software.
     """
 
     obs: np.ndarray
@@ -71,7 +72,7 @@ class Dataset:
         return np.diff(np.cumsum(self.rewards, dtype=np.float64)[ends], prepend=0)
 
     def write(self, file: BinaryIO) -> None:
-        """Write the npz file, whose metadata are JSON and hold a SHA-256 of arrays and metadata."""
+        """Write the npz file. Its metadata are JSON, with a SHA-256 of arrays and metadata."""
         about = {"format": FORMAT, **self.about}
         about["sha256"] = checksum(self.arrays(), about)
         np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **self.arrays())

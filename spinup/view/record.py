@@ -23,7 +23,7 @@ from spinup.runs.folders import config_from_json, describe, find_run, lock, read
 from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, make_replay
 
-RECORDED = 2_000_000    # added to the seed: neither training nor evaluation sees these episodes
+RECORDED = 2_000_000    # added to the seed: training and evaluation use other episodes
 REPLAY, RANDOM = "replay:", "random:"
 
 
@@ -34,12 +34,13 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     Args:
         sources: folders of runs; `random:ID` for uniform random actions in an environment; `replay:DIR` for the replay
             buffer that an interrupted run has saved.
-        steps: transitions of each part; the last episode of a part is completed. A replay buffer gives all it has.
-        noise: shares of random actions. The policy of each run plays once with each of them.
+        steps: transitions of each part. The last episode of a part is completed. A replay buffer gives all its
+            complete episodes.
+        noise: shares of random actions. The policy of each run is recorded once with each share.
         stochastic: sample the policy's actions as in training; otherwise take the most likely ones.
         seed: random seed of the episodes and the actions.
         load: loads the policy of a run folder.
-    UserError, and nothing is written: a source does not exist or has another environment, the file exists.
+    UserError if a source does not exist or has another environment, or if the file exists. Nothing is written then.
     """
     if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
         why = "exists" if out.exists() else "must end in .npz, in a folder that exists"
@@ -64,8 +65,8 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
 
 
 def environment_of(sources: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the environment that all sources share: its id, and its settings. UserError if they have several, or one
-    that cannot be recorded."""
+    """Return the environment that all sources share: its id, and its settings. UserError if the sources have
+    different environments, or one that cannot be recorded."""
     found = []
     for source in sources:
         if source.startswith(RANDOM):
@@ -114,7 +115,7 @@ def rollout(policy: Policy | None, envs: VectorEnv, steps: int, share: float, st
             rng: np.random.Generator) -> Dataset:
     """Play whole episodes in one environment copy until there are at least `steps` transitions.
 
-    A policy takes the place of uniform random actions, except in a `share` of the steps, chosen independently.
+    Uniform random actions replace those of the policy in a `share` of the steps, chosen independently.
     """
     rows: dict[str, list[Any]] = {name: [] for name in
                                   ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")}
@@ -153,7 +154,7 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
     state, where = load_checkpoint(directory / "checkpoint.pt"), describe(directory)
     if "replay" not in state["parts"] or not (directory / "replay").is_dir():
         raise UserError(f"{where} has no saved replay buffer: only an interrupted run of an algorithm with a replay "
-                        f"buffer keeps one; type {where} without {REPLAY} for episodes of its policy")
+                        f"buffer keeps one; type {where} without {REPLAY} to record its policy")
     is_box = isinstance(envs.action_space, Box)
     copies = make(cfg.env, cfg.num_envs, 0, **cfg.env_settings)
     replay = make_replay(cfg, copies, policy.module.dist.low.shape if is_box else (),
@@ -178,14 +179,14 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
               "next_obs": batch.next_obs.numpy(), "terminated": terminated, "truncated": ~goes_on & ~terminated}
     arrays["truncated"] |= (cut := last & goes_on & ~terminated)          # the last episodes, which are not over
     if not (keep := whole_episodes(arrays, rows - n < replay.oldest, cut, replay.oldest > 0)).any():
-        raise UserError(f"the replay buffer of {where} holds no complete episode; resume the run for longer")
+        raise UserError(f"the replay buffer of {where} has no complete episode; resume the run to complete one")
     return packed({name: x[keep] for name, x in arrays.items()})
 
 
 def whole_episodes(arrays: dict[str, np.ndarray], first: np.ndarray, cut: np.ndarray, dropped: bool) -> np.ndarray:
     """Return which rows of arrays `[N, ...]` belong to complete episodes, bool `[N]`.
 
-    first, cut: bool `[N]`; the first row of an environment copy, and the last one of an episode that is not over.
+    first, cut: bool `[N]`; the first row of an environment copy, and the last row of an unfinished episode.
     dropped: whether rows before the first ones are lost, so that their episodes lack a beginning.
     """
     keep, start = np.ones(len(first), bool), 0

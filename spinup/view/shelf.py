@@ -1,4 +1,4 @@
-"""Shelf of trained policies: how a run gets there, what it holds, and a picture of each policy."""
+"""Shelf of trained policies: add the policy of a run, list the policies, and draw a picture of each."""
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ def add(directory: Path, name: str = "") -> Path:
         raise UserError(f"{describe(folder)} is not a finished run of an agent in an environment; give another")
     env = about["config"]["env"]
     if not isinstance(env, str):
-        raise UserError(f"the environment of {describe(folder)} is a Python function, which a file cannot hold; train "
+        raise UserError(f"the environment of {describe(folder)} is a Python function, which a file cannot store; train "
                         "in an environment with an id")
     name = name or safe(f"{about['algorithm']}-{env}")
     file = SHELF / f"{name}.safetensors"

@@ -1,5 +1,7 @@
-"""Decision transformers (Chen et al. 2021, arXiv:2106.01345): shortest paths on a graph from random walks, as in the
-paper's figure 2, and requested against reached returns on mixed data of CartPole and Pendulum, as in its figure 4."""
+"""Decision transformers (Chen et al. 2021, arXiv:2106.01345).
+
+The first experiment learns shortest paths on a graph from random walks, as in the paper's figure 2. The second one
+compares requested and reached returns on datasets of mixed quality from CartPole and Pendulum, as in its figure 4."""
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -30,7 +32,7 @@ COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train decision transformers on random walks, and beside behaviour cloning on mixed data."""
+    """Train decision transformers on random walks and on mixed data, and behaviour cloning on the mixed data."""
     log_dir.mkdir(parents=True, exist_ok=True)
     graphs = in_turn(lambda seed: on_graph(seed, log_dir), seeds, workers)
     jobs = [(env, seed) for env in AGENTS for seed in seeds]
@@ -90,7 +92,7 @@ def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
 
 
 def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
-    """Learn from random walks. From each node, request the best return that the data have from it."""
+    """Learn from random walks. From each node, request the best return of all walks that start from it in the data."""
     file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
     folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), "--total-steps", PATH_STEPS, *LEARN)
     policy, data = library.load(folder), load(file)
@@ -114,7 +116,7 @@ def lengths(policy: Policy, requests: list[float]) -> np.ndarray:
 
 
 def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
-    """Learn from good, weak and random policies together. Request returns from the worst to the best of the data."""
+    """Learn from data of good, weak and random policies. Request returns from the worst to the best in the data."""
     agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
               for steps in AGENTS[env]]
     file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))

@@ -1,5 +1,5 @@
 """Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): DDPG on an arm with a sparse reward, with
-HER and without. Both have the same settings, steps and gradient steps."""
+HER and without it. Both have the same settings and the same numbers of environment and gradient steps."""
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -19,7 +19,7 @@ WIDTH = 5                               # rows of progress.csv that the figure a
 
 
 def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper, list[Path]]:
-    """Train with HER and without, and measure the share of new goals that the deterministic policies reach."""
+    """Train with HER and without it, and measure the share of new goals that the deterministic policies reach."""
     jobs = [(kind, seed) for kind in KINDS for seed in seeds]
     folders = in_turn(lambda job: run(job[0], ENV, job[1], log_dir, "--threads", "1"), jobs, workers)
     of = {kind: [f for (k, _), f in zip(jobs, folders, strict=True) if k == kind] for kind in KINDS}

@@ -1,6 +1,8 @@
-"""Offline learning on mixed data of our own: policies of PPO, stopped early, act on Pendulum and on CartPole. TD3+BC
-(Fujimoto & Gu 2021, arXiv:2106.06860) and IQL (Kostrikov et al. 2021, arXiv:2110.06169) are compared on Pendulum with
-behaviour cloning and with TD3, and CQL (Kumar et al. 2020, arXiv:2006.04779) on CartPole with behaviour cloning."""
+"""Offline learning on our own datasets of mixed quality, recorded from policies of PPO that stopped early.
+
+On Pendulum, TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860) and IQL (Kostrikov et al. 2021, arXiv:2110.06169) are
+compared with behaviour cloning and TD3. On CartPole, CQL (Kumar et al. 2020, arXiv:2006.04779) is compared with
+behaviour cloning."""
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -73,8 +75,8 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def dataset(env: str, seed: int, log_dir: Path) -> Path:
-    """Return the dataset of an environment and a seed. Its policies are trained, and it is recorded, if it does not
-    exist."""
+    """Return the dataset of an environment and a seed. If it does not exist, train its policies and record their
+    episodes."""
     steps, noise, each = SETS[env]
     policies = [run("ppo", env, seed, log_dir, "--total-steps", str(n), "--threads", "1", "--no-tensorboard",
                     label=f"{n}") for n in steps]
