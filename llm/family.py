@@ -51,7 +51,8 @@ def watch(directory: Path, *, episodes: int, stochastic: bool, gif: Path | None,
 
 def evaluate(directory: Path, *, episodes: int, stochastic: bool, seed: int, as_json: bool, device: str,
              best: bool = False) -> str:
-    """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON."""
+    """Evaluate a run on held-out problems; return its accuracy or reward, in words or as JSON. UserError for `best`: a
+    language model keeps only its last policy."""
     check_drawn(stochastic)
     if best:
         raise UserError("a run of a language model keeps only its last policy; leave out --best")

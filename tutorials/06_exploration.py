@@ -204,7 +204,7 @@ print(f"share of the initial bonus that remains: visited states {kept[0].mean():
       f" other states {kept[1].mean():.2f}")
 
 # %% tags=["hide-cell"]
-library = Surprise("rnd", 30, 4, 16, (64,))
+library = Surprise("rnd", (30,), 4, 16, (64,))
 library.features, library.predict = f, f_hat
 assert torch.allclose(
     library.error(states, torch.zeros(100).long(), states).detach(), after)
@@ -344,7 +344,7 @@ alone = [visits for label, visits in maps if label == "PPO alone"]
 least = int(np.argmin([visits[6:10, 1:5].sum() for visits in alone]))
 result, visits = found["PPO alone"][least], alone[least]
 parts = load_checkpoint(result.directory / "checkpoint.pt")["parts"]
-surprise, view = Surprise("rnd", 22, 4, 64, (128,)), Normaliser((22,), clip=5.0)
+surprise, view = Surprise("rnd", (22,), 4, 64, (128,)), Normaliser((22,), clip=5.0)
 surprise.load_state_dict(parts["surprise"])
 view.load_state_dict(parts["view"])
 cells = np.argwhere(FREE)

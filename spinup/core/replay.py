@@ -35,7 +35,7 @@ class Batch(NamedTuple):
         return self if device.type == "cpu" else Batch(*(x.to(device) for x in self))
 
     def seen(self, view: Callable[[Tensor], Tensor]) -> "Batch":
-        """Replace both observations by `view` of them, e.g. `policy.normalise`."""
+        """Replace both observations `[B, *shape]` by `view` of them, such as `policy.normalise`."""
         return self._replace(obs=view(self.obs), next_obs=view(self.next_obs))
 
 

@@ -62,7 +62,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
         with drawing(game, name):
             ready_mujoco(game)
         player = Policy(policy.module, policy.observation_space, policy.action_space, seed)     # has its own generator
-        film = None if gif is None else Film(game.metadata.get("render_fps") or 30)
+        film = None if gif is None else Film(game.metadata.get("render_fps") or 30, most=GIF_FRAMES)
         returns = []
         for episode in range(episodes):
             total, steps = play(player, game, name, deterministic, film, None if episode else UNSEEN + seed)

@@ -220,12 +220,12 @@ def is_offline(name: str) -> bool:
 
 @cache
 def dataset_of(task: str) -> Path:
-    """A dataset of 256 episodes of a task. Its actions are right in nine steps of ten, else random; in a game all are
-    0, since nobody learns from it."""
+    """A dataset of 256 episodes of a task. Its actions are right in nine steps of ten, else random. A game and a task
+    with goals have one step, since nobody learns from it."""
     envs, env, rng = make(TASKS[task]), TASKS[task](), np.random.default_rng(0)
     space, (shape, dtype, view) = envs.action_space, observation_view(envs.observation_space)
     rows = []
-    for episode in range(0 if task == "game" else 256):
+    for episode in range(0 if task in ("game", "goal") else 256):
         obs, over = env.reset(seed=episode)[0], False
         while not over:
             wanted = (env.wanted + [0, 1]) * [1, 5] if task.startswith("box") else env.wanted
@@ -235,7 +235,8 @@ def dataset_of(task: str) -> Path:
             act = np.asarray(wanted, np.float32 if task.startswith("box") else np.int64)
             before, (obs, reward, ended, over, _) = obs, env.step(to_native(space, act))
             rows.append((view(before), act, np.float32(reward), view(obs), ended, over))
-    rows = rows or [(np.zeros(shape, dtype), np.int64(0), np.float32(0), np.zeros(shape, dtype), True, False)]
+    nothing, idle = np.zeros(shape, dtype), np.zeros(space.shape, np.float32 if isinstance(space, Box) else np.int64)
+    rows = rows or [(nothing, idle, np.float32(0), nothing, True, False)]
     arrays = [np.stack(column) for column in zip(*rows, strict=True)]
     arrays[0], arrays[3] = arrays[0].astype(dtype), arrays[3].astype(dtype)
     path = Path(tempfile.mkdtemp(), f"{task}.npz")

@@ -53,6 +53,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
         raise Broken
 
     module = METHODS[method].load()
+    before = dict(vars(module))
     try:
         with monkeypatch.context() as patch:
             patch.setattr("llm.preferences.HELD_OUT_PAIRS", 4)
@@ -68,7 +69,7 @@ def trained_with(broken: list[str], method: str, model: str, folder: Path, monke
             given = {**TINY, **METHODS[method].settings, **small, "log_dir": str(folder)}
             module.train(module.Config(**given, algorithm=f"llm {method}"))
     finally:
-        importlib.reload(module)
+        vars(module).update(before)                                     # another Config could not be sent to processes
 
 
 # A new file of llm/algos takes part at once. Turned red by: a copy of the parent's loss in it, or one of torch's in its
