@@ -52,7 +52,7 @@ class Config(OfflineConfig):
 
 
 def value_weight(q: Tensor, alpha: float) -> Tensor:
-    """`lambda = alpha / mean |Q|`, `[]`, from values `[B]` (eq. 5). It is a constant in the loss."""
+    """`lambda = alpha / mean |Q|`, `[]`, from values `[B]` (eq. 5); a constant in the loss."""
     return alpha / q.detach().abs().mean()
 
 
