@@ -27,7 +27,7 @@ STEPS = 4000                                            # transitions of each pa
 # The policies whose episodes a dataset mixes, from PPO after these steps, and uniform random actions.
 AGENTS = {"CartPole-v1": (50_000, 8192, 2048), "Pendulum-v1": (61_440, 20_480)}
 LEARN = ("--lr", "2e-3", "--context", "5", "--layers", "2", "--test-episodes", "0", "--threads", "1")
-PATH_STEPS, MIXED_STEPS, CLONING_STEPS = "1500", "800", "3000"                  # gradient steps
+PATH_STEPS, MIXED_STEPS, CLONING_STEPS = "3000", "800", "3000"                  # gradient steps
 COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
 
 
