@@ -142,7 +142,7 @@ def one_environment(page: Page, place: int, env: str, here: dict[str, list[Train
         spread = interval(tests, range_of(runs[0].curves.measure))
         rows.append((label, mean(tests), "{} to {}".format(*map(number, spread)) if spread else "-",
                      mean([run.logged for run in runs]), f"{len(runs)}", mean([run.result["steps"] for run in runs]),
-                     f"{mean(reached)} ({len(reached)} of {len(runs)} runs)" if reached else "never",
+                     f"{np.mean(reached):,.0f} ({len(reached)} of {len(runs)} runs)" if reached else "never",
                      duration(float(np.mean([run.result["seconds"] for run in runs]))),
                      f"{max(memory) / 2**20:,.0f} MiB" if memory else "-", published(runs[0]) or "-"))
     page.table(rows)
