@@ -98,10 +98,9 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         steps.plot(STEPS, spread, marker="o")
         steps.set(title="n-step returns", xlabel="n", ylabel="updates", xticks=STEPS)
         for kind, (colour, words) in KINDS.items():
-            for k, progress in enumerate(curves[kind]):
-                noise.plot(np.array(progress["steps"]) / (LENGTH + 9), progress["test_return"], color=colour,
-                           label=None if k else words)
-        noise.set(title=f"chain of {LENGTH} states", xlabel="episodes", ylabel="test return")
+            episodes = np.array(curves[kind][0]["steps"]) / (LENGTH + 9)
+            noise.plot(episodes, np.mean([x["test_return"] for x in curves[kind]], 0), color=colour, label=words)
+        noise.set(title=f"chain of {LENGTH} states", xlabel="episodes", ylabel="mean test return")
         for axes in (bias, replay, corridor, returned, noise):
             axes.legend(fontsize=7)
 
