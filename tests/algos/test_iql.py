@@ -68,3 +68,10 @@ def test_its_functions_are_those_of_other_files(shared, learn, monkeypatch):
     monkeypatch.setattr(iql, shared, lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         learn("iql", BOUNDS)
+
+
+# Turned red by: a standard deviation without limits. On data of one action, it falls until the loss is infinite.
+def test_the_standard_deviation_stays_in_its_range(learn, monkeypatch):
+    monkeypatch.setattr(iql, "LOG_STD", (0.5, 1.0))
+    last = learn("iql", BOUNDS)[-1].nets["policy"].log_std
+    assert (last >= 0.5).all() and (last <= 1.0).all()
