@@ -23,11 +23,11 @@ SEEDS = (1,)
 GRAPH, WALKS = "RandomGraph-v0", 100_000                # steps of random walks, of up to 10 steps each
 PATHS, CORRELATION, MINUTES = NODES - 1, 0.8, 10
 REQUESTS, EPISODES, TESTS = 9, 20, 100                  # requested returns, and episodes of each; of the comparison
-STEPS = 4000                                            # transitions of each part of a mixed dataset
+STEPS = 20_000                                          # transitions of each part of a mixed dataset
 # The policies whose episodes a dataset mixes, from PPO after these steps, and uniform random actions.
-AGENTS = {"CartPole-v1": (50_000, 8192, 2048), "Pendulum-v1": (61_440, 20_480)}
-LEARN = ("--lr", "2e-3", "--context", "5", "--layers", "2", "--test-episodes", "0", "--threads", "1")
-PATH_STEPS, MIXED_STEPS, CLONING_STEPS = "3000", "800", "3000"                  # gradient steps
+AGENTS = {"CartPole-v1": (50_000, 8192, 2048), "Pendulum-v1": (98_304, 40_960)}
+LEARN = ("--total-steps", "3000", "--test-episodes", "0", "--threads", "1")
+MODEL = ("--lr", "2e-3", "--layers", "2")
 COLOURS = {"CartPole-v1": "#0072B2", "Pendulum-v1": "#D55E00"}
 
 
@@ -94,7 +94,8 @@ def recorded(name: str, seed: int, log_dir: Path, *words: str) -> Path:
 def on_graph(seed: int, log_dir: Path) -> dict[str, Any]:
     """Learn from random walks. From each node, request the best return of all walks that start from it in the data."""
     file = recorded("paper_graph", seed, log_dir, f"random:{GRAPH}", "--steps", str(WALKS))
-    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), "--total-steps", PATH_STEPS, *LEARN)
+    folder = run("decision_transformer", GRAPH, seed, log_dir, "--data", str(file), "--context", "5", *MODEL,
+                 *LEARN)
     policy, data = library.load(folder), load(file)
     first = data.obs[[each.start for each in data.episodes()]].argmax(1)
     distances, returns = RandomGraph(1, 0).distances, data.returns()
@@ -120,10 +121,8 @@ def on_mixed_data(env: str, seed: int, log_dir: Path) -> dict[str, Any]:
     agents = [run("ppo", env, seed, log_dir, "--total-steps", str(steps), "--threads", "1", label=f"{steps}")
               for steps in AGENTS[env]]
     file = recorded(f"paper_mixed_{env}", seed, log_dir, *map(str, agents), f"random:{env}", "--steps", str(STEPS))
-    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), "--total-steps", MIXED_STEPS,
-                 *LEARN)
-    cloning = run("bc", env, seed, log_dir, "--data", str(file), "--total-steps", CLONING_STEPS,
-                  "--test-episodes", "0", "--threads", "1")
+    folder = run("decision_transformer", env, seed, log_dir, "--data", str(file), "--context", "10", *MODEL, *LEARN)
+    cloning = run("bc", env, seed, log_dir, "--data", str(file), *LEARN)
     policy, data = library.load(folder), load(file)
     best = float(np.mean(play_episodes(policy, env, TESTS)[0]))
     cloned = float(np.mean(play_episodes(library.load(cloning), env, TESTS)[0]))
