@@ -26,6 +26,7 @@ METHODS = {                             # name: method, its settings on small mo
     "sapo": ("sapo", (), "#CC79A7", "SAPO")}
 FREE = ("grpo", "gspo-paper")           # without a goal; learning rates of small models need a wider clip range
 REAL, SENTENCE = "smollm2", "sentence"
+EQUAL = ("--held-out", "64", "--total-steps", "7", "--lr", "2e-5")      # with SmolLM2; the preset of GRPO
 ALL = {"grpo": ("GRPO", "#0072B2"), "gspo": ("GSPO", "#D55E00"), "cispo": ("CISPO", "#009E73"),
        "sapo": ("SAPO", "#CC79A7"), "dr_grpo": ("Dr. GRPO", "#E69F00"), "dapo": ("DAPO", "#56B4E9"),
        "rloo": ("RLOO, one step per batch", "0.4")}
@@ -89,7 +90,7 @@ def real(seed: int, log_dir: Path) -> dict[str, Path]:
     for method in ALL:
         steps = () if method == "rloo" else REAL_STEPS
         try:
-            found[method] = run(f"llm {method}", SENTENCE, seed, log_dir, "--model", REAL, "--held-out", "64", *steps,
+            found[method] = run(f"llm {method}", SENTENCE, seed, log_dir, "--model", REAL, *EQUAL, *steps,
                                 label="losses")
         except UserError as error:
             if ABSENT not in str(error):
