@@ -11,9 +11,10 @@ from spinup.data.dataset import Dataset
 
 @pytest.fixture
 def trained(tmp_path, monkeypatch):
-    """Runs that end with these returns, by environment and algorithm, in place of real ones; and what was asked for."""
-    ends, asked = {"Pendulum-v1": {"bc": -800.0, "td3_offline": -1500.0, "td3_bc": -500.0, "iql": -400.0},
-                   "CartPole-v1": {"bc": 150.0, "cql": 200.0}}, []
+    """Runs that end with these returns, by dataset and algorithm, in place of real ones; and what was asked for."""
+    ends, asked = {offline.NOISY: {"bc": -800.0, "td3_offline": -150.0, "td3_bc": -500.0, "iql": -400.0},
+                   offline.NARROW: {"bc": -800.0, "td3_offline": -1500.0, "td3_bc": -900.0, "iql": -700.0},
+                   offline.DISCRETE: {"bc": 150.0, "cql": 200.0}}, []
 
     def run(algorithm, subject, seed, log_dir, *flags, label=""):
         asked.append((algorithm, subject, seed, flags))
@@ -28,8 +29,8 @@ def trained(tmp_path, monkeypatch):
         return folder
 
     def e100(folder):
-        algorithm, _, env, _ = folder.name.split("+")
-        return ends[env][algorithm]
+        algorithm, label, *_ = folder.name.split("+")
+        return ends[label][algorithm]
 
     monkeypatch.setattr(offline, "run", run)
     monkeypatch.setattr(offline, "e100", e100)
@@ -40,16 +41,16 @@ def trained(tmp_path, monkeypatch):
 
 
 # Turned red by: a goal against the dataset or against cloning alone; TD3 that may succeed; a miss with exit code 0.
-@pytest.mark.parametrize("env, kind, value, met", [
-    ("Pendulum-v1", "td3_bc", -500.0, True), ("Pendulum-v1", "td3_bc", -700.0, False),
-    ("Pendulum-v1", "iql", -601.0, False), ("Pendulum-v1", "td3_offline", -599.0, False),
-    ("CartPole-v1", "cql", 149.0, False), ("Pendulum-v1", "bc", -300.0, False)])
-def test_each_method_must_be_above_the_dataset_and_cloning(env, kind, value, met, trained, tmp_path):
-    trained[0][env][kind] = value
+@pytest.mark.parametrize("name, kind, value, met", [
+    (offline.NOISY, "td3_bc", -500.0, True), (offline.NOISY, "td3_bc", -700.0, False),
+    (offline.NOISY, "iql", -601.0, False), (offline.NARROW, "td3_offline", -599.0, False),
+    (offline.DISCRETE, "cql", 149.0, False), (offline.NOISY, "bc", -300.0, False)])
+def test_each_method_must_be_above_the_dataset_and_cloning(name, kind, value, met, trained, tmp_path):
+    trained[0][name][kind] = value
     paper, folders = offline.measure((1, 2), 1, tmp_path / "runs")
     assert show("offline", paper, folders, tmp_path / "o.png", tmp_path / "o.json") == (0 if met else 1)
     saved = json.loads((tmp_path / "o.json").read_text())
-    assert saved["returns"][env][kind] == [value] * 2 and len(folders) == 12
+    assert saved["returns"][name][kind] == [value] * 2 and len(folders) == 20
     assert (tmp_path / "o.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -58,6 +59,6 @@ def test_all_methods_of_a_seed_learn_from_one_dataset(trained, tmp_path):
     offline.measure((3,), 1, tmp_path / "runs")
     records = [words for words in trained[1] if words[0] == "record"]
     files = {words[-1] for words in records}
-    assert len(files) == 2 and all("--seed" in words and words[words.index("--seed") + 1] == "3" for words in records)
+    assert len(files) == 3 and all("--seed" in words and words[words.index("--seed") + 1] == "3" for words in records)
     learned = [job for job in trained[1] if job[0] in ("bc", "td3_offline", "td3_bc", "iql", "cql")]
-    assert len(learned) == 6 and {flags[flags.index("--data") + 1] for *_, flags in learned} == files
+    assert len(learned) == 10 and {flags[flags.index("--data") + 1] for *_, flags in learned} == files
