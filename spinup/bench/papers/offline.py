@@ -1,10 +1,9 @@
 """Offline learning on our own datasets of mixed quality, recorded from policies of PPO that stopped early.
 
 On Pendulum, TD3+BC (Fujimoto & Gu 2021, arXiv:2106.06860) and IQL (Kostrikov et al. 2021, arXiv:2110.06169) are
-compared with behaviour cloning and TD3, on two datasets. In the first one, half of the episodes have noise on the
-actions. In the second one, the policies act without noise. So it has one action of each policy in a state, and no data
-corrects the values of others. On CartPole, CQL (Kumar et al. 2020, arXiv:2006.04779) is compared with behaviour
-cloning."""
+compared with behaviour cloning and TD3, on two datasets. In the first one, half of the episodes have 30 % random
+actions. The second one has only actions of the policies, so no data corrects the values of other actions. On CartPole,
+CQL (Kumar et al. 2020, arXiv:2006.04779) is compared with behaviour cloning."""
 from pathlib import Path
 from statistics import mean
 from typing import Any
