@@ -63,6 +63,8 @@ def load(directory: Path, device: str = "cpu", best: bool = False) -> Policy:
     algorithm = registry.find(data["algorithm"], run=directory)
     trained_by, weights = policy_state(directory)
     if best:
+        if directory.is_file():
+            raise UserError("the shelf keeps no best policy; leave out --best")
         weights = best_of(load_checkpoint(directory / "checkpoint.pt", "best"), directory).policy
     cfg = config_from_json(algorithm, data["config"])
     keys = ("observation_space", "action_space")

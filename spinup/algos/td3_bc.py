@@ -9,9 +9,10 @@ the actions of the dataset:
     lambda = alpha / mean |Q_1(s, a)|                                                       (eq. 5)
 
 lambda makes the weight of the values independent of the size of the rewards. A large alpha favours
-the values, and a small alpha favours imitation. As in the authors' code, the mean is that of Q_1(s, mu(s)),
-because the loss computes these values anyway. The observations are normalised with the mean and the
-standard deviation of the dataset. The critics, their targets and the delays are those of TD3.
+the values, and a small alpha favours imitation. As in the authors' code, the mean is over the
+values of the actor's actions, because the loss computes these values anyway. The observations are
+normalised with the mean and the standard deviation of the dataset. The critics, their targets and
+the delays are those of TD3.
 
 Differs from td3.py by: the term (mu(s) - a)^2 and the weight lambda; normalised observations; a
 dataset instead of environment steps.

@@ -64,16 +64,21 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
     for run in curves:
         result, path = read_result(run.directory), run.directory / EVALUATION
         if result.get("status") == "finished" and result.get(run.measure) is not None:
-            mean = measured(read_json(path, f"delete {path}"), run.measure) if path.exists() else None
+            mean = measured(path, run.measure) if path.exists() else None
             found.append(Trained(run, read_run(run.directory), result, mean))
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     return found, len(curves) - len(found)
 
 
-def measured(evaluation: dict[str, Any], measure: str) -> float:
-    """Return the result of an evaluation: the mean return, or the measure of a language model."""
-    return float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
+def measured(path: Path, measure: str) -> float:
+    """Return the result of an evaluation: the mean return, or the measure of a language model. UserError if the file is
+    damaged."""
+    evaluation = read_json(path, f"delete {path}")
+    try:
+        return float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
+    except (TypeError, ValueError, KeyError):
+        raise UserError(f"{path} is not the evaluation of a run; delete it") from None
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:

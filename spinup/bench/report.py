@@ -25,6 +25,7 @@ from spinup.bench.compared import (
 from spinup.bench.page import Page
 from spinup.errors import UserError
 from spinup.runs.display import duration, number, short
+from spinup.runs.folders import check_writable
 from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
@@ -40,6 +41,7 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     out = Path(directories[0], "report.html") if out is None else out
     if out.suffix not in (".html", ".md") or not out.parent.is_dir():
         raise UserError(f"--out {out} cannot be written; give a name that ends in .html or .md, in a writable folder")
+    check_writable(out.parent, "--out", out.name)
     runs, others = read(directories)
     groups, by_evaluation = grouped(runs), evaluated(runs)
     scores = {env: normalised(env, here, by_evaluation) for env, here in groups.items()}

@@ -23,7 +23,7 @@ from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
 from spinup.runs.display import tell_progress
 from spinup.runs.files import write_json, write_whole
-from spinup.runs.folders import describe, finished, read_run
+from spinup.runs.folders import check_writable, describe, finished, lock, read_run
 from spinup.runs.presets import configure
 from spinup.runs.public import advised
 from spinup.view.grid import Grid, Job, check_job, safe
@@ -54,6 +54,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     folder, family, there = log_dir or Path("runs", f"suite_{name}"), name if name in FAMILIES else "", suites()[name]
     if unknown := [env for env in envs if env not in there]:
         raise UserError(f"the suite {name} has no {unknown[0]}.{nearest(unknown[0], there)} It has {', '.join(there)}")
+    check_writable(folder)
     steps = {env: total_steps or int(about["steps"]) for env, about in there.items() if not envs or env in envs}
     if against:
         check_peers(name, list(steps))
@@ -65,10 +66,15 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     if not pairs:
         raise UserError(f"{', '.join(a.method for a in found)} cannot train in {', '.join(steps)}; leave out --algos")
     jobs = [job_of(algorithm, env, config, seed) for seed in seeds for (algorithm, env), config in pairs.items()]
-    code = Grid(jobs, workers).run()
-    evaluate([job.directory for job in jobs if job.status == "finished"])
-    if code != 130 and against:
-        beside([(a.name, env, seed, steps[env]) for seed in seeds for a, env in pairs], folder, workers)
+    folder.mkdir(parents=True, exist_ok=True)
+    taken = lock(folder)                                                  # two suites would train the same runs
+    try:
+        code = Grid(jobs, workers).run()
+        evaluate([job.directory for job in jobs if job.status == "finished"])
+        if code != 130 and against:
+            beside([(a.name, env, seed, steps[env]) for seed in seeds for a, env in pairs], folder, workers)
+    finally:
+        taken.release()
     print(f"to compare the algorithms, type: spinup bench report {describe(folder)}")
     return code
 

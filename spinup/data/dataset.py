@@ -22,9 +22,12 @@ from spinup.errors import UserError
 FORMAT = "spinup dataset 1"
 ARRAYS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 DTYPES = {"rewards": "float32", "terminated": "bool", "truncated": "bool"}
-FAULTS = (ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+FAULTS = (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, MemoryError, RecursionError,
+          zipfile.BadZipFile, zlib.error)
 ABOUT = {"env": str, "env_settings": dict, "observation_space": dict, "action_space": dict, "parts": list,
          "steps": int, "episodes": int, "mean_return": float, "seed": int, "versions": dict}
+PART = {"source": str, "actions": str, "steps": int, "episodes": int, "mean_return": float}
+LARGEST = 1e30          # absolute value of a return: sums of squares stay finite
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,14 @@ def join(parts: list[Dataset], about: dict[str, Any]) -> Dataset:
     """Concatenate datasets of one environment, and add the number of steps and episodes and the mean return to the
     metadata `about`."""
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ARRAYS}
-    returns = np.concatenate([part.returns() for part in parts])
-    return Dataset(**arrays, about={**about, "steps": len(arrays["rewards"]), "episodes": len(returns),
-                                    "mean_return": float(returns.mean())})
+    whole = Dataset(**arrays)
+    return Dataset(**arrays, about={**about, **summary(whole)})
+
+
+def summary(data: Dataset) -> dict[str, Any]:
+    """Return the number of steps and episodes and the mean return, as in the metadata."""
+    returns = data.returns()
+    return {"steps": len(data), "episodes": len(returns), "mean_return": float(returns.mean())}
 
 
 def checksum(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> str:
@@ -106,7 +114,7 @@ def load(path: str | Path) -> Dataset:
     path = Path(path)
     make = "`spinup record` makes datasets"
     if not path.is_file():
-        raise UserError(f"there is no dataset {path}; {make}")
+        raise UserError(f"there is no dataset {path}; if it was moved, move it back; {make}")
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in ("about", *ARRAYS) if name in file}
@@ -119,9 +127,10 @@ def load(path: str | Path) -> Dataset:
         raise UserError(f"{path} is not a dataset in the format {FORMAT!r}; {make}")
     if about.get("sha256") != checksum(found, about):
         raise UserError(f"{path} has changed since it was written; restore it, or record it again")
-    if not sound(found, about):
+    data = Dataset(**found, about=about)
+    if not sound(found, about) or summary(data) != {key: about[key] for key in summary(data)}:
         raise UserError(f"{path} is not a consistent dataset of whole episodes; {make}")
-    return Dataset(**found, about=about)
+    return data
 
 
 def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
@@ -130,8 +139,12 @@ def sound(arrays: dict[str, np.ndarray], about: dict[str, Any]) -> bool:
     lengths = {len(x) if x.ndim else -1 for x in arrays.values()}
     return (len(lengths) == 1 and min(lengths) > 0
             and all(isinstance(about.get(key), kind) for key, kind in ABOUT.items())
+            and all(isinstance(part, dict) and all(isinstance(part.get(key), kind) for key, kind in PART.items())
+                    for part in about["parts"])
+            and all("kind" in about[key] for key in ("observation_space", "action_space"))
             and all(arrays[name].dtype == dtype and arrays[name].ndim == 1 for name, dtype in DTYPES.items())
             and arrays["obs"].dtype in (np.float32, np.uint8) and arrays["actions"].dtype in (np.float32, np.int64)
             and (arrays["obs"].shape, arrays["obs"].dtype) == (arrays["next_obs"].shape, arrays["next_obs"].dtype)
             and all(np.isfinite(arrays[name]).all() for name in ("obs", "actions", "rewards", "next_obs"))
+            and np.abs(arrays["rewards"]).sum(dtype=np.float64) < LARGEST
             and bool(arrays["terminated"][-1] | arrays["truncated"][-1]))

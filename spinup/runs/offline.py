@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, flatdim
 
 from spinup.data.dataset import Dataset, load
 from spinup.envs.make import env_name
 from spinup.envs.memory import Memory
-from spinup.envs.spaces import space_to_json
+from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
 from spinup.errors import UserError
 from spinup.runs.config import INTERNAL, BaseConfig, Count, Range, Size, Threads
@@ -40,13 +42,25 @@ class OfflineConfig(BaseConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.data and self.env == UNSET:
-            self.env = load(self.data).about["env"]
+        if self.data:
+            self.data = str(Path(self.data).absolute())                   # a run may resume from another folder
+            if self.env == UNSET:
+                self.env = recorded_in(self.data)
 
     @classmethod
     def default_subject(cls, asked: dict[str, Any]) -> str:
-        """Return the environment of the dataset. UserError if the settings, `asked`, name no dataset."""
-        return load(needed(asked.get("data", ""))).about["env"]
+        """Return the environment that the settings, `asked`, name, or else that of the dataset. UserError if they name
+        no dataset."""
+        data = needed(asked.get("data", ""))
+        return asked["env"] if asked.get("env", UNSET) not in ("", UNSET) else recorded_in(data)
+
+
+def recorded_in(data: str) -> str:
+    """Return the environment of a dataset. UserError if its id names a module: a file must not import one."""
+    env = load(data).about["env"]
+    if ":" in env:
+        raise UserError(f"{data} was recorded in {env}, of another module; if you trust this module, type --env {env}")
+    return env
 
 
 def needed(data: str) -> str:
@@ -62,12 +76,38 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
     data = load(needed(cfg.data))
     env = make_env(cfg)
     plain = env.env if isinstance(env, Memory) else env                   # a policy with a memory sees more
-    for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
-        if space_to_json(space) != data.about[name]:
-            env.close()
-            raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} differs "
-                            f"from that of {env_name(cfg.env)}; leave out --env, or record a dataset in {cfg.env}")
+    frames = data.about["env_settings"].get("frame_stack", 1)
+    try:
+        if frames != cfg.frame_stack:
+            raise UserError(f"{cfg.data} was recorded with {frames} frame{'s' * (frames != 1)} per observation; type "
+                            f"--frame-stack {frames}")
+        for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
+            if space_to_json(space) != data.about[name]:
+                raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} "
+                                f"differs from that of {env_name(cfg.env)}; give a dataset of {env_name(cfg.env)}, "
+                                "or leave out --env")
+        if not (of_space(data.obs, plain.observation_space) and of_actions(data.actions, plain.action_space)):
+            raise UserError(f"{cfg.data} has observations or actions outside its own spaces; record it again")
+    except UserError:
+        env.close()
+        raise
     return env, data
+
+
+def of_space(obs: np.ndarray, space: Space) -> bool:
+    """Return whether observations `[N, ...]` have the shape and the type of the networks' inputs for a space."""
+    shape, dtype, _ = observation_view(space)
+    return obs.shape[1:] == shape and obs.dtype == dtype
+
+
+def of_actions(actions: np.ndarray, space: Space) -> bool:
+    """Return whether recorded actions `[N, ...]` have the shape and the type of a space, and indices are in range."""
+    if isinstance(space, Box):
+        return actions.dtype == np.float32 and actions.shape[1:] == (flatdim(space),)
+    choices = np.full(flatdim(space), 2) if isinstance(space, MultiBinary) else np.ravel(
+        space.nvec) if isinstance(space, MultiDiscrete) else np.array(space.n)
+    return (actions.dtype == np.int64 and actions.shape[1:] == choices.shape
+            and bool((actions >= 0).all() and (actions < choices).all()))
 
 
 class OfflineRun(Run):
@@ -85,7 +125,8 @@ class OfflineRun(Run):
         if self.resumed:
             before = read_run(self.directory).get("dataset", {}).get("sha256")
             if before != data.about.get("sha256"):
-                raise UserError(f"{describe(self.directory)} was trained on another dataset than {config.data}; "
+                raise UserError(f"{describe(self.directory)} was trained on another dataset than "
+                                f"{describe(config.data)}; "
                                 "restore that file, or train again under another --exp-name")
 
     def describe_subject(self) -> dict[str, Any]:

@@ -25,12 +25,15 @@ def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str
     if any(isinstance(value, dict) for value in begun.values()):
         return ""
     subject = algorithm.load().Config.SUBJECT
-    config, _ = configure(algorithm, {subject: begun[subject]})
+    given = {name: begun[name] for name in (subject, "data") if begun.get(name)}          # data: a dataset
+    config, _ = configure(algorithm, given)
     usual = json.loads(json.dumps(config_to_json(config)))                # tuples to lists
-    words = ["spinup", *["grid"] * (len(seeds) > 1), algorithm.name, flag(subject), begun[subject], "--seed",
-             *map(str, sorted(seeds))]
+    words = ["spinup", *["grid"] * (len(seeds) > 1), algorithm.name]
+    for name, value in given.items():
+        words += [flag(name), value]
+    words += ["--seed", *map(str, sorted(seeds))]
     for name, value in begun.items():
-        if name not in {*HOW, "seed", subject} and name in usual and usual[name] != value:
+        if name not in {*HOW, *given, "seed"} and name in usual and usual[name] != value:
             words += [flag(name), in_text(value)]
     return " ".join(words)
 

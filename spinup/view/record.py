@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 
 from spinup import registry
 from spinup.data.card import card
-from spinup.data.dataset import Dataset, join
+from spinup.data.dataset import Dataset, join, sound
 from spinup.data.dataset import load as load_dataset
 from spinup.envs import make
 from spinup.envs.make import find_id
@@ -19,7 +19,7 @@ from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.episodes import check_ends, check_fits
 from spinup.runs.files import write_whole
-from spinup.runs.folders import config_from_json, describe, find_run, lock, read_run, versions
+from spinup.runs.folders import check_writable, config_from_json, describe, find_run, lock, read_run, versions
 from spinup.runs.policy import Policy
 from spinup.runs.replay import ReplayFiles, make_replay
 
@@ -44,7 +44,8 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     """
     if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
         why = "exists" if out.exists() else "must end in .npz, in a folder that exists"
-        raise UserError(f"--out {out} {why}; choose another file, such as {out.with_name(f'{out.stem}_2.npz')}")
+        raise UserError(f"--out {out} {why}; choose another file, such as {f'{out.stem}_2.npz'}")
+    check_writable(out.parent, "--out", "dataset.npz")
     env, settings = environment_of(sources)
     envs = make(env, 1, RECORDED + seed, **settings)
     rng = np.random.default_rng([seed, 2])
@@ -60,6 +61,9 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     whole = join(parts, {
         "env": env, "env_settings": settings, "observation_space": space_to_json(envs.observation_space),
         "action_space": space_to_json(envs.action_space), "parts": said, "seed": seed, "versions": versions()})
+    if not sound(whole.arrays(), whole.about):
+        raise UserError(f"some observations, actions or rewards of {' '.join(sources)} are not finite numbers, or too "
+                        "large for float32; correct the environment, and record again")
     write_whole(out, whole.write)
     return card(load_dataset(out))
 
@@ -152,9 +156,10 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
     data = read_run(directory)
     cfg = config_from_json(registry.find(data["algorithm"], run=directory), data["config"])
     state, where = load_checkpoint(directory / "checkpoint.pt"), describe(directory)
+    none = UserError(f"{where} has no saved replay buffer: only an interrupted run of an algorithm with a replay "
+                     f"buffer keeps one; type {where} without {REPLAY} to record its policy")
     if "replay" not in state["parts"] or not (directory / "replay").is_dir():
-        raise UserError(f"{where} has no saved replay buffer: only an interrupted run of an algorithm with a replay "
-                        f"buffer keeps one; type {where} without {REPLAY} to record its policy")
+        raise none
     is_box = isinstance(envs.action_space, Box)
     copies = make(cfg.env, cfg.num_envs, 0, **cfg.env_settings)
     replay = make_replay(cfg, copies, policy.module.dist.low.shape if is_box else (),
@@ -163,7 +168,8 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
     replay.load_state_dict(state["parts"]["replay"])
     taken = lock(directory)
     try:
-        ReplayFiles(directory).read(replay, state["subject"]["replay"])
+        if not ReplayFiles(directory).read(replay, state["subject"]["replay"]):
+            raise none
     finally:
         taken.release()
     n, rows = cfg.num_envs, np.arange(replay.oldest, replay.count)

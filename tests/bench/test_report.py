@@ -3,6 +3,7 @@ import itertools
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,12 @@ def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
     assert words[8:].count("--lr") == 1 and "--gamma" not in words
 
 
+# Turned red by: a dataset that the command of an offline run leaves out, so that a report fails.
+def test_the_command_of_an_offline_run_names_its_dataset():
+    about = {"algorithm": "bc", "config": {"env": "CartPole-v1", "data": "/gone.npz", "seed": 1, "batch_size": 8}}
+    assert command(about, [1], Path("x")) == "spinup bc --env CartPole-v1 --data /gone.npz --seed 1 --batch-size 8"
+
+
 def test_an_environment_without_a_suite_uses_its_own_lowest_and_highest_result(trained, tmp_path):
     trained("ppo", "FrozenLake-v1", 1, 0.2, 0.2)
     trained("dqn", "FrozenLake-v1", 1, 0.7, 0.7)
@@ -166,6 +173,8 @@ def test_mistakes_name_what_to_type(trained, tmp_path):
         report([tmp_path])
     with pytest.raises(UserError, match=r"--out .* cannot be written; give a name that ends in .html or .md"):
         report([tmp_path], tmp_path / "x.pdf")
+    with pytest.raises(UserError, match=r"--out .* cannot be written"):
+        report([tmp_path], Path("/proc/x.html"))
     assert [path.name for path in tmp_path.iterdir()] == ["ppo_CartPole-v1"]
 
 

@@ -81,7 +81,10 @@ def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(Grid, "run", run)
     suite("classic", seeds=[1, 2], algos=["ppo", "sac"], envs=["Pendulum-v1"], log_dir=tmp_path)
     assert order == [(1, "ppo_Pendulum-v1"), (1, "sac_Pendulum-v1"), (2, "ppo_Pendulum-v1"), (2, "sac_Pendulum-v1")]
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    monkeypatch.setattr(Grid, "run", lambda self: suite("classic", **SMALL, log_dir=tmp_path))
+    with pytest.raises(UserError, match="another process is training in"):   # two of them would train the same runs
+        suite("classic", **SMALL, log_dir=tmp_path)
 
 
 @pytest.mark.parametrize("name, given, message", [

@@ -73,7 +73,8 @@ class Trap:
 
 
 # Turned red by: a traceback; a file that is unpickled; an answer that does not say how to make a dataset.
-@pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan"])
+@pytest.mark.parametrize("kind", ["missing", "text", "empty", "cut", "foreign", "pickled", "npy", "no end", "nan",
+                                  "huge", "lie", "part", "kind"])
 def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys):
     whole = file.read_bytes()
     if kind == "missing":
@@ -90,12 +91,26 @@ def test_what_is_no_dataset_is_refused_in_one_sentence(kind, file, data, capsys)
     else:
         arrays = data.arrays()
         arrays["truncated"] = np.zeros(3, bool) if kind == "no end" else arrays["truncated"]
-        arrays["rewards"] = np.float32([1, np.nan, 4]) if kind == "nan" else arrays["rewards"]
+        arrays["rewards"] = {"nan": np.float32([1, np.nan, 4]), "huge": np.float32([3e38] * 3)}.get(
+            kind, arrays["rewards"])
+        about = {"lie": {"mean_return": 9.0}, "part": {"parts": ["a"]}, "kind": {"action_space": {}}}.get(kind, {})
         with open(file, "wb") as out:
-            Dataset(**arrays, about=data.about).write(out)
+            Dataset(**arrays, about={**data.about, **about}).write(out)
     with pytest.raises(UserError, match=r"d\.npz.*`spinup record` makes datasets"):
         load(file)
     assert "unpickled" not in capsys.readouterr().out
+
+
+# Turned red by: members of the archive that are no arrays; metadata nested so deeply that JSON gives up.
+@pytest.mark.parametrize("about", [b"no array", None])
+def test_a_forged_archive_is_refused_in_one_sentence(about, file, data):
+    if about is None:
+        np.savez(file, about=np.frombuffer(b"[" * 200_000, np.uint8), **data.arrays())
+    else:
+        with zipfile.ZipFile(file, "w") as out:
+            out.writestr("about", about)
+    with pytest.raises(UserError, match=r"d\.npz is damaged or not a dataset"):
+        load(file)
 
 
 # Turned red by: a bit of an array that flips on the disk.

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 import spinup
-from spinup.data.dataset import load
+from spinup.data.dataset import Dataset, load
 from spinup.runs.public import load as load_policy
 from spinup.view.record import record
 
@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(data, cli, tmp_path):
     done = cli("bc", "--data", "none.npz", *FLAGS)
     assert done.code == 2 and "there is no dataset none.npz" in done.err
     done = cli("bc", "--data", data, "--env", "Acrobot-v1", *FLAGS)
-    assert done.code == 2 and "differs from that of Acrobot-v1; leave out --env" in done.err
+    assert done.code == 2 and "differs from that of Acrobot-v1; give a dataset of Acrobot-v1" in done.err
     done = cli("td3_bc", "--data", data, *FLAGS)
     assert done.code == 2 and "td3_bc cannot act in Discrete(2)" in done.err and not (tmp_path / "runs").exists()
     assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
@@ -70,3 +70,46 @@ def test_from_python_the_environment_is_the_datasets_too(data, tmp_path):
     result = spinup.bc(data=data, total_steps=20, batch_size=8, hidden=(4,), threads=1, quiet=True, tensorboard=False,
                        log_dir=str(tmp_path))
     assert result.measure == "test_return" and len(result.returns) == 10
+
+
+# Turned red by: actions that the network does not have; observations of another shape; a traceback, or a run's folder.
+@pytest.mark.parametrize("name, value", [("actions", 9), ("actions", -1), ("obs", None)])
+def test_data_outside_their_own_spaces_are_refused(name, value, data, cli, tmp_path):
+    whole = load(data)
+    arrays = whole.arrays()
+    if value is None:
+        arrays["obs"], arrays["next_obs"] = arrays["obs"][:, :3], arrays["next_obs"][:, :3]
+    else:
+        arrays["actions"][0] = value
+    with open(tmp_path / "bad.npz", "wb") as out:
+        Dataset(**arrays, about=whole.about).write(out)
+    done = cli("bc", "--data", "bad.npz", *FLAGS)
+    assert done.code == 2 and "observations or actions outside its own spaces" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+# Turned red by: a module that a data file can import; a module that cannot be imported on request.
+def test_only_the_command_line_imports_a_module(data, cli, tmp_path):
+    (tmp_path / "module_of_a_dataset.py").write_text("open('imported', 'w').close()\n")
+    whole = load(data)
+    with open(tmp_path / "m.npz", "wb") as out:
+        Dataset(**whole.arrays(), about={**whole.about, "env": "module_of_a_dataset:CartPole-v1"}).write(out)
+    done = cli("bc", "--data", "m.npz", *FLAGS)
+    assert done.code == 2 and "type --env module_of_a_dataset:CartPole-v1" in done.err
+    assert not (tmp_path / "imported").exists()
+    done = cli("bc", "--data", "m.npz", "--env", "CartPole-v1", *FLAGS)
+    assert done.code == 0 and not (tmp_path / "imported").exists()
+
+
+# Turned red by: a path that is kept relative to the folder where the training began.
+def test_a_run_resumes_from_another_folder(data, cli, tmp_path, monkeypatch):
+    assert cli("bc", "--data", data, "--exp-name", "a", *FLAGS).code == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cli("resume", "../runs/a", "--total-steps", "90").code == 0
+
+
+# Turned red by: advice to change the environment where the number of frames differs.
+def test_stacked_frames_must_be_those_of_the_dataset(data, cli):
+    done = cli("bc", "--data", data, "--frame-stack", "4", *FLAGS)
+    assert done.code == 2 and "was recorded with 1 frame per observation; type --frame-stack 1" in done.err

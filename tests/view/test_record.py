@@ -79,6 +79,11 @@ def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
     else:                                                                 # two copies, two whole episodes each
         assert len(data) == 800 and data.truncated.sum() == 4 and not data.terminated.any()
         assert abs(data.actions).max() > 1.5
+    for path in (folder / "replay").iterdir():
+        path.unlink()
+    with pytest.raises(UserError, match="has no saved replay buffer"):     # not a dataset of uninitialised memory
+        record([f"replay:{folder}"], tmp_path / "none.npz", **SETTINGS)
+    assert not (tmp_path / "none.npz").exists()
 
 
 # Turned red by: a source that is another's; a file that is overwritten; a traceback; something written.
