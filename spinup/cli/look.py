@@ -117,15 +117,17 @@ def shelf(argv: list[str]) -> int:
     adding, drawing = actions.add_parser("add"), actions.add_parser("gallery")
     adding.add_argument("directory", type=path_of, metavar="DIR", help="the folder of a finished run")
     adding.add_argument("--name", default="", help="its name on the shelf. [ALGORITHM-ENVIRONMENT]")
-    drawing.add_argument("folder", type=path_of, metavar="FOLDER", help="an existing folder")
+    drawing.add_argument("folder", type=path_of, metavar="FOLDER", help="the folder of the GIFs")
     given = vars(parser.parse(argv))
     from spinup.runs.display import number
+    from spinup.runs.folders import check_writable
     from spinup.view import shelf as shelves
     action = given.pop("action", None)
     if action == "add":
         print(shelves.add(**given))
     elif action == "gallery":
-        check_folders([given["folder"]])
+        check_writable(given["folder"], "FOLDER", "gallery")
+        given["folder"].mkdir(parents=True, exist_ok=True)
         for path in shelves.gallery(given["folder"]):
             print(path, flush=True)
     else:
