@@ -32,8 +32,8 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     """Record a dataset from all sources, one after the other, and write it to `out`. Return its card.
 
     Args:
-        sources: folders of runs; `random:ID` for uniform random actions in an environment; `replay:DIR` for the replay
-            buffer that an interrupted run has saved.
+        sources: folders of runs, or shelf/NAME; `random:ID` for uniform random actions in an environment; `replay:DIR`
+            for the replay buffer that an interrupted run has saved.
         steps: transitions of each part. The last episode of a part is completed. A replay buffer gives all its
             complete episodes.
         noise: shares of random actions. The policy of each run is recorded once with each share.
@@ -103,8 +103,8 @@ def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[flo
     """Return the parts of a dataset that one source gives, each with the origin of its actions in words."""
     if source.startswith(RANDOM):
         return [(rollout(None, envs, steps, 1.0, stochastic, rng), "uniform random actions")]
-    directory = find_run(Path(source.removeprefix(REPLAY)))
-    policy = load(directory)
+    given = Path(source.removeprefix(REPLAY))
+    directory, policy = find_run(given), load(given)
     check_fits(policy, envs.observation_space, envs.action_space, env)
     name = read_run(directory)["algorithm"]
     if source.startswith(REPLAY):
@@ -155,10 +155,13 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
     run has none, or is still training."""
     data = read_run(directory)
     cfg = config_from_json(registry.find(data["algorithm"], run=directory), data["config"])
-    state, where = load_checkpoint(directory / "checkpoint.pt"), describe(directory)
+    where = describe(directory)
     none = UserError(f"{where} has no saved replay buffer: only an interrupted run of an algorithm with a replay "
                      f"buffer keeps one; type {where} without {REPLAY} to record its policy")
-    if "replay" not in state["parts"] or not (directory / "replay").is_dir():
+    if not (directory / "replay").is_dir():
+        raise none
+    state = load_checkpoint(directory / "checkpoint.pt")
+    if "replay" not in state["parts"]:
         raise none
     is_box = isinstance(envs.action_space, Box)
     copies = make(cfg.env, cfg.num_envs, 0, **cfg.env_settings)

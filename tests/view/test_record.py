@@ -86,9 +86,16 @@ def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
     assert not (tmp_path / "none.npz").exists()
 
 
+# Turned red by: a policy that is on the shelf, and for which a run's folder is sought.
+def test_a_policy_on_the_shelf_is_recorded(tmp_path):
+    record(["shelf/ppo-CartPole-v1"], tmp_path / "s.npz", **{**SETTINGS, "steps": 100})
+    assert load(tmp_path / "s.npz").about["mean_return"] > 400
+
+
 # Turned red by: a source that is another's; a file that is overwritten; a traceback; something written.
 @pytest.mark.parametrize("sources, words", [
     (["DIR", "random:Pendulum-v1"], "has the environment Pendulum-v1"), (["replay:DIR"], "no saved replay buffer"),
+    (["replay:shelf/ppo-CartPole-v1"], "no saved replay buffer"),
     (["random:CartPol-v1"], "Did you mean 'CartPole-v1'"), (["nowhere"], "holds no run")])
 def test_what_cannot_be_recorded_is_refused(sources, words, run, tmp_path):
     with pytest.raises(UserError, match=words):
