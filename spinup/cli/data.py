@@ -17,8 +17,8 @@ def record(argv: list[str]) -> int:
     parser = Parser("spinup record", "Record a dataset of whole episodes, for algorithms that learn offline. The "
                                      "policy of each run is recorded once with each share of --noise.")
     parser.add_argument("sources", nargs="*", default=[], metavar="DIR",
-                        help="folders of runs, or shelf/NAME; random:CartPole-v1 for random actions; replay:DIR for the replay buffer "
-                             "of an interrupted run")
+                        help="folders of runs, or shelf/NAME; random:CartPole-v1 for random actions; "
+                             "replay:DIR for the replay buffer of an interrupted run")
     parser.add_argument("--steps", type=whole("steps"), default=10_000, metavar="N",
                         help="transitions of each part; its last episode is completed. [10000]")
     parser.add_argument("--noise", type=lambda text: parse("noise", share, text), nargs="+", action=Distinct,
