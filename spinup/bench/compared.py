@@ -52,8 +52,8 @@ Groups = dict[str, dict[str, list[Trained]]]                              # by e
 
 
 def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
-    """Return the finished runs in these folders, and the number of others, which are unfinished or without a finished
-    episode. UserError if no run is finished.
+    """Return the finished runs in these folders, and the number of others, which are unfinished, damaged or without a
+    finished episode. UserError if no run is finished.
 
     The SFT runs that runs of language models start from are left out.
     """
@@ -68,7 +68,8 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
             found.append(Trained(run, read_run(run.directory), result, mean))
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
-    return found, len(curves) - len(found)
+    folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
+    return found, sum(folder.name not in starts for folder in folders) - len(found)
 
 
 def measured(path: Path, measure: str) -> float:

@@ -79,7 +79,7 @@ def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> s
               "The result of a run is " + ("R100, the mean return of its last 100 training episodes" if agents else
                                            "the last value of its measure") +
               ", because not all runs have been evaluated.")
-    left = f" {others} unfinished runs are left out." if others else ""
+    left = f" Unfinished or damaged runs, which are left out: {others}." if others else ""
     return (f"{len(runs)} finished runs, seeds {', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
             f"{result} No run is selected by its result.")
 

@@ -94,11 +94,13 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
         trained("ppo", "CartPole-v1", seed, 400.0 + seed, 475.0)           # 475 is the normalised score 1
         trained("dqn", "CartPole-v1", seed, 100.0, 22.2)                   # and 22.2 is 0
         trained("ppo", "Pendulum-v1", seed, -150.0, -1229.0)
-    trained("dqn", "CartPole-v1", 4)
+    damaged = trained("dqn", "CartPole-v1", 4, 100.0) / "progress.csv"
+    damaged.write_text("a,b\n1")
     done = cli("bench", "report", str(tmp_path))
     assert (done.code, done.out.split()) == (0, [str(tmp_path / "report.html"), str(tmp_path / "report.md")])
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
-    assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. 1 unf")
+    assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or "
+                           "damaged runs, which are left out: 1. ")
     assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
     both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
     assert both == ["ppo", "6", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "3", "1.00"]
