@@ -20,7 +20,7 @@ from spinup.runs.files import read_json
 from spinup.runs.policy import Policy
 
 SEEDS = (1,)
-GRAPH, WALKS = "RandomGraph-v0", 100_000                # steps of random walks, of up to 10 steps each
+GRAPH, WALKS = "RandomGraph-v0", 300_000                # steps of random walks, of up to 10 steps each
 PATHS, CORRELATION, MINUTES = NODES - 1, 0.8, 10
 REQUESTS, EPISODES, TESTS = 9, 20, 100                  # requested returns, and episodes of each; of the comparison
 STEPS = 20_000                                          # transitions of each part of a mixed dataset
