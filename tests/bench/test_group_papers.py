@@ -59,8 +59,9 @@ def test_the_large_model_is_trained_equally_long_with_every_method(sapo, met, tr
     assert show("losses", paper, folders, tmp_path / "x.png", tmp_path / "x.json") == (0 if met else 1)
     words = {method: flags for method, task, seed, _, flags in trained[2] if task == "sentence" and seed == 3}
     assert words.keys() == losses.ALL.keys() and sum(job[1] == "sentence" for job in trained[2]) == 7
-    assert {flags for method, flags in words.items() if method != "rloo"} == {
-        ("--model", "smollm2", "--held-out", "64", "--minibatches", "2")}
+    equal = ("--model", "smollm2", *losses.EQUAL)
+    assert {flags for method, flags in words.items() if method != "rloo"} == {(*equal, "--minibatches", "2")}
+    assert words["rloo"] == equal and "--total-steps" in equal             # rloo has no preset for this task
     small = {flags for _, task, _, label, flags in trained[2] if task == "reverse" and label != "gspo"}
     assert small == {(*losses.SMALL, "--minibatches", "4")}
 
