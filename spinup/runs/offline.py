@@ -102,10 +102,15 @@ def of_space(obs: np.ndarray, space: Space) -> bool:
 
 def of_actions(actions: np.ndarray, space: Space) -> bool:
     """Return whether recorded actions `[N, ...]` have the shape and the type of a space, and indices are in range."""
-    if isinstance(space, Box):
-        return actions.dtype == np.float32 and actions.shape[1:] == (flatdim(space),)
-    choices = np.full(flatdim(space), 2) if isinstance(space, MultiBinary) else np.ravel(
-        space.nvec) if isinstance(space, MultiDiscrete) else np.array(space.n)
+    match space:
+        case Box():
+            return actions.dtype == np.float32 and actions.shape[1:] == (flatdim(space),)
+        case MultiBinary():
+            choices = np.full(flatdim(space), 2)
+        case MultiDiscrete():
+            choices = space.nvec
+        case _:
+            choices = np.array(space.n)
     return (actions.dtype == np.int64 and actions.shape[1:] == choices.shape
             and bool((actions >= 0).all() and (actions < choices).all()))
 
@@ -126,8 +131,7 @@ class OfflineRun(Run):
             before = read_run(self.directory).get("dataset", {}).get("sha256")
             if before != data.about.get("sha256"):
                 raise UserError(f"{describe(self.directory)} was trained on another dataset than "
-                                f"{describe(config.data)}; "
-                                "restore that file, or train again under another --exp-name")
+                                f"{describe(config.data)}; restore that file, or train again under another --exp-name")
 
     def describe_subject(self) -> dict[str, Any]:
         kept = ("sha256", "env", "steps", "episodes", "mean_return")

@@ -44,7 +44,7 @@ def record(sources: list[str], out: Path, *, steps: int, noise: list[float], sto
     """
     if out.exists() or not out.parent.is_dir() or out.suffix != ".npz":
         why = "exists" if out.exists() else "must end in .npz, in a folder that exists"
-        raise UserError(f"--out {out} {why}; choose another file, such as {f'{out.stem}_2.npz'}")
+        raise UserError(f"--out {out} {why}; choose another file, such as {out.stem}_2.npz")
     check_writable(out.parent, "--out", "dataset.npz")
     env, settings = environment_of(sources)
     envs = make(env, 1, RECORDED + seed, **settings)
