@@ -272,6 +272,11 @@ def train(name: str, folder: Path, task: str = "", env: Any = None, **settings: 
     return algorithm.train(algorithm.Config(env=env or TASKS[task], log_dir=folder.as_posix(), **chosen))
 
 
+def short(name: str) -> int:
+    """The steps of a run that need not learn: of the environments, or updates where a dataset is read."""
+    return 64 if is_offline(name) else 1024
+
+
 def can_anneal(name: str) -> bool:
     """Whether its actions are drawn and scored, and its learning rate can fall."""
     return "scores" in SUITES[name] and "anneal" in settings_of(ALGORITHMS[name].load().Config)
@@ -321,7 +326,7 @@ def test_the_seed_decides_everything(name, tmp_path):
     for seed in 1, 1, 2:
         seeds.append(set())
         torch.rand(3), np.random.rand(3)                                  # what was drawn before does not matter
-        runs.append(train(name, tmp_path, env=Noted, seed=seed, total_steps=1024))
+        runs.append(train(name, tmp_path, env=Noted, seed=seed, total_steps=short(name)))
     assert seeds[0] == seeds[1] and len(seeds[0]) >= 8 and not seeds[0] & seeds[2]        # 8 copies, or more episodes
     first, again, other = ({k: v for k, v in r.progress.items() if "second" not in k} for r in runs)
     np.testing.assert_equal(again, first)                                 # NaN equals NaN here
@@ -363,7 +368,7 @@ def test_what_it_does_not_serve_it_refuses_and_says_who_does(name, task, tmp_pat
 # Turned red by: a column without a meaning.
 @each
 def test_every_column_is_explained(name, tmp_path):
-    result = train(name, tmp_path, test_episodes=1, total_steps=1024)
+    result = train(name, tmp_path, test_episodes=1, total_steps=short(name))
     assert set(result.progress) <= set(meanings()) and "test_return" in result.progress
 
 
@@ -371,7 +376,7 @@ def test_every_column_is_explained(name, tmp_path):
 @each
 def test_test_episodes_only_look(name, tmp_path, monkeypatch):
     monkeypatch.setattr(Training, "epochs", 8)                            # each plays test episodes
-    tested, untested = (train(name, tmp_path, total_steps=1024, test_episodes=n) for n in (3, 0))
+    tested, untested = (train(name, tmp_path, total_steps=short(name), test_episodes=n) for n in (3, 0))
     assert torch.equal(state(tested.policy), state(untested.policy))
     assert untested.returns == ([] if is_offline(name) else tested.returns)
     env = TASKS[first_task(name)]

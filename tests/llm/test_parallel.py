@@ -160,7 +160,7 @@ def test_a_killed_pair_goes_on(divided, beginner, fork_workers, killed, cli, cur
     (tmp_path / "score.py").write_text(SCORE)
     words = ["llm", "ppo", "--task", SMALL["task"], "--reward", "score.py:early", "--model", beginner, "--preset",
              "none", "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--prompts", 3,
-             "--samples", 4, "--total-steps", 16, "--checkpoint-steps", 4, "--workers", 2, *divided]
+             "--samples", 4, "--total-steps", 8, "--checkpoint-steps", 2, "--workers", 2, *divided]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo")
