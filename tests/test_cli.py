@@ -452,15 +452,15 @@ def test_the_three_names_of_the_command_are_one(tmp_path):
         assert words != ["pop"] or (a.returncode == 2 and a.stderr.startswith("spinup: "))
 
 
-def test_from_the_first_command_to_the_last_in_processes_of_their_own(tmp_path):
-    spinup = [sys.executable, "-m", "spinup.run"]
-    trained = run(*spinup, "ppo", "--total-steps", "6e3", "--num-envs", 4, "--rollout-steps", 32, cwd=tmp_path)
-    assert trained.returncode == 0 and trained.stderr == ""
-    advice = [line.split() for line in trained.stdout.splitlines()[-4:]]
+def test_from_the_first_command_to_the_last_in_processes_of_their_own(start, tmp_path):
+    trained = start("ppo", "--total-steps", "6e3", "--num-envs", 4, "--rollout-steps", 32,
+                    program=(sys.executable, "-m", "spinup.run")).end()
+    assert trained.code == 0 and trained.err == ""
+    advice = [line.split() for line in trained.out.splitlines()[-4:]]
     assert [words[:2] for words in advice] == [["spinup", c] for c in ("plot", "watch", "eval", "resume")]
-    evaluated = run(*spinup, *advice[2][1:], "--episodes", 20, "--json", cwd=tmp_path)
-    assert evaluated.returncode == 0
-    assert json.loads(evaluated.stdout)["mean"] > 50                      # a random policy reaches 22
-    plotted = run(*spinup, *advice[0][1:], cwd=tmp_path)
-    assert plotted.returncode == 0 and "ppo_CartPole-v1_1" in plotted.stdout
+    evaluated = start(*advice[2][1:], "--episodes", 20, "--json").end()
+    assert evaluated.code == 0
+    assert json.loads(evaluated.out)["mean"] > 50                         # a random policy reaches 22
+    plotted = start(*advice[0][1:]).end()
+    assert plotted.code == 0 and "ppo_CartPole-v1_1" in plotted.out
     assert list(tmp_path.rglob("*.svg"))

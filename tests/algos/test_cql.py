@@ -9,7 +9,7 @@ from spinup.algos.cql import conservative_penalty
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 1200, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "alpha": 0.1},
+    "settings": {"total_steps": 500, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "alpha": 0.1},
     "tasks": {"discrete": {}},
     "draws": False}
 

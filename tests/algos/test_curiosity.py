@@ -16,7 +16,7 @@ from spinup.errors import UserError
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"rollout_steps": 32, "lr": 0.003, "bonus_coef": 0.2, "entropy_coef": 0.0, "feature_hidden": (32,)},
-    "tasks": {"discrete": {}, "image": {"total_steps": 2048}},
+    "tasks": {"discrete": {"total_steps": 5120}, "image": {"total_steps": 2048}},
     "scores": "clipped_surrogate"}
 
 KINDS = ("rnd", "inverse", "random", "pixels")

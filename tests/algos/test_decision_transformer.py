@@ -16,7 +16,7 @@ from spinup.runs.episodes import play_episodes
 
 # Settings for tests/algos/test_suite.py: each learns its task there in seconds.
 SUITE = {
-    "settings": {"total_steps": 256, "context": 3, "layers": 1, "width": 32, "batch_size": 32, "lr": 0.01, "warmup": 10,
+    "settings": {"total_steps": 128, "context": 3, "layers": 1, "width": 32, "batch_size": 32, "lr": 0.01, "warmup": 10,
                  "max_grad_norm": 10.0, "threads": 1},
     "tasks": {"discrete": {}, "box": {}},
     "draws": False, "remembers": True}

@@ -21,9 +21,10 @@ from spinup.core.replay import Priorities
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+    "settings": {"total_steps": 2560, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "explore": 0.5},
-    "tasks": {"discrete": {}, "image": {"batch_size": 32, "learning_starts": 128, "target_every": 20}}}
+    "tasks": {"discrete": {},
+              "image": {"total_steps": 768, "batch_size": 32, "learning_starts": 128, "target_every": 20}}}
 
 
 # Turned red by: `terminated` for 1 - terminated; a discount on the rewards too.

@@ -19,7 +19,7 @@ from spinup.runs.workers import Workers
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 25000},
+    "settings": {"pairs": 32, "sigma": 0.1, "lr": 0.05, "hidden": (16,), "total_steps": 16000},
     "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {"hidden": (8,), "normalise_obs": True}},
     "draws": False}
 
@@ -189,7 +189,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
 
 # Turned red by: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
 def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
-    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 8000]
+    words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 2000]
     done = start(*words, program=(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
                                  "-m", "spinup")).end()
     assert done.code == 0 and done.out.count("es on CartPole-v1") == 1, done.err

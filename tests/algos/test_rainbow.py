@@ -14,9 +14,10 @@ from spinup.errors import UserError
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 4096, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+    "settings": {"total_steps": 2560, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "target_every": 50, "atoms": 21, "v_min": 0, "v_max": 2},
-    "tasks": {"discrete": {}, "image": {"batch_size": 32, "learning_starts": 128, "target_every": 20}}}
+    "tasks": {"discrete": {},
+              "image": {"total_steps": 704, "batch_size": 32, "learning_starts": 128, "target_every": 20}}}
 GAMMA = 0.9
 
 

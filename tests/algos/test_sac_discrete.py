@@ -14,7 +14,7 @@ from spinup.errors import UserError
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
+    "settings": {"total_steps": 2048, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02, "alpha": 0.1, "target_entropy": 0.1},
     "tasks": {"discrete": {}}}
 

@@ -15,7 +15,7 @@ from spinup.view.evaluate import evaluate
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"num_envs": 16, "total_steps": 16384, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
+    "settings": {"num_envs": 16, "total_steps": 10240, "rollout_steps": 32, "lr": 0.005, "versions": 4, "hidden":
         (32,)},
     "tasks": {"game": {}},
     "scores": "clipped_surrogate"}

@@ -8,7 +8,8 @@ from spinup.algos.td3_bc import imitation_loss, value_weight
 
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
-    "settings": {"total_steps": 1500, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "tau": 0.02},
+    "settings": {"total_steps": 700, "hidden": (32, 32), "batch_size": 64, "lr": 0.001, "threads": 1, "tau": 0.02,
+                 "alpha": 1.0},
     "tasks": {"box": {}, "box far": {}},
     "draws": False}
 
