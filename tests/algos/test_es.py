@@ -1,7 +1,6 @@
 """Evolution strategies: the estimate against sums by hand, play against one policy at a time, several processes."""
 import os
 import signal
-import sys
 from pathlib import Path
 
 import gymnasium
@@ -190,8 +189,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_line_and_resuming_goes_on(start,
 # Turned red by: every process of torchrun keeping a run, or printing; another number of them than torchrun's.
 def test_under_torchrun_it_is_the_same_file_and_the_same_curve(start, cli, curve, tmp_path):
     words = ["es", "--preset", "none", "--exp-name", "x", "--total-steps", 2000]
-    done = start(*words, program=(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                                 "-m", "spinup")).end()
+    done = start("--nproc-per-node", 2, "-m", "spinup", *words, script="torch.distributed.run").end()
     assert done.code == 0 and done.out.count("es on CartPole-v1") == 1, done.err
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     assert curve(tmp_path / "whole/x/x_s1") == curve(tmp_path / "runs/x/x_s1")
