@@ -38,6 +38,9 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     R100: mean training return of the last 100 episodes. E100: mean return of the final policy, deterministic, in 100
     new episodes. Finished runs are not repeated; unfinished ones resume.
 
+    workers: runs at a time. With more than one, each run uses one thread: two threads of each would wait for the other
+    run's.
+
     preset, total_steps: as for `spinup ALGORITHM`. against: "sb3" also trains stable-baselines3 with its own default
     settings, for the same number of steps in the same environment. The goal is then to reach its mean E100.
     """
@@ -56,7 +59,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
         if (folder / "config.json").exists():
             check_same(folder, algorithm, replace(config, seed=seed), HOW - {"compile"}, "choose another --log-dir")
     with ThreadPoolExecutor(workers) as pool:
-        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, flags), seeds))
+        alone = [] if workers == 1 else ["--threads", "1"]
+        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds))
         peers = list(pool.map(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], log_dir / name),
                               seeds if against else []))
     about = read_run(log_dir / name / f"{name}_s{seeds[0]}")

@@ -425,6 +425,20 @@ def test_returns_reads_what_a_replay_learned(tmp_path, monkeypatch, capsys, here
     assert -2000 < result["E100"]["mean"] < -300 and result["settings"]["learning_starts"] == 200
 
 
+# Turned red by: two runs at a time with two threads each: a thread that has no core holds up the other.
+def test_runs_side_by_side_have_one_thread_each(tmp_path, monkeypatch):
+    typed = []
+
+    def stop(*words):
+        typed.append(words)
+        raise UserError("stopped")
+    monkeypatch.setattr(returns_module, "spinup", stop)
+    for workers in (1, 2):
+        with pytest.raises(UserError, match="stopped"):
+            returns_module.returns("ppo", "CartPole-v1", seeds=[1], workers=workers, log_dir=tmp_path)
+    assert "--threads" not in typed[0] and typed[1][-2:] == ("--threads", "1")
+
+
 # Turned red by: a peer with another number of steps, one that is trained twice, a goal that is not the peer's mean.
 def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, here, fork_python):
     fork_python(process)
