@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from spinup.bench.passes import networks_alone
 from spinup.bench.process import work
+from spinup.bench.returns import zoo
 from spinup.bench.speed import report
 from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.make import find_id, quiet_mujoco
@@ -61,22 +62,47 @@ def run(library: Any, folder: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
-    """R100 and E100 of the peer with its own default settings, in the same environment for the same number of steps."""
+    """R100 and E100 of the peer with its own settings, in the same environment for the same number of steps.
+
+    job: `algo`, `env`, `seed`, `total_steps`, and `against`: "zoo" for the settings of RL Baselines3 Zoo, "sb3" for the
+    library's defaults.
+    """
     quiet_mujoco()
     torch.set_num_threads(1)
-    model = getattr(stable_baselines3, job["algo"].upper())("MlpPolicy", job["env"], seed=job["seed"], device="cpu")
+    env, settings = as_in_the_zoo(**job) if job["against"] == "zoo" else (job["env"], {})
+    model = getattr(stable_baselines3, job["algo"].upper())("MlpPolicy", env, seed=job["seed"], device="cpu",
+                                                            **settings)
     curve = Curve(job["total_steps"])
     model.learn(job["total_steps"], callback=curve)
     seconds = time.perf_counter() - curve.began
     training = [float(episode["r"]) for episode in model.ep_info_buffer]
     test = make_vec_env(job["env"], n_envs=1, seed=UNSEEN + job["seed"])
+    normaliser = model.get_vec_normalize_env()
+    if normaliser is not None:
+        test = VecNormalize(test, training=False, norm_reward=False)
+        test.obs_rms = normaliser.obs_rms
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
-    return {"algo": job["algo"], "env": job["env"], "seed": job["seed"],
+    return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "against": job["against"],
             "R100": float(np.mean(training)), "E100": float(np.mean(played)),
             "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
             "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
             "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
             "peak_memory": peak_memory()}
+
+
+def as_in_the_zoo(algo: str, env: str, seed: int, **_: Any) -> tuple[VecEnv, Settings]:
+    """Make the environments and the arguments of the peer's algorithm with the settings of RL Baselines3 Zoo."""
+    s = zoo(algo, env)
+    made = make_vec_env(env, n_envs=s.pop("copies", 1), seed=seed)
+    if s.pop("normalise", False):
+        made = VecNormalize(made, gamma=s.get("gamma", 0.99))
+    noise, policy = s.pop("action_noise", None), s.pop("policy", {})
+    if noise is not None:
+        zeros = np.zeros(made.action_space.shape)
+        s["action_noise"] = NormalActionNoise(zeros, zeros + noise)
+    if "activation_fn" in policy:
+        policy["activation_fn"] = getattr(torch.nn, policy["activation_fn"])
+    return made, {**s, "policy_kwargs": policy}
 
 
 def has(algo: str) -> bool:

@@ -1,5 +1,6 @@
 """Returns of a preset, seed by seed, trained and evaluated with the commands that users type."""
 import json
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, spinup
 from spinup.envs.make import find_id
-from spinup.errors import check_names
+from spinup.errors import UserError, check_names
 from spinup.registry import find
 from spinup.runs.config import flag, settings_of
 from spinup.runs.files import write_json
@@ -28,10 +29,12 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
          ("td3", "Pendulum-v1"): {"E100": -165}, ("sac", "Pendulum-v1"): {"E100": -165},
          ("td3", "HalfCheetah-v5"): {"E100": 6100}, ("sac", "HalfCheetah-v5"): {"E100": 7330}}
 
+PEERS = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
+
 
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
             preset: str = "auto", total_steps: int | None = None, against: str | None = None,
-            log_dir: Path = Path("runs"), out: Path | None = None) -> int:
+            peer_seeds: list[int] | None = None, log_dir: Path = Path("runs"), out: Path | None = None) -> int:
     """Train the preset of `env` with each seed and evaluate each policy. Print a table and JSON. Return 1 if a goal is
     missed.
 
@@ -41,11 +44,14 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     workers: runs at a time. With more than one, each run uses one thread: two threads of each would wait for the other
     run's.
 
-    preset, total_steps: as for `spinup ALGORITHM`. against: "sb3" also trains stable-baselines3 with its own default
-    settings, for the same number of steps in the same environment. The goal is then to reach its mean E100.
+    preset, total_steps: as for `spinup ALGORITHM`. against: also train stable-baselines3 for the same number of steps
+    in the same environment, with its default settings ("sb3") or with those of RL Baselines3 Zoo ("zoo"). The goal is
+    then to reach its mean E100. peer_seeds: its seeds; None: `seeds`.
     """
     check_out(out)
     env, found = find_id(env), find(algorithm)
+    if against == "zoo":
+        zoo(algorithm, env)
     asked = {"preset": None if preset == "auto" else preset, "total_steps": total_steps, "compile": compile or None}
     asked = {setting: value for setting, value in asked.items() if value is not None}
     given = {"env": env, **{setting: value for setting, value in asked.items() if setting != "preset"}}
@@ -61,16 +67,17 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     with ThreadPoolExecutor(workers) as pool:
         alone = [] if workers == 1 else ["--threads", "1"]
         runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds))
-        peers = list(pool.map(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], log_dir / name),
-                              seeds if against else []))
+        peers = list(pool.map(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
+                              (peer_seeds or seeds) if against else []))
     about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
     goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
     words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
-             *(["--against", against] if against else [])]
+             *(["--against", against] if against else []),
+             *(["--peer-seeds", *map(str, peer_seeds)] if against and peer_seeds else [])]
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
                               "versions": about["versions"], "git": about["git"], **summary("", runs)}
     if peers:
-        result["peer"] = summary("stable-baselines3: ", peers)
+        result["peer"] = summary(f"{PEERS[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}
     result["goal"] = goal
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
@@ -95,11 +102,20 @@ def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _peer(algorithm: str, env: str, seed: int, steps: int, folder: Path) -> dict[str, Any]:
+def zoo(algorithm: str, env: str) -> dict[str, Any]:
+    """Return the settings of RL Baselines3 Zoo, as in `zoo.toml`. UserError if they are not there."""
+    known = tomllib.loads(Path(__file__).with_name("zoo.toml").read_text(encoding="utf-8"))
+    if env not in known.get(algorithm, {}):
+        there = "; ".join(f"{name} in {', '.join(envs)}" for name, envs in known.items())
+        raise UserError(f"--against zoo has no settings of {algorithm} in {env}, only of {there}; use --against sb3")
+    return known[algorithm][env]
+
+
+def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder: Path) -> dict[str, Any]:
     """Returns of stable-baselines3 with one seed; kept in a file, so it trains only once."""
-    path = folder / f"sb3_{steps}_s{seed}.json"
+    path = folder / f"{against}_{steps}_s{seed}.json"
     if not path.exists():
-        job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps}
+        job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps, "against": against}
         write_json(path.absolute(), child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
     return json.loads(path.read_text(encoding="utf-8"))
 

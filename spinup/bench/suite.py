@@ -145,8 +145,8 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
         directory = folder / name / f"{name}_s{seed}"
         if not finished(directory):
             directory.mkdir(parents=True, exist_ok=True)
-            write_peer(directory, child("spinup.bench.peers", "returns", {
-                "algo": algo, "env": env, "seed": seed, "total_steps": steps}, environment=ONE_THREAD))
+            job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
+            write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
 
     with ThreadPoolExecutor(workers) as pool:
         for done, _ in enumerate(pool.map(one, coming), 1):

@@ -43,7 +43,7 @@ def bench(argv: list[str]) -> int:
 
 def algorithm(what: str, argv: list[str]) -> int:
     """Run `spinup bench speed`, `time-to` or `returns` for an algorithm."""
-    from spinup.runs.flags import add_seeds, number, processes, whole
+    from spinup.runs.flags import Distinct, add_seeds, number, processes, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps per second of an algorithm during training, compared with another library.",
         "time-to": "Seconds of training until the mean return of the last 20 episodes reaches a given value.",
@@ -75,8 +75,11 @@ def algorithm(what: str, argv: list[str]) -> int:
                             help="auto (the environment's preset), none, or a name from `spinup algos`. [auto]")
         parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
                             help="steps of each run. [as in the preset]")
-        parser.add_argument("--against", choices=["sb3"], default=None,
-                            help="also train another library, with its own defaults, for the same number of steps")
+        parser.add_argument("--against", choices=["sb3", "zoo"], default=None,
+                            help="also train stable-baselines3 for the same number of steps, with its defaults (sb3) "
+                                 "or with the settings of RL Baselines3 Zoo (zoo)")
+        parser.add_argument("--peer-seeds", type=whole("peer_seeds", 0), nargs="+", action=Distinct, default=None,
+                            metavar="S", help="seeds of stable-baselines3. [as --seeds]")
         parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
         parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",
                             help="the folder of the runs. [runs]")
