@@ -27,7 +27,10 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
          ("dqn", "CartPole-v1"): {"E100": 475}, ("dqn", "Acrobot-v1"): {"E100": -85},
          ("dqn", "MountainCar-v0"): {"E100": -115}, ("ddpg", "Pendulum-v1"): {"E100": -165},
          ("td3", "Pendulum-v1"): {"E100": -165}, ("sac", "Pendulum-v1"): {"E100": -165},
-         ("td3", "HalfCheetah-v5"): {"E100": 6100}, ("sac", "HalfCheetah-v5"): {"E100": 7330}}
+         ("td3", "HalfCheetah-v5"): {"E100": 6100}, ("sac", "HalfCheetah-v5"): {"E100": 7330},
+         ("trpo", "CartPole-v1"): {"E100": 500}, ("trpo", "Hopper-v5"): {"R100": 1161},
+         ("rainbow", "CartPole-v1"): {"E100": 475}, ("rainbow", "LunarLander-v3"): {"E100": 200},
+         ("sac_discrete", "CartPole-v1"): {"E100": 450}}
 
 PEERS = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
 
