@@ -42,10 +42,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
     lines, raw = [], {}
     for env, (paper, goal) in TABLE.items():
         here = [folder for (e, _), folder in zip(jobs, folders, strict=True) if e == env]
-        known = {name: play(tasks_of(env, 0), strategy) for name, strategy in
-                 baselines(tasks_of(env, 0), torch.Generator().manual_seed(1)).items()}
-        known = {name: float(returns.mean()) for name, returns in known.items()}
-        ours = [json.loads(spinup("eval", str(folder), "--episodes", str(TRIALS), "--json"))["mean"] for folder in here]
+        known, ours = strategies(env), [evaluate(folder) for folder in here]
         lines += [Line(f"{env}: {name}", str(paper.get(name, "")), value) for name, value in known.items()]
         least, words = (goal, f">= {goal:g}") if goal else (known["greedy"], "> greedy")
         lines.append(Line(f"{env}: RL², mean of {len(ours)} seeds", str(paper["RL²"]), float(np.mean(ours)), words,
@@ -69,6 +66,17 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
         axes.legend()
 
     return Paper("RL² compared with bandit and MDP strategies (Duan et al. 2016)", lines, draw, raw), folders
+
+
+def strategies(env: str) -> dict[str, float]:
+    """Mean return of each hand-designed strategy, on the same tasks for all."""
+    known = baselines(tasks_of(env, 0), torch.Generator().manual_seed(1))
+    return {name: float(play(tasks_of(env, 0), strategy).mean()) for name, strategy in known.items()}
+
+
+def evaluate(folder: Path) -> float:
+    """Mean return of a trained policy in new trials."""
+    return json.loads(spinup("eval", str(folder), "--episodes", str(TRIALS), "--json"))["mean"]
 
 
 def by_pull(folder: Path, env: str) -> dict[str, list[float]]:
