@@ -303,14 +303,16 @@ def killed(start, rows, wait_for, tmp_path) -> Callable[..., Done]:
 
     directory: of the run, below `tmp_path`. length: the lines that its progress.csv will have. seed: of the moments.
     anew: go on for the last time in a new interpreter, with another hash of each text, in place of a forked process.
+    prelude: Python that runs before each of them, `forking` for example.
     """
     from spinup.runs.checkpoint import load_checkpoint
     from spinup.runs.training import Training
 
-    def run(words: list[object], directory: Path, length: int, kills: int, seed: str, anew: bool = False) -> Done:
+    def run(words: list[object], directory: Path, length: int, kills: int, seed: str, anew: bool = False,
+            prelude: str = "") -> Done:
         where, chance = tmp_path / directory, random.Random(seed)
         # Runs have as many rows there as in this process, where `few_rows` may have changed it.
-        prelude = f"from spinup.runs.training import Training; Training.epochs = {Training.epochs}\n"
+        prelude += f"from spinup.runs.training import Training; Training.epochs = {Training.epochs}\n"
         interpreter = (sys.executable, "-c", prelude + "import runpy; runpy.run_module('spinup', run_name='__main__')")
         process, last = start(*words, prelude=prelude), 0
         for i in range(kills):

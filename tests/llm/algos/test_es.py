@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import llm
-from llm.algos import es
+from llm.algos import es, sft
 from llm.policy.generate import Sampler
 from llm.policy.load import load_model
 from llm.policy.transformer import Shape, Transformer
@@ -158,7 +158,8 @@ def test_the_number_of_processes_changes_no_digit(beginner, fork_workers, curve,
 
 
 # Turned red by: a follower that refuses the folder of the first process, or trains an initial policy of its own.
-def test_processes_share_one_initial_policy(fork_workers, tmp_path):
+def test_processes_share_one_initial_policy(fork_workers, monkeypatch, tmp_path):
+    monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
     given = TINY | {"layers": 1, "width": 16, "heads": 2, "total_steps": 1, "sft_accuracy": 0.01, "exp_name": "x"}
     result = llm.es(given.pop("task"), log_dir=tmp_path.as_posix(), workers=2, **given)
     assert result.status == "finished"
@@ -167,15 +168,16 @@ def test_processes_share_one_initial_policy(fork_workers, tmp_path):
 
 # Turned red by: Adam left out of `keep`; prompts from a generator that is not in the checkpoint; a follower that begins
 # at update 0.
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, cli, curve, tmp_path):
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(beginner, killed, forking, cli, curve, tmp_path):
     (tmp_path / "score.py").write_text("def early(prompt, response):\n"
                                        "    return sum(letter in 'abcde' for letter in response) / 3\n")
     words = ["llm", "es", "--task", TINY["task"], "--reward", "score.py:early", "--model", beginner, "--preset", "none",
              "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--pairs", 3, "--prompts", 4,
-             "--sigma", 0.2, "--total-steps", 60, "--checkpoint-steps", 7]
+             "--sigma", 0.2, "--total-steps", 24, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
-    done = killed([*words, "--workers", 2], Path("runs/x/x_s1"), len(expected), 1, "es")
+    done = killed([*words, "--workers", 2], Path("runs/x/x_s1"), len(expected), 1, "es",
+                  prelude=forking)
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
 
 
