@@ -14,8 +14,11 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
     """The folder of a small model that imitates for a while: `make_model(total_steps=2)`."""
     def make(**settings: object) -> str:
         import llm
+        from llm.run import Run
         folder = tmp_path_factory.mktemp("model")
-        return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "epochs", 1)                             # nobody reads its curve
+            return str(llm.sft(**{**SMALL, **settings}, log_dir=str(folder)).directory)
     return make
 
 
@@ -23,6 +26,13 @@ def make_model(tmp_path_factory) -> Callable[..., str]:
 def beginner(make_model) -> str:
     """The folder of a model that has hardly learned anything: its answers are of any letters and often too long."""
     return make_model(total_steps=2)
+
+
+@pytest.fixture
+def two_rows(monkeypatch) -> None:
+    """A run has two rows, so that its evaluations do not take longer than what it learns."""
+    from llm.run import Run
+    monkeypatch.setattr(Run, "epochs", 2)
 
 
 @pytest.fixture

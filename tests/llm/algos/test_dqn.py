@@ -252,8 +252,8 @@ LEARN = {"batch": 128, "lr": 1e-2, "warmup": 10, "target_every": 10, "cql_coef":
 
 # Turned red by: an end token without a value; a response that is cut off at the limit and bootstraps; a prompt that is
 # read as another; responses without exploration; an old target network.
-def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start):
-    result = llm.dqn_online(Tree(), model=tree_start, total_steps=200, gradient_steps=2, data=2000, prompts=64,
+def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start, two_rows):
+    result = llm.dqn_online(Tree(), model=tree_start, total_steps=200, gradient_steps=2, data=2000, prompts=32,
                             samples=1, beta=1.0, **LEARN)
     policy, wanted = result.policy.model, tree_values(lambda state, q: q.max())
     found = tree_numbers(policy, result.policy.tokenizer, q_of)
@@ -262,8 +262,8 @@ def test_online_values_of_a_transformer_are_those_of_the_best_policy(tree_start)
 
 # Turned red by: data of another policy than the initial one; rows that are left out; a response that is stored without
 # its reward, or with that of another.
-def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start):
-    result = llm.dqn(Tree(), model=tree_start, total_steps=700, data=20_000, expectile=0.8, **LEARN)
+def test_offline_values_of_a_transformer_are_expectiles_over_the_initial_policy(tree_start, two_rows):
+    result = llm.dqn(Tree(), model=tree_start, total_steps=300, data=8000, expectile=0.8, **LEARN)
     start = load_model(tree_start)
     log_ref = tree_numbers(start.model, start.tokenizer)
     log_ref = {s: x.log_softmax(-1) for s, x in log_ref.items()}

@@ -141,7 +141,7 @@ def of_texts(model, tokenizer):
 
 # Turned red by: weights that are not in the loss, or of other rows; responses of another policy than the initial one;
 # rewards of other responses.
-def test_a_trained_transformer_has_the_closed_form(make_model):
+def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
     model = make_model(task=Letters(), total_steps=60, layers=1, width=32, heads=2, batch=64, lr=0.01)
     start, beta = load_model(model), 0.25
     log_ref = of_texts(start.model, start.tokenizer)
