@@ -17,9 +17,9 @@ from spinup.runs.log import read_progress
 
 SHARED = {"task": "taste:letters=6,length=3", "layers": 1, "width": 16, "heads": 2, "held_out": 8, "threads": 1,
           "tensorboard": False, "preset": "none", "checkpoint_steps": 7, "exp_name": "x"}
-OWN = {"sft": {"total_steps": 40, "batch": 8},
+OWN = {"sft": {"total_steps": 16, "batch": 8},
        "reward_model": {"total_steps": 16, "pairs": 20, "calibration": 16, "batch": 8},
-       "ppo": {"total_steps": 16, "prompts": 8, "kl_coef": 0.1}}
+       "ppo": {"total_steps": 16, "prompts": 4, "kl_coef": 0.1}}
 SHORT = {"sft": {"total_steps": 2, "batch": 4}, "reward_model": {"total_steps": 2, "pairs": 8, "calibration": 8},
          "ppo": {"total_steps": 2, "prompts": 4}}
 STAGES = ("sft", "reward_model", "ppo")
@@ -127,7 +127,7 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
 
 # Turned red by: no name in the command; `spinup resume` alone, which would end with the stage.
 def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, tmp_path):
-    backward, left = Run.backward, [30]
+    backward, left = Run.backward, [10]
 
     def press(run, *args, **settings):
         left[0] -= 1
@@ -140,11 +140,11 @@ def test_ctrl_c_prints_the_command_that_goes_on(cli, whole, curve, monkeypatch, 
     where = "runs/rlhf_taste_1_sft/rlhf_taste_1_sft_s1"
     assert done.code == 130 and "Traceback" not in done.err
     *_, before, resume, advice, command = done.out.splitlines()
-    assert before == "interrupted after 30 steps and saved; to resume, type:" and resume == f"  spinup resume {where}"
+    assert before == "interrupted after 10 steps and saved; to resume, type:" and resume == f"  spinup resume {where}"
     assert advice == "to resume the pipeline, type:" and command.endswith(" --exp-name rlhf_taste_1")
     program, *words = shlex.split(command)
     again = cli(*words)
-    assert program == "spinup" and again.code == 0 and "resuming at step 30\n" in again.out
+    assert program == "spinup" and again.code == 0 and "resuming at step 10\n" in again.out
     for stage in STAGES:
         folder = tmp_path / f"runs/rlhf_taste_1_{stage}/rlhf_taste_1_{stage}_s1"
         assert curve(folder) == curve(whole / RUNS[stage])

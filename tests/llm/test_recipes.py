@@ -31,7 +31,7 @@ checkpoint_steps = 3
 [stages.base]
 method = "sft"
 task = "mix:reverse:length=2+sort:length=2"
-total_steps = 200
+total_steps = 100
 batch = 16
 lr = 0.01
 look = "the start"
@@ -39,10 +39,10 @@ look = "the start"
 [stages.chosen]
 method = "best_of_n"
 model = "@base"
-data = 128
+data = 64
 samples = 4
 prompts = 8
-total_steps = 12
+total_steps = 8
 
 [stages.pairs]
 method = "dpo"
@@ -122,12 +122,12 @@ def test_killed_in_any_stage_the_same_command_goes_on(stage, whole, start, rows,
 
 def test_flags_of_all_stages_and_of_one(cli, tmp_path):
     (tmp_path / "mine.toml").write_text(MINE)
-    ran = cli("llm", "recipe", "mine.toml", "--held-out", 4, "--total-steps", 2, "--base.total-steps", 100, "--seed", 3,
+    ran = cli("llm", "recipe", "mine.toml", "--held-out", 4, "--total-steps", 2, "--base.total-steps", 60, "--seed", 3,
               "--log-dir", "r", "--chosen.keep", 0, "--quiet")
     assert ran[:] == (0, "", "")
     configs = {s: read_json(tmp_path / f"r/mine_mix_reverse_sort_1_{s}/mine_mix_reverse_sort_1_{s}_s3/config.json")
                for s in STAGES}
-    assert [c["config"]["total_steps"] for c in configs.values()] == [100, 2, 2, 2]
+    assert [c["config"]["total_steps"] for c in configs.values()] == [60, 2, 2, 2]
     assert {c["config"]["held_out"] for c in configs.values()} == {4} and configs["chosen"]["config"]["keep"] == 0
     assert (tmp_path / "r/mine_mix_reverse_sort_1_s3/report.md").exists()
 
@@ -214,7 +214,7 @@ def test_the_table_of_a_report():
 
 
 # Turned red by: a weight that does not count; the policy's own task in place of the older one.
-def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch):
+def test_ppo_with_the_pretraining_mix_does_not_forget(tmp_path, monkeypatch, two_rows):
     monkeypatch.chdir(tmp_path)
     small = {"layers": 1, "width": 32, "heads": 2, "held_out": 64, "threads": 1, "tensorboard": False, "quiet": True,
              "preset": "none"}
