@@ -2,7 +2,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -173,24 +172,25 @@ def peak():                                                   # ru_maxrss would 
 
 for model in sys.argv[1:]:                                    # a tiny one first: what else is imported is no part of it
     before = peak()
-    llm.grpo("sums.jsonl", model=model, reward=lambda prompt, response: float(len(response)), total_steps=2, prompts=2,
-             samples=8, held_out=4, tensorboard=False, threads=1, preset="none", max_tokens=32, device="cpu")
+    llm.grpo("sums.jsonl", model=model, reward=lambda prompt, response: float(len(response)), total_steps=1, prompts=2,
+             samples=8, held_out=1, tensorboard=False, threads=1, preset="none", max_tokens=32, device="cpu")
 print("peak", (peak() - before) * 1024 / 1e9)
 """
 
 
 # Turned red by: a part of the memory that is forgotten or counted twice: the reference policy, moments, logits, caches.
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-def test_the_memory_of_a_run_is_near_its_estimate(folder, tmp_path):
+def test_the_memory_of_a_run_is_near_its_estimate(folder, start, tmp_path):
     model = save_qwen2(tmp_path / "model", vocab_size=8000, hidden_size=256, intermediate_size=768, num_hidden_layers=8)
     prompts = [{"prompt": f"{i} + 1?", "answer": "1"} for i in range(40)]
     (tmp_path / "sums.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-    run = subprocess.run([sys.executable, "-c", ONE_RUN, folder, model], capture_output=True, text=True, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
+    (tmp_path / "one_run.py").write_text(ONE_RUN)
+    run = start(folder, model, script=tmp_path / "one_run.py").end()
+    assert run.code == 0, run.err
     parts = re.findall(r"memory: (weights .*), libraries 0.60 \(micro-batch 16 of at most 39 tokens\); about [\d.]+ GB",
-                       run.stdout)
+                       run.out)
     estimate = sum(map(float, re.findall(r"\d\.\d\d", parts[-1])))
-    measured = float(re.search(r"peak ([\d.]+)", run.stdout)[1])
+    measured = float(re.search(r"peak ([\d.]+)", run.out)[1])
     assert 0.75 * measured < estimate < 1.25 * measured, (estimate, measured)
 
 
