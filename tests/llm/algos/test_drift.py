@@ -146,7 +146,7 @@ def test_a_trained_transformer_has_the_closed_form(make_model, two_rows):
     start, beta = load_model(model), 0.25
     log_ref = of_texts(start.model, start.tokenizer)
     assert float(log_ref.logsumexp(0)) > math.log(0.9)                    # it hardly writes other texts
-    result = llm.drift(Letters(), model=model, beta=beta, keep=0.0, data=16_384, samples=256, prompts=4, lr=3e-3,
+    result = llm.drift(Letters(), model=model, beta=beta, keep=0.0, data=8192, samples=256, prompts=2, lr=3e-3,
                        total_steps=150, warmup=5, **{k: x for k, x in TINY.items() if k not in (
                            "task", "data", "samples", "prompts", "total_steps")})
     found = of_texts(result.policy.model, result.policy.tokenizer).log_softmax(0)

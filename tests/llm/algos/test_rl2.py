@@ -137,13 +137,13 @@ def test_every_action_is_learned_from(tmp_path, monkeypatch):
 
 # Arms that always or never pay differ enough to be learned in seconds. Turned red by: a loss of the other sign; a
 # policy that does not read the replies.
-def test_it_learns_to_learn(tmp_path, monkeypatch):
+def test_it_learns_to_learn(tmp_path, monkeypatch, two_rows):
     def sure(world):
         world.probs = torch.rand(world.batch, 2, generator=world.generator)
         world.probs = (world.probs == world.probs.amax(1, keepdim=True)).float()
 
     monkeypatch.setattr("spinup.envs.worlds.trials.Bandits._draw", sure)
-    result = run(tmp_path, task="bandits:arms=2,pulls=4", prompts=32, samples=4, total_steps=60, lr=0.01, warmup=0,
+    result = run(tmp_path, task="bandits:arms=2,pulls=4", prompts=32, samples=4, total_steps=40, lr=0.01, warmup=0,
                  epochs=2, layers=2)
     assert result.progress["trial_return"][-1] > 3 > 2.4 > result.progress["cut_return"][-1]
 
@@ -152,7 +152,7 @@ def test_it_learns_to_learn(tmp_path, monkeypatch):
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(killed, cli, curve, tmp_path):
     words = ["llm", "rl2", "--task", TINY["task"], "--preset", "none", "--exp-name", "x", "--held-out", 8, "--threads",
              1, "--no-tensorboard", "--prompts", 4, "--samples", 3, "--layers", 1, "--width", 16, "--heads", 2,
-             "--trials", 16, "--total-steps", 24, "--checkpoint-steps", 7]
+             "--trials", 16, "--total-steps", 16, "--checkpoint-steps", 7]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "rl2")
