@@ -177,8 +177,8 @@ def test_values_become_those_of_the_enumeration(name, table):
            else Config(**GREEDY, double=name == "double"))
     weight = testbed.log_probs(policy).detach().exp()                     # an infinite batch of the behaviour policy
     optimizer = torch.optim.Adam([q, v], lr=0.03, betas=(0.5, 0.9))
-    for i in range(700):
-        optimizer.param_groups[0]["lr"] = 0.03 * (1 - i / 700)
+    for i in range(400):
+        optimizer.param_groups[0]["lr"] = 0.03 * (1 - i / 400)
         if i % 10 == 0:
             target = q.detach().clone()
         each = value_losses(q[rows], v[rows][..., 0], target[rows], testbed.sequences, testbed.rewards,
