@@ -136,7 +136,7 @@ def test_methods_learn_from_an_engine(method, draw, settings, fork_workers):
     else:
         assert far and max(far) == 0                          # the server has the weights of each update
     assert not (result.directory / "engine").exists()
-    none = getattr(llm, method)(**{**given, "max_weight": 1e-30})
+    none = getattr(llm, method)(**{**given, "max_weight": 1e-30, "total_steps": 2})
     start = weights_of(load_model(given["model"]).model)
     assert torch.allclose(weights_of(none.policy.model), start, atol=1e-7)
     assert not torch.allclose(weights_of(result.policy.model), start, atol=1e-3)
