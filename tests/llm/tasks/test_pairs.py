@@ -330,17 +330,17 @@ def test_from_a_file_alone_to_a_policy(mine, cli, curve, tmp_path):
 # Turned red by: pairs in another order after the file is read again.
 @pytest.mark.parametrize("method", ["reward_model", "dpo"])
 def test_a_run_that_was_stopped_goes_on_with_the_same_pairs(method, mine, cli, curve, beginner, monkeypatch, tmp_path):
-    words = ["llm", method, *WORDS, "--quiet", "--model", beginner, "--batch", 8, "--lr", 0.01, "--total-steps", 40]
+    words = ["llm", method, *WORDS, "--quiet", "--model", beginner, "--batch", 8, "--lr", 0.01, "--total-steps", 20]
     assert cli(*words, "--exp-name", "whole").code == 0
 
     def stop(run):
-        run.interruption.received = 2 * (run.update == 16)                # as Ctrl-C does
+        run.interruption.received = 2 * (run.update == 8)                # as Ctrl-C does
     with monkeypatch.context() as patch:
         patch.setattr(Run, "after_update", stop)
         assert cli(*words, "--exp-name", "x").code == 130
     rows = len(curve(tmp_path / RUN))
     assert cli("resume", RUN).code == 0
-    assert 10 < rows < 30 and curve(tmp_path / RUN) == curve(tmp_path / "runs/whole/whole_s1")
+    assert 5 < rows < 15 and curve(tmp_path / RUN) == curve(tmp_path / "runs/whole/whole_s1")
 
 
 # Turned red by: a list taken for prompts.
