@@ -361,7 +361,7 @@ def test_a_mover_without_a_generator_takes_the_most_likely_token():
 # Turned red by: rewards of the other sign; a mask on the opponent's moves; a learner that never sees its own moves.
 def test_it_learns_to_make_legal_moves(tmp_path):
     result = llm.self_play(layers=1, width=32, heads=2, games=96, rivals=2, minibatches=2, epochs=3, total_steps=60,
-                           lr=5e-3, held_out=64, quiet=True, tensorboard=False, threads=1, preset="none", versions=8,
+                           lr=5e-3, held_out=4, quiet=True, tensorboard=False, threads=1, preset="none", versions=8,
                            log_dir=str(tmp_path))
     illegal = result.progress["illegal_moves"]
     assert illegal[0] > 0.5 and illegal[-1] < 0.3             # .22 with this seed
