@@ -26,10 +26,10 @@ CLOCKS_OF_LANGUAGE = sorted([*CLOCKS, "evaluation_seconds", "reward_seconds", "r
 COMMAND = Path(__file__).with_name("command.py")
 INTERPRETER = (sys.executable, "-m", "spinup")                            # for `start`: a new one, with its imports
 # What the server of `Forked` imports: nearly all that a run needs, and nothing that starts a thread.
-PRELOADED = ["torch", "torch.utils.tensorboard", "matplotlib.figure", "matplotlib.backends.backend_agg", "gymnasium",
-             "gymnasium.envs.mujoco.mujoco_env", "rich.progress", "IPython.display", "spinup.family",
-             "spinup.runs.public", "spinup.view.plots", "llm.family", "llm.algos.dpo", "llm.algos.grpo",
-             "llm.algos.ppo"]
+PRELOADED = ["torch", "torch.distributed.fsdp", "torch.utils.tensorboard", "matplotlib.figure",
+             "matplotlib.backends.backend_agg", "gymnasium", "gymnasium.envs.mujoco.mujoco_env", "rich.progress",
+             "IPython.display", "spinup.family", "spinup.runs.public", "spinup.view.plots", "llm.family",
+             "llm.algos.dpo", "llm.algos.grpo", "llm.algos.ppo"]
 if hasattr(signal, "SIGKILL"):                                            # not on Windows
     multiprocessing.set_forkserver_preload(PRELOADED)
 

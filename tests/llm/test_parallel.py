@@ -163,8 +163,7 @@ def test_a_killed_pair_goes_on(divided, beginner, fork_workers, forking, killed,
              "--samples", 4, "--total-steps", 6, "--checkpoint-steps", 2, "--workers", 2, *divided]
     assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
     expected = curve(tmp_path / "whole/x/x_s1")
-    done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo",
-                  prelude="import torch.distributed.fsdp\n" * (divided == ["--fsdp"]) + forking)
+    done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo", prelude=forking)
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
     assert len({row[expected[0].index("reward")] for row in expected[1:]}) > 1
 
