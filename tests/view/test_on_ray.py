@@ -8,6 +8,7 @@ import psutil
 import pytest
 import ray
 from ray._common.usage.usage_lib import usage_stats_enabled
+from ray._private.node import Node
 
 from spinup.algos import ppo
 from spinup.errors import UserError
@@ -17,13 +18,19 @@ from spinup.view import on_ray
 from spinup.view.grid import Grid, check_job, grid, plan
 from tests.view.test_grid import SMALL, check
 
-STARTS = 3              # a busy machine may exceed the seconds that Ray gives itself to start
+STARTS = 3              # a busy machine may exceed the 30 seconds that Ray gives itself to start
+UNUSED = ["start_monitor", "start_log_monitor", "start_api_server"]       # Ray's autoscaler, its logs, its dashboard
 
 
 @pytest.fixture
 def two_workers(monkeypatch):
-    """Ray on this machine, with two CPUs."""
+    """Ray on this machine, with two CPUs, without services that no grid uses: each takes seconds to start, at the same
+    time as the ones that Ray waits for.
+    """
     monkeypatch.setattr(on_ray.ray, "init", partial(ray.init, num_cpus=2))
+    for service in UNUSED:
+        monkeypatch.setattr(Node, service, lambda self, **settings: None)
+    before = psutil.Process().children(recursive=True)
     for attempt in range(STARTS):
         cluster = on_ray.connected("local")
         try:
@@ -33,6 +40,8 @@ def two_workers(monkeypatch):
             if attempt == STARTS - 1:
                 raise
             ray.shutdown()
+            for left in set(psutil.Process().children(recursive=True)) - set(before):
+                left.kill()                             # Ray leaves them, and they would slow the next start
     yield
     cluster.__exit__(None, None, None)
 
