@@ -1,9 +1,11 @@
 """Copies that are stepped in other processes: the same numbers, and clear ends."""
+import itertools
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -82,6 +84,16 @@ def dice(tmp_path, monkeypatch):
                 if "spawn_main" in " ".join(child.cmdline())]            # closing leaves none behind
 
 
+@pytest.fixture
+def one_new(monkeypatch):
+    """Every other worker, from the first on, begins with a new interpreter, as each does for a user; others are forked,
+    which is faster."""
+    new, forked = multiprocessing.get_context("spawn"), multiprocessing.get_context("forkserver")
+    kinds = itertools.cycle([new.Process, forked.Process])
+    context = SimpleNamespace(Pipe=new.Pipe, Process=lambda **settings: next(kinds)(**settings))
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
+
+
 def check_same_steps(one, other, steps: int) -> None:
     """Both copies of a vector give the same, in every bit."""
     for _ in range(steps):
@@ -95,7 +107,7 @@ def check_same_steps(one, other, steps: int) -> None:
 # Turned red by: a worker's copies seeded as if they were the first; rows in another order; final observations of one
 # worker alone; costs that one worker has not reported yet as None; a restart of another copy; a state in another form;
 # a worker that Ctrl-C ends; a process that outlives `close`.
-def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(dice, tmp_path):
+def test_workers_give_the_numbers_of_one_process_also_saved_and_loaded(one_new, dice, tmp_path):
     here, there, fresh = make(dice, 3, 5), make(dice, 3, 5, 2), make(dice, 3, 6)
     assert isinstance(there, WorkerVectorEnv) and there.processes[0].is_alive()
     try:
@@ -169,12 +181,12 @@ def test_a_training_gets_the_workers_of_its_settings(fork_workers, dice):
         env.close()
 
 
-# Turned red by: a wait for processes that never begin; a sentence that does not say what to write.
-def test_a_script_without_a_guard_is_told_to_have_one(dice, tmp_path):
+# Turned red by: a wait for processes that never begin; a sentence that does not say what to write. The script is
+# forked; its worker begins with a new interpreter, which imports the script.
+def test_a_script_without_a_guard_is_told_to_have_one(dice, start, tmp_path):
     script = tmp_path / "unguarded.py"
-    script.write_text("from dice_of_a_test import Dice\nfrom spinup.envs import make\nmake(Dice, 2, 0, 2)\n")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    ended = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=240)
-    assert ended.returncode == 1
-    assert 'WorkerError: worker process 0 of Dice ended before it was ready' in ended.stderr
-    assert 'put the training under `if __name__ == "__main__":`' in ended.stderr
+    script.write_text("from dice_of_a_test import Dice\nfrom spinup.envs import make\nmake(Dice, 1, 0, 1)\n")
+    ended = start(script=script, prelude=f"sys.path.insert(0, {str(tmp_path)!r})").end()
+    assert ended.code == 1
+    assert 'WorkerError: worker process 0 of Dice ended before it was ready' in ended.err
+    assert 'put the training under `if __name__ == "__main__":`' in ended.err
