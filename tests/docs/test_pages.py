@@ -1,5 +1,6 @@
 """The documentation: it is built without a warning, its links lead somewhere, its maps to the code are true."""
 import contextlib
+import functools
 import inspect
 import io
 import json
@@ -27,7 +28,8 @@ class Links(HTMLParser):
     def __init__(self, file):
         super().__init__()
         self.leads, self.anchors, self.silent = [], {""}, []
-        self.feed(file.read_text())
+        self.text = file.read_text()
+        self.feed(self.text)
 
     def handle_starttag(self, tag, attributes):
         found = dict(attributes)
@@ -53,7 +55,7 @@ def test_the_site_is_built_whole_and_needs_no_network(tmp_path):
     site = build(tmp_path)
     for file, page in site.items():
         assert not page.silent, file
-        assert not re.search(r"<(script|link|img)[^>]+(src|href)=\"https?:", file.read_text()), file
+        assert not re.search(r"<(script|link|img)[^>]+(src|href)=\"https?:", page.text), file
         for lead in page.leads:
             assert leads_somewhere(lead, file, site), f"{file.name} leads to {lead}"
     assert not any(lead.endswith(".py") for page in site.values() for lead in page.leads)
@@ -66,8 +68,16 @@ def leads_somewhere(lead, file, site):
     if re.match(r"(https?|mailto|data|javascript):", lead):
         return True
     path, anchor = urldefrag(lead)
-    target = (file.parent / unquote(path.partition("?")[0])).resolve() if path else file
-    return target.exists() and (not anchor or target not in site or unquote(anchor) in site[target].anchors)
+    target = place(file.parent, path) if path else file
+    if target in site:
+        return not anchor or unquote(anchor) in site[target].anchors
+    return target.exists()
+
+
+@functools.cache
+def place(folder, path):
+    """Where a path leads from a folder. Most pages of a folder lead to the same ones."""
+    return (folder / unquote(path.partition("?")[0])).resolve()
 
 
 # Turned red by: a link to a file that was moved, an address that this project does not have.
