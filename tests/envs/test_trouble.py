@@ -201,7 +201,8 @@ def test_a_look_has_an_environment_of_its_own_and_names_long_vectors(capsys):
 
 @pytest.mark.skipif(os.name == "nt", reason="the folder of a run is compared by its bytes")
 def test_a_look_changes_no_number_of_a_run(monkeypatch, cli):
-    words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 4096, "--quiet", "--exp-name"]
+    words = ["ppo", "--env", "InvertedPendulum-v5", "--preset", "none", "--total-steps", 1024, "--num-envs", 2,
+             "--rollout-steps", 64, "--epochs", 2, "--quiet", "--exp-name"]
     assert cli(*words, "a").code == 0
     monkeypatch.setattr("spinup.runs.run.look", lambda *_, **__: None)
     assert cli(*words, "b").code == 0

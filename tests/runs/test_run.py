@@ -59,7 +59,7 @@ def test_the_folder_of_a_run_is_whole(cli, tmp_path, full_runs):
 
 # Turns red (tried): `clone()` left out of `plain` (each parameter then brings all of them).
 def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
-    directory = ppo("Pendulum-v1", **TINY, normalise_obs=True, normalise_reward=True).directory
+    directory = ppo("Pendulum-v1", **TINY, epochs=1, normalise_obs=True, normalise_reward=True).directory
     state = torch.load(directory / "checkpoint.pt", weights_only=True)
     assert state["steps"] == 1024 and state["algorithm"] == "ppo"
     assert set(state["parts"]) == {"policy", "optimizer", "scaler"} and state["subject"]["env"] is not None
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_plain_data_that_owns_its_memory(tmp_path):
 
 # Turns red (tried): the normaliser's buffers not persistent.
 def test_the_result_and_the_loaded_policy_act_alike():
-    result = ppo("CartPole-v1", **{**TINY, "total_steps": 4096}, normalise_obs=True, lr=3e-4)
+    result = ppo("CartPole-v1", **{**TINY, "total_steps": 4096}, epochs=2, normalise_obs=True, lr=3e-4)
     assert isinstance(result, Result) and result.status == "finished"
     assert result.directory.is_dir() and "finished" in repr(result) and str(result.directory) in repr(result)
     assert result.progress["steps"][-1] == 4096
@@ -133,7 +133,7 @@ def test_an_environment_that_cannot_be_closed_leaves_the_process_as_it_was(tmp_p
 
 
 def test_one_policy_plays_an_episode_of_gymnasium():
-    policy = ppo("Pendulum-v1", **TINY).policy
+    policy = ppo("Pendulum-v1", **{**TINY, "total_steps": 128}).policy
     env = gymnasium.make("Pendulum-v1")             # strict: it refuses actions out of bounds or of a wrong shape
     obs, _ = env.reset(seed=0)
     for _ in range(200):
@@ -254,7 +254,7 @@ def test_a_run_in_a_thread_leaves_ctrl_c_alone():
 
 
 def test_a_row_stands_for_a_fixed_number_of_steps(curve):
-    settings = {**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 2, "epochs": 1}
+    settings = {**TINY, "num_envs": 1, "rollout_steps": 4, "total_steps": 4 * 601, "minibatches": 1, "epochs": 1}
     rows = curve(ppo(**settings).directory)
     steps = [int(row[rows[0].index("steps")]) for row in rows[1:]]
     assert steps == [*range(12, 4 * 601, 12), 4 * 601]                    # 601 updates in 200 rows, and what is left

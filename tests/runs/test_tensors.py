@@ -1,7 +1,5 @@
 """Files of large tensors: any reader of the format reads them, no copy is made, and a wrong one is refused."""
 import json
-import subprocess
-import sys
 import zlib
 
 import pytest
@@ -46,10 +44,13 @@ def test_the_library_reads_the_same_numbers(tmp_path):
 
 
 # Turned red by: a tensor that is cloned, also one after another; a check for NaN with a table of the size of the model.
-def test_saving_needs_no_memory(tmp_path):
+def test_saving_needs_no_memory(start, tmp_path):
     pytest.importorskip("resource", reason="Windows does not tell the peak")
-    done = subprocess.run([sys.executable, "-c", GROWTH, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 16e6
+    script = tmp_path / "growth.py"
+    script.write_text(GROWTH)
+    done = start(tmp_path, script=script).end()
+    assert done.code == 0, done.err
+    assert int(done.out) < 16e6
     assert sum(file.stat().st_size for file in tmp_path.glob("*.safetensors")) > 120e6
 
 

@@ -22,6 +22,7 @@ from spinup.runs.files import read_json
 from spinup.runs.folders import HOW, config_to_json
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
+from spinup.view import tune
 
 ROOT = Path(spinup.__file__).parents[1]
 STUDY = Path("runs", "x")
@@ -239,6 +240,7 @@ def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
         config.on_row = on_row
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", refuse)
+    monkeypatch.setattr(tune, "REFUSED", 10)
     words = [*WORDS, "--epochs", 1, 3, "--trials", 2]
     stopped = cli(*words)
     assert stopped.code == 2 and stopped.err == "spinup: the disk is full\n"
@@ -262,7 +264,8 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
 
 
 # Turned red by: settings that exclude each other, which end the study or count as a trial.
-def test_choices_that_fit_no_run_are_not_trials(cli):
+def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
+    monkeypatch.setattr(tune, "REFUSED", 10)
     done = cli(*WORDS, "--minibatches", "2", "3", "5", "--trials", 2)
     assert done.code == 0 and [trial.params["minibatches"] for trial in trials()] == ["2", "2"]
     never = cli(*["never" if word == "x" else word for word in WORDS], "--minibatches", "3", "5")
