@@ -139,7 +139,7 @@ def test_the_learner_gets_the_sign_and_statistics_the_score(clip, monkeypatch):
 def test_without_life_loss_only_the_games_end_is_told():
     env = make("ALE/Breakout-v5", 4)
     heard = Overheard(env)
-    steps = [step for _, _, step in play(env, 400)]
+    steps = [step for _, _, step in play(env, 300)]
     lives = np.array([info["lives"] for info in heard.infos])
     assert (np.diff(lives, axis=0) < 0).sum() > 10
     ends = np.array([step.terminated for step in steps])

@@ -13,6 +13,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy import Engine, event
 
 import spinup
 from spinup.algos import ppo
@@ -30,6 +31,21 @@ WORDS = ["tune", "ppo", "--env", "CartPole-v1", "--exp-name", "x", "--num-envs",
          "8,8", "--total-steps", 2048, "--no-tensorboard", "--checkpoint-steps", 512]
 SPACE = ["--lr", "1e-4:1e-2", "--gamma", "0.9", "0.99"]
 SMALL = [*WORDS, *SPACE]
+
+
+def shorter(words: list, steps: int = 512) -> list:
+    """The words of a study whose runs have this many steps."""
+    return [steps if word == 2048 else word for word in words]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk():
+    """A study commits some hundred times; what a crash of the machine leaves is not tested here."""
+    def relax(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA synchronous=OFF")
+    event.listen(Engine, "connect", relax)
+    yield
+    event.remove(Engine, "connect", relax)
 
 
 def trials(study: Path = STUDY) -> list[optuna.trial.FrozenTrial]:
@@ -115,24 +131,25 @@ def test_a_trial_that_diverges_is_the_worst(cli, monkeypatch):
 
 # Turned red by: choices that depend on how often a study was interrupted; a run started anew in place of resumed.
 def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatch):
-    whole = cli(*SMALL, "--trials", 3, "--log-dir", "whole")
+    small = shorter(SMALL, 1024)
+    whole = cli(*small, "--trials", 3, "--log-dir", "whole")
     train, interrupted = ppo.train, []
 
     def interrupt(config, resume=None):
         then = config.on_row
 
         def on_row(row):
-            if config.exp_name == "trial_1" and row["steps"] > 1000 and not interrupted:
+            if config.exp_name == "trial_1" and row["steps"] > 600 and not interrupted:
                 interrupted.append(row["steps"])
                 signal.raise_signal(signal.SIGINT)
             then(row)
         config.on_row = on_row
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", interrupt)
-    stopped = cli(*SMALL, "--trials", 3)
+    stopped = cli(*small, "--trials", 3)
     assert stopped.code == 130 and stopped.out.endswith("saved, and the same command continues the study\n")
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE, TrialState.RUNNING]
-    done = cli(*SMALL, "--trials", 3)
+    done = cli(*small, "--trials", 3)
     assert (whole.code, done.code) == (0, 0) and interrupted
     assert results() == results(Path("whole", "x"))
     assert [trial.state for trial in trials()] == [TrialState.COMPLETE] * 3
@@ -142,9 +159,9 @@ def test_an_interrupted_study_goes_on_as_if_nothing_had_happened(cli, monkeypatc
 # one trial in both.
 def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, rows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = [*(8192 if word == 2048 else word for word in SMALL), "--trials", 4]
+    words = [*shorter(SMALL, 4096), "--trials", 4]
     killed, run = start(*words), STUDY / "trial_0/trial_0_s100"
-    wait_for(lambda: (run / "checkpoint.pt").exists() and rows(run) > 20, killed)
+    wait_for(lambda: (run / "checkpoint.pt").exists() and rows(run) > 10, killed)
     assert killed.kill() == -signal.SIGKILL
     assert [trial.state for trial in trials()] == [TrialState.RUNNING]
     begun = (run / "config.json").stat().st_mtime_ns
@@ -155,7 +172,7 @@ def test_a_killed_process_and_two_at_once_complete_one_study(start, wait_for, ro
     assert sorted(ended) == [f"trial_{trial.number}" for trial in trials() if trial.state == TrialState.COMPLETE]
     assert (run / "config.json").stat().st_mtime_ns == begun             # resumed: a new run writes its config
     steps = read_progress(run)["steps"]
-    assert steps == sorted(set(steps)) and steps[-1] == 8192
+    assert steps == sorted(set(steps)) and steps[-1] == 4096
 
 
 # Turned red by: a study of other settings, or whose file is gone, that counts the runs of an earlier one as its own; a
@@ -186,7 +203,7 @@ def test_a_folder_belongs_to_one_study(cli, tmp_path):
 
 # Turned red by: two folders with the trials of one study; a study that does not survive a move.
 def test_a_study_has_one_folder(cli):
-    words = [*SMALL, "--trials", 1]
+    words = [*shorter(SMALL), "--trials", 1]
     assert cli(*words, "--storage", "shared.db").code == 0
     refused = cli(*words, "--storage", "shared.db", "--log-dir", "elsewhere")
     assert refused.err == ("spinup: shared.db holds the study x with folder runs/x, not elsewhere/x; choose another "
@@ -241,7 +258,7 @@ def test_choices_that_training_refuses_are_not_trials(cli, monkeypatch):
         return train(config, resume)
     monkeypatch.setattr(ppo, "train", refuse)
     monkeypatch.setattr(tune, "REFUSED", 10)
-    words = [*WORDS, "--epochs", 1, 3, "--trials", 2]
+    words = [*shorter(WORDS), "--epochs", 1, 3, "--trials", 2]
     stopped = cli(*words)
     assert stopped.code == 2 and stopped.err == "spinup: the disk is full\n"
     assert [trial.state for trial in trials()] == [TrialState.RUNNING]
@@ -266,7 +283,7 @@ def test_the_search_may_replace_settings_that_fit_no_run(cli, monkeypatch):
 # Turned red by: settings that exclude each other, which end the study or count as a trial.
 def test_choices_that_fit_no_run_are_not_trials(cli, monkeypatch):
     monkeypatch.setattr(tune, "REFUSED", 10)
-    done = cli(*WORDS, "--minibatches", "2", "3", "5", "--trials", 2)
+    done = cli(*shorter(WORDS), "--minibatches", "2", "3", "5", "--trials", 2)
     assert done.code == 0 and [trial.params["minibatches"] for trial in trials()] == ["2", "2"]
     never = cli(*["never" if word == "x" else word for word in WORDS], "--minibatches", "3", "5")
     assert never.code == 2 and "fit no run; the last one: --minibatches" in never.err
