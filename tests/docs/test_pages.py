@@ -1,6 +1,7 @@
 """The documentation: it is built without a warning, its links lead somewhere, its maps to the code are true."""
 import contextlib
 import functools
+import gc
 import inspect
 import io
 import json
@@ -42,8 +43,12 @@ class Links(HTMLParser):
 def build(out):
     """The pages of the site, by file, built in this process: torch and the library are imported already."""
     warnings = io.StringIO()
-    with contextlib.redirect_stderr(warnings):
-        code = build_main(["-q", "-W", "--keep-going", str(DOCS), str(out)])
+    gc.disable()                                                          # of a fifth of the time, it frees little
+    try:
+        with contextlib.redirect_stderr(warnings):
+            code = build_main(["-q", "-W", "--keep-going", str(DOCS), str(out)])
+    finally:
+        gc.enable()
     assert not code, warnings.getvalue()
     return {file.resolve(): Links(file) for file in out.rglob("*.html")}
 
