@@ -8,7 +8,7 @@ import pytest
 
 import spinup
 from spinup.arena.players import scripted
-from spinup.bench.papers import bandits, chain, doorkey, noisy_tv, paper, self_play
+from spinup.bench.papers import bandits, chain, doorkey, more_bandits, noisy_tv, paper, self_play
 from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, in_turn, run, show
 from spinup.bench.process import spinup as spinup_command
 from spinup.errors import UserError
@@ -93,6 +93,21 @@ def test_who_forgets_at_every_pull_gets_what_chance_gives(tmp_path):
     wiped, kept, once = (bandits.rewards(WinStay(), "Bandits-5x10-v0", pulls) for pulls in (range(10), (), (5,)))
     assert sum(wiped) == pytest.approx(5, abs=0.1) and sum(kept) > 5.8
     assert once[:5] == kept[:5] and once[5] == pytest.approx(0.5, abs=0.03) and once[9] > 0.55
+
+
+# Turned red by: a goal that is the mean of one seed or of the strategies; a bandit with arms and pulls exchanged.
+@pytest.mark.parametrize("found, met", [((6.50, 6.66), True), ((6.50, 6.62), False)])
+def test_more_bandits_are_met_within_two_percent_of_the_paper(found, met, tmp_path, monkeypatch):
+    def made(algorithm, env, seed, log_dir, *flags):
+        return a_run(log_dir / f"{env}_s{seed}", steps=[1])
+    monkeypatch.setattr(more_bandits, "run", made)
+    monkeypatch.setattr(more_bandits, "TABLE", {"Bandits-10x10-v0": more_bandits.TABLE["Bandits-10x10-v0"]})
+    monkeypatch.setattr(more_bandits, "evaluate", lambda folder: found[int(folder.name[-1]) - 1])
+    shown, folders = more_bandits.measure((1, 2), 1, tmp_path)
+    lines = {line.what.removeprefix("Bandits-10x10-v0: "): line for line in shown.lines}
+    assert lines["RL², mean of the seeds"].met is met and len(folders) == 2
+    # The paper's figures have one digit; these strategies have no settings.
+    assert all(abs(lines[name].ours - float(lines[name].paper)) < 0.1 for name in ("random", "greedy"))
 
 
 def test_random_play_opens_no_door_and_sees_few_rooms():
