@@ -156,12 +156,13 @@ def test_two_processes_train_like_one(method, beginner, fork_workers, tmp_path):
 # Turned red by: ranks that take different steps; another state of a rank after a resume; a rank that also writes; a
 # checkpoint with the moments of one rank, or with its share of the weights.
 @pytest.mark.parametrize("divided", [[], ["--shard"], ["--fsdp"]])
-def test_a_killed_pair_goes_on(divided, beginner, fork_workers, forking, killed, cli, curve, tmp_path):
+def test_a_killed_pair_goes_on(divided, beginner, forking, start, killed, curve, tmp_path):
     (tmp_path / "score.py").write_text(SCORE)
     words = ["llm", "ppo", "--task", SMALL["task"], "--reward", "score.py:early", "--model", beginner, "--preset",
              "none", "--exp-name", "x", "--held-out", 8, "--threads", 1, "--no-tensorboard", "--prompts", 3,
              "--samples", 4, "--total-steps", 6, "--checkpoint-steps", 2, "--workers", 2, *divided]
-    assert cli(*words, "--log-dir", "whole", "--quiet").code == 0
+    whole = start(*words, "--log-dir", "whole", "--quiet", prelude=forking).end()
+    assert (whole.code, whole.err) == (0, "")
     expected = curve(tmp_path / "whole/x/x_s1")
     done = killed(words, Path("runs/x/x_s1"), len(expected), 1, "ppo", prelude=forking)
     assert done.code == 0 and curve(tmp_path / "runs/x/x_s1") == expected
