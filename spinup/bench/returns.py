@@ -55,6 +55,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     env, found = find_id(env), find(algorithm)
     if against == "zoo":
         zoo(algorithm, env)
+    if peer_seeds and not against:
+        raise UserError("--peer-seeds are seeds of another library; add --against sb3 or --against zoo")
     asked = {"preset": None if preset == "auto" else preset, "total_steps": total_steps, "compile": compile or None}
     asked = {setting: value for setting, value in asked.items() if value is not None}
     given = {"env": env, **{setting: value for setting, value in asked.items() if setting != "preset"}}
@@ -76,7 +78,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
     words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
              *(["--against", against] if against else []),
-             *(["--peer-seeds", *map(str, peer_seeds)] if against and peer_seeds else [])]
+             *(["--peer-seeds", *map(str, peer_seeds)] if peer_seeds else [])]
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
                               "versions": about["versions"], "git": about["git"], **summary("", runs)}
     if peers:
