@@ -74,7 +74,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
             axes.plot(ends, ends, color="0.6", linewidth=0.8, linestyle="--")
             axes.axhline(mean(x["cloned"] for x in each), color="0.3", linewidth=0.8, label="behaviour cloning")
             axes.set(title=env, xlabel="requested return", ylabel="reached return")
-            axes.legend()
+            axes.legend(loc="lower right")
 
     keys = ("requests", "returns", "correlation", "best", "cloned", "data")
     raw = {"seeds": list(seeds), "graph": [{key: list(map(int, each[key])) for key in ("shortest", "reached")}
