@@ -50,6 +50,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     preset, total_steps: as for `spinup ALGORITHM`. against: also train stable-baselines3 for the same number of steps
     in the same environment, with its default settings ("sb3") or with those of RL Baselines3 Zoo ("zoo"). The goal is
     then to reach its mean E100. peer_seeds: its seeds; None: `seeds`.
+
+    UserError before any run: a setting is wrong, a folder holds another run, or the other library cannot be compared.
     """
     check_out(out)
     env, found = find_id(env), find(algorithm)
