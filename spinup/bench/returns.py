@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, spinup
+from spinup.bench.tasks import REFERENCES
 from spinup.envs.make import find_id
 from spinup.errors import UserError, check_names
 from spinup.registry import find
@@ -31,8 +32,6 @@ GOALS = {("ppo", "CartPole-v1"): {"E100": 475}, ("vpg", "CartPole-v1"): {"R100":
          ("trpo", "CartPole-v1"): {"E100": 500}, ("trpo", "Hopper-v5"): {"R100": 1161},
          ("rainbow", "CartPole-v1"): {"E100": 475}, ("rainbow", "LunarLander-v3"): {"E100": 200},
          ("sac_discrete", "CartPole-v1"): {"E100": 450}}
-
-PEERS = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
 
 
 def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, compile: bool = False,
@@ -84,7 +83,7 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     result: dict[str, Any] = {"command": " ".join(words), "steps": runs[0]["steps"], "settings": about["config"],
                               "versions": about["versions"], "git": about["git"], **summary("", runs)}
     if peers:
-        result["peer"] = summary(f"{PEERS[against]}: ", peers)
+        result["peer"] = summary(f"{REFERENCES[against]}: ", peers)
         goal = {"E100": result["peer"]["E100"]["mean"]}
     result["goal"] = goal
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())

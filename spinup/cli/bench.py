@@ -70,12 +70,13 @@ def algorithm(what: str, argv: list[str]) -> int:
         parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
                             help="mean return of the last 20 episodes to reach. [475]")
     if what == "returns":
+        from spinup.bench.tasks import REFERENCES
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
         parser.add_argument("--preset", default="auto", metavar="NAME",
                             help="auto (the environment's preset), none, or a name from `spinup algos`. [auto]")
         parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
                             help="steps of each run. [as in the preset]")
-        parser.add_argument("--against", choices=["sb3", "zoo"], default=None,
+        parser.add_argument("--against", choices=list(REFERENCES), default=None,
                             help="also train stable-baselines3 for the same number of steps, with its defaults (sb3) "
                                  "or with the settings of RL Baselines3 Zoo (zoo)")
         parser.add_argument("--peer-seeds", type=whole("peer_seeds", 0), nargs="+", action=Distinct, default=None,
