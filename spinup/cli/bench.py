@@ -130,12 +130,13 @@ def report(argv: list[str]) -> int:
 
 
 def paper(argv: list[str]) -> int:
-    from spinup.bench.papers.paper import check_picture, find_papers, show
+    from spinup.bench.papers.paper import check_picture, find_papers, show, title_of
     from spinup.runs.flags import add_seeds, processes
     papers = find_papers()
     parser = Parser("spinup bench paper", "A paper's experiment at small scale: a table of its results and ours, and a "
                                           "plot. Finished runs are not repeated.")
-    parser.add_argument("name", choices=list(papers), help=", ".join(papers))
+    parser.add_argument("name", choices=list(papers), metavar="NAME",
+                        help="; ".join(f"{name}: {title_of(name)}" for name in papers))
     add_seeds(parser, None, "[the seeds of the goals]")
     parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
     parser.add_argument("--log-dir", type=path_of, default=Path("runs"), metavar="DIR",

@@ -1,4 +1,5 @@
 """Shared parts of the paper benchmarks: stored runs, a table of the paper's numbers and ours, a figure."""
+import ast
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -23,6 +24,13 @@ def find_papers() -> dict[str, str]:
     stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
     return {stem.replace("_", "-"): f"{__package__}.{stem}" for stem in stems
             if not stem.startswith("_") and stem != Path(__file__).stem}
+
+
+def title_of(name: str) -> str:
+    """Return the subject of an experiment: the first words of its module's docstring, without importing the module."""
+    path = Path(__file__).with_name(f"{name.replace('-', '_')}.py")
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return re.split(r"[:.,;]\s| \(", " ".join(text.split()), maxsplit=1)[0]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Self-play (Bansal et al. 2018) in text, beside the classic agent that reads the board and has a legal-action mask."""
+"""Self-play in text (Bansal et al. 2018), beside the classic agent that reads the board and has a legal-action mask."""
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

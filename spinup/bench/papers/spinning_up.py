@@ -68,7 +68,7 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
 
 
 def smoothed(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return steps and mean training returns of a run, averaged over `SMOOTH` updates around each step."""
+    """Return steps `[n]` and mean training returns `[n]` of a run, averaged over `SMOOTH` updates around each step."""
     progress = read_progress(folder)
     known = np.isfinite(progress["return_mean"])            # updates in which no episode ended have none
     steps, returns = np.array(progress["steps"])[known], np.array(progress["return_mean"])[known]
