@@ -20,6 +20,7 @@ figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size:
 th, td { padding: .3rem .7rem .3rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid #ddd; }
 th:first-child, td:first-child, .text { text-align: left; } th { vertical-align: bottom; }
 td code { white-space: nowrap; overflow-wrap: normal; }
+td.long { white-space: normal; min-width: 15rem; text-align: left; }
 """
 CODE = re.compile(r"`([^`]+)`")
 
@@ -107,13 +108,21 @@ def marked(text: str) -> str:
 
 
 def table_rows(rows: Sequence[Sequence[str]]) -> str:
-    """Return the rows of a table as HTML. A column of words or code is left-aligned, one of numbers right-aligned."""
+    """Return the rows of a table as HTML. A column of words or code is left-aligned, one of numbers right-aligned.
+    Long text is wrapped."""
     head, *body = rows
     words = [any(re.match(r"[A-Za-z`(]", row[i]) for row in body) for i in range(len(head))]
     tags = ["th", *["td"] * len(body)]
-    return "".join("<tr>" + "".join(f"<{tag}{' class=text' * wordy}>{marked(cell)}</{tag}>"
+    return "".join("<tr>" + "".join(f"<{tag}{kind(cell, wordy)}>{marked(cell)}</{tag}>"
                                     for cell, wordy in zip(row, words, strict=True)) + "</tr>"
                    for tag, row in zip(tags, rows, strict=True))
+
+
+def kind(cell: str, wordy: bool) -> str:
+    """Return the class of a table's cell as an HTML attribute; `wordy`: its column has words or code."""
+    if len(cell) > 40 and "`" not in cell:
+        return " class=long"
+    return " class=text" if wordy else ""
 
 
 def figure(picture: Picture) -> str:

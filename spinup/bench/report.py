@@ -80,7 +80,8 @@ def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> s
                                            "the last value of its measure") +
               ", because not all runs have been evaluated.")
     left = f" Unfinished or damaged runs, which are left out: {others}." if others else ""
-    return (f"{len(runs)} finished runs, seeds {', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
+    return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
+            f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
             f"{result} No run is selected by its result.")
 
 
