@@ -84,7 +84,7 @@ class Config(OfflineConfig):
 
     @property
     def env_settings(self) -> dict[str, int]:
-        return {"episodes": 1}                                # observations have reward and action
+        return super().env_settings | {"episodes": 1}         # observations have reward and action
 
 
 class Window(NamedTuple):
@@ -114,14 +114,18 @@ def attention_mask(mask: Tensor) -> Tensor:
 
 
 class Windows:
-    """Random windows of a dataset that has `obs` `[N, d]` and `act` `[N, ...]` as tensors."""
+    """Random windows of a dataset that has `act` `[N, ...]` as a tensor. A new `normaliser` gets
+    the statistics of its observations; one that has statistics keeps them."""
 
-    def __init__(self, data: Dataset, obs: Tensor, act: Tensor, context: int):
+    def __init__(self, data: Dataset, act: Tensor, normaliser: Normaliser, context: int):
+        obs = torch.from_numpy(data.obs).to(act.device)                   # [N, d]
+        if normaliser.count == 0:
+            normaliser.update(obs)
         episodes = data.episodes()
         starts = np.concatenate([np.full(each.stop - each.start, each.start) for each in episodes])
-        self.start = torch.from_numpy(starts).to(obs.device)              # [N]
-        to_go = torch.from_numpy(returns_to_go(data.rewards, episodes)).float().to(obs.device)
-        self.steps, self.context = (to_go, obs, act), context
+        self.start = torch.from_numpy(starts).to(act.device)              # [N]
+        to_go = torch.from_numpy(returns_to_go(data.rewards, episodes)).float().to(act.device)
+        self.steps, self.context, self.normaliser = (to_go, obs, act), context, normaliser
 
     def draw(self, rng: np.random.Generator, size: int) -> Window:
         """Sample `size` windows. Each ends at a random step of the dataset."""
@@ -130,6 +134,7 @@ class Windows:
         first = self.start[last, None]
         mask, rows = rows >= first, rows.clamp(min=0)
         to_go, obs, act = (x[rows] for x in self.steps)
+        obs = self.normaliser(obs)                # now, because a checkpoint may load statistics
         return Window(to_go, obs, act, (rows - first).clamp(min=0), mask.float())
 
 
@@ -240,11 +245,9 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     returns = data.returns()
     policy.request.fill_(float(np.quantile(returns, cfg.request)))
     policy.scale.fill_(max(1e-6, float(returns_to_go(data.rewards, data.episodes()).std())))
-    obs = torch.from_numpy(data.obs).to(run.device)
-    policy.normaliser.update(obs)
     dist = policy.dist if policy.discrete else policy.dist.dist
     act = torch.from_numpy(dist.unscale(data.actions)).to(run.device)
-    windows = Windows(data, policy.normaliser(obs), act, cfg.context)
+    windows = Windows(data, act, policy.normaliser, cfg.context)
     optimizer = FlatAdam(policy.parameters(), lr=cfg.lr, eps=1e-8, max_grad_norm=cfg.max_grad_norm,
                          compile=cfg.compile)
     stats = Latest()

@@ -30,7 +30,7 @@ from spinup.algos.ddpg import squared_error
 from spinup.algos.dqn import td_target
 from spinup.algos.sac import soft_value, temperature_loss
 from spinup.core.distributions import Categorical
-from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.acting import NumpyMLP, in_torch
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.optim import Latest, polyak
@@ -71,12 +71,8 @@ class ActorCritics(nn.Module):
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return a numpy function from observations `[N, d]` to logits `[N, n]`. It always uses the
         current weights."""
-        is_cpu = next(self.parameters()).device.type == "cpu"
-        return NumpyMLP(self.pi) if is_cpu else self._torch_logits
-
-    @torch.no_grad()
-    def _torch_logits(self, obs: np.ndarray) -> np.ndarray:
-        return self.pi(torch.from_numpy(obs).to(next(self.parameters()).device)).cpu().numpy()
+        device = next(self.parameters()).device
+        return NumpyMLP(self.pi) if device.type == "cpu" else in_torch(self.pi, device)
 
 
 def expectation(log_pi: Tensor, x: Tensor) -> Tensor:

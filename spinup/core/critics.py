@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from spinup.core.bounded import NoisyAction, SquashedGaussian
 from spinup.core.distributions import EpsilonGreedy
-from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.acting import NumpyMLP, in_torch
 from spinup.core.fast.linear import relu_mlp
 from spinup.core.networks import NatureCNN, NatureConvolutions
 from spinup.core.normaliser import Normaliser, Normalising
@@ -52,7 +52,7 @@ class QNetwork(Normalising):
         """Return a numpy function from observations `[N, *shape]` to (values `[N, n]`, epsilon). It
         always uses the current weights and epsilon."""
         if self.is_image or self.epsilon.device.type != "cpu":
-            values = self._torch_values
+            values = in_torch(self, self.epsilon.device)
         else:
             shared = list(self.body) if isinstance(self.body, nn.Sequential) else []
             streams = [NumpyMLP(nn.Sequential(*shared, *stream))
@@ -62,11 +62,6 @@ class QNetwork(Normalising):
                 def values(obs: np.ndarray) -> np.ndarray:
                     return duel(*(stream(obs) for stream in streams))
         return self.of_raw(lambda obs: (values(obs), float(self.epsilon)))
-
-    @torch.no_grad()
-    def _torch_values(self, obs: np.ndarray) -> np.ndarray:
-        seen = torch.from_numpy(np.ascontiguousarray(obs)).to(self.epsilon.device)
-        return self(seen).cpu().numpy()
 
 
 @contextmanager
@@ -132,11 +127,8 @@ class ActorCritics(Normalising):
     def actor(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | float]]:
         """Return a numpy function from observations `[N, *shape]` to the parameters of the action
         distribution. It always uses the current weights and statistics."""
-        plain = next(self.parameters()).device.type == "cpu" and not self.is_image
-        outputs = NumpyMLP(self.pi) if plain else self._torch_outputs
+        device = next(self.parameters()).device
+        plain = device.type == "cpu" and not self.is_image
+        outputs = NumpyMLP(self.pi) if plain else in_torch(
+            lambda obs: self.pi(self.body(obs)), device)
         return self.of_raw(lambda obs: self.dist.params(outputs(obs)))
-
-    @torch.no_grad()
-    def _torch_outputs(self, obs: np.ndarray) -> np.ndarray:
-        seen = torch.from_numpy(np.ascontiguousarray(obs)).to(next(self.parameters()).device)
-        return self.pi(self.body(seen)).cpu().numpy()

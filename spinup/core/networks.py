@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
-from spinup.core.fast.acting import NumpyMLP
+from spinup.core.fast.acting import NumpyMLP, in_torch
 from spinup.core.fast.linear import Linear
 from spinup.core.normaliser import Normaliser
 
@@ -190,20 +190,14 @@ class ActorCritic(nn.Module):
         """
         parameter = next(self.parameters())
         plain = parameter.device.type == "cpu" and isinstance(self.body, nn.Identity)
-        pi = NumpyMLP(self.pi) if plain else self._torch_actor(parameter.device)
+        pi = NumpyMLP(self.pi) if plain else in_torch(
+            lambda obs: self.pi(self.body(obs)), parameter.device)
         normalise = self.normaliser.numpy_view() if self.normaliser is not None else None
         outputs = pi if normalise is None else lambda obs: pi(normalise(obs))
         if self.log_std is None:
             return outputs
         log_std = self.log_std.detach().cpu().numpy().copy()
         return lambda obs: (outputs(obs), log_std)
-
-    def _torch_actor(self, device: torch.device) -> Callable[[np.ndarray], np.ndarray]:
-        @torch.no_grad()
-        def outputs(obs: np.ndarray) -> np.ndarray:
-            seen = torch.from_numpy(np.ascontiguousarray(obs)).to(device)
-            return self.pi(self.body(seen)).cpu().numpy()
-        return outputs
 
 
 class Actor(nn.Module):
@@ -226,5 +220,6 @@ class Actor(nn.Module):
 
     def actor(self) -> Callable[[np.ndarray], np.ndarray]:
         """Return a numpy function from observations `[N, d]` to the distribution's parameters."""
-        pi, view = NumpyMLP(self.pi), self.view()
+        device, view = next(self.parameters()).device, self.view()
+        pi = NumpyMLP(self.pi) if device.type == "cpu" else in_torch(self.pi, device)
         return lambda obs: pi(view(obs))

@@ -79,6 +79,7 @@ class Replay:
         self.count = self.frame_count = 0                     # rows and frames stored so far
         self.oldest = 0
         self.now: np.ndarray | None = None                    # [N, frames], current observations
+        self.breaks: list[int] = []               # values of `count` at each call of `begin_anew`
         # The same memory as tensors: torch's index_select is several times faster than numpy.take.
         self._frames = torch.from_numpy(self.frames)
         self._act = torch.from_numpy(self.rows["act"])
@@ -176,23 +177,24 @@ class Replay:
     def state_dict(self) -> dict[str, Any]:
         """Return the counters. `rings` returns the rows separately, because they are large."""
         return {"count": self.count, "frame_count": self.frame_count, "oldest": self.oldest,
-                "now": None if self.now is None else self.now.copy()}
+                "now": None if self.now is None else self.now.copy(), "breaks": [*self.breaks]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the counters. The rows are loaded from their files."""
         self.count, self.frame_count = state["count"], state["frame_count"]
-        self.oldest = state["oldest"]
+        self.oldest, self.breaks = state["oldest"], [*state.get("breaks", [])]
         self.now = None if state["now"] is None else np.asarray(state["now"]).copy()
 
     def begin_anew(self) -> None:
         """Start new episodes in all environments at the next step, although none ended. A resumed
         run needs this if it could not save its environments."""
         self.now = None
+        self.breaks.append(self.count)
 
     def forget(self) -> None:
         """Empty the buffer, e.g. if a run is resumed without its replay buffer."""
         self.count = self.frame_count = self.oldest = 0
-        self.now = None
+        self.now, self.breaks = None, []
 
     def rings(self) -> dict[str, tuple[np.ndarray, int]]:
         """Return by name an array `[size, ...]`, whose slot i % size holds element i, and the

@@ -14,15 +14,15 @@ class Batches:
         data: the dataset, of N transitions.
         actions: `[N, ...]`, its actions in the units of the policy's distribution.
         normaliser: that of the policy. A new one gets the statistics of the dataset's observations. One that has
-            statistics keeps them. The batches have normalised observations. With None, observations are unchanged.
+            statistics keeps them. Batches are normalised with its statistics at that time, because a checkpoint may
+            replace them. With None, observations are unchanged.
     """
 
     def __init__(self, data: Dataset, actions: np.ndarray, normaliser: Normaliser | None, device: torch.device):
         obs, next_obs = (torch.from_numpy(x).to(device) for x in (data.obs, data.next_obs))
-        if normaliser is not None:
-            if normaliser.count == 0:
-                normaliser.update(obs)
-            obs, next_obs = normaliser(obs), normaliser(next_obs)
+        if normaliser is not None and normaliser.count == 0:
+            normaliser.update(obs)
+        self.normaliser = normaliser
         self.all = Batch(obs, torch.from_numpy(actions).to(device), torch.from_numpy(data.rewards).to(device), next_obs,
                          torch.from_numpy(data.terminated).float().to(device),
                          torch.ones(len(data), dtype=torch.int64, device=device))
@@ -30,4 +30,7 @@ class Batches:
     def draw(self, rng: np.random.Generator, size: int) -> Batch:
         """Sample `size` transitions with replacement."""
         rows = torch.from_numpy(rng.integers(len(self.all.rew), size=size)).to(self.all.rew.device)
-        return Batch(*(x.index_select(0, rows) for x in self.all))
+        batch = Batch(*(x.index_select(0, rows) for x in self.all))
+        if self.normaliser is None:
+            return batch
+        return batch._replace(obs=self.normaliser(batch.obs), next_obs=self.normaliser(batch.next_obs))

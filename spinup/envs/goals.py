@@ -25,7 +25,7 @@ class GoalVectorEnv(GymVectorEnv):
 
     Attributes:
         achieved, desired: places of the achieved and of the desired goal in an observation, slices of equal length k.
-    UserError if the two goals are not Boxes of the same shape.
+    UserError if the two goals are not Boxes of the same shape, or are bytes.
     """
 
     MEASURES = {"success": "share of episodes that end at their goal"}
@@ -37,6 +37,8 @@ class GoalVectorEnv(GymVectorEnv):
         if not all(isinstance(parts[key], Box) and parts[key].shape == self.goal_shape for key in KEYS[1:]):
             raise UserError(f"achieved_goal is a {parts['achieved_goal']} and desired_goal a {parts['desired_goal']}; "
                             "make both a Box of the same shape")
+        if any(parts[key].dtype == np.uint8 for key in KEYS[1:]):             # networks see bytes scaled to 0 to 1
+            raise UserError("achieved_goal and desired_goal must not be bytes; make each a Box of a float type")
         ends = dict(zip(parts, np.cumsum([int(np.prod(part.shape)) for part in parts.values()]), strict=True))
         size = int(np.prod(self.goal_shape))
         self.achieved, self.desired = (slice(int(ends[key]) - size, int(ends[key])) for key in KEYS[1:])

@@ -152,6 +152,8 @@ class OfflineRun(Run):
                                        seed=self.config.seed)
             self.recent.clear()
             self.recent.extend(returns)
+            if self.config.keep_best:
+                self.parts["best"].consider(self._mean(), self.steps, self.parts["policy"])
         return {"test_return": self._mean()}
 
     def _mean(self) -> float:

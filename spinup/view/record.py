@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, flatdim
 
 from spinup import registry
 from spinup.data.card import card
@@ -146,8 +146,9 @@ def uniform(envs: VectorEnv, rng: np.random.Generator) -> np.ndarray:
         if not np.isfinite(high - low).all():
             raise UserError(f"random actions need finite bounds, not {space}; leave out --noise and random:")
         return rng.uniform(low, high).astype(np.float32)[None]
-    sizes = getattr(space, "n", None) if not hasattr(space, "nvec") else space.nvec
-    return np.asarray(rng.integers(sizes))[None]
+    if isinstance(space, MultiBinary):
+        return rng.integers(2, size=(1, flatdim(space)))
+    return np.asarray(rng.integers(space.nvec if isinstance(space, MultiDiscrete) else space.n))[None]
 
 
 def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
@@ -186,7 +187,8 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
     actions = policy.module.dist.rescale(batch.act.numpy()) if is_box else batch.act.numpy()
     arrays = {"obs": batch.obs.numpy(), "actions": actions, "rewards": replay.rows["rew"][slots],
               "next_obs": batch.next_obs.numpy(), "terminated": terminated, "truncated": ~goes_on & ~terminated}
-    arrays["truncated"] |= (cut := last & goes_on & ~terminated)          # the last episodes, which are not over
+    broken = np.isin(rows // n + 1, np.array(replay.breaks) // n)         # where a resumed run had to begin anew
+    arrays["truncated"] |= (cut := (last & goes_on | broken) & ~terminated)               # episodes that are not over
     if not (keep := whole_episodes(arrays, rows - n < replay.oldest, cut, replay.oldest > 0)).any():
         raise UserError(f"the replay buffer of {where} has no complete episode; resume the run to complete one")
     return packed({name: x[keep] for name, x in arrays.items()})

@@ -8,6 +8,7 @@ from gymnasium.spaces import Box, Discrete
 import spinup
 from llm.algos.decision_transformer import Config, DecisionTransformer, Window, Windows, make_policy, returns_to_go
 from spinup.core.distributions import Categorical, DiagGaussian
+from spinup.core.normaliser import Normaliser
 from spinup.data.dataset import Dataset, join
 from spinup.envs.make import make
 from spinup.envs.spaces import space_to_json
@@ -65,17 +66,20 @@ def test_returns_to_go_are_the_sums_to_the_end_of_the_episode():
 # padding that counts as a step; a step of the data in which no window ends.
 def test_a_window_holds_the_last_steps_of_one_episode():
     data = walked([3, 1, 6])
-    windows, found = Windows(data, torch.from_numpy(data.obs), torch.from_numpy(data.actions), 4), set()
+    normaliser, found = Normaliser(data.obs.shape[1:]), set()
+    windows = Windows(data, torch.from_numpy(data.actions), normaliser, 4)
+    obs = normaliser(torch.from_numpy(data.obs))
+    np.testing.assert_allclose(normaliser.mean, data.obs.mean(0), rtol=1e-5)
     w = windows.draw(np.random.default_rng(0), 200)
     to_go = returns_to_go(data.rewards, data.episodes())
     for row in range(200):
-        last = int((torch.from_numpy(data.obs) == w.obs[row, -1]).all(1).nonzero())
+        last = int((obs == w.obs[row, -1]).all(1).nonzero())
         start = max(e.start for e in data.episodes() if e.start <= last)
         steps = [i for i in range(last - 3, last + 1) if i >= start]
         assert w.mask[row].tolist() == [0] * (4 - len(steps)) + [1] * len(steps)
         for column, i in zip(range(4 - len(steps), 4), steps, strict=True):
             assert w.to_go[row, column].item() == pytest.approx(to_go[i]) and w.time[row, column] == i - start
-            assert w.act[row, column] == data.actions[i] and w.obs[row, column].tolist() == data.obs[i].tolist()
+            assert w.act[row, column] == data.actions[i] and w.obs[row, column].tolist() == obs[i].tolist()
         found.add(last)
     assert found == set(range(10))
 

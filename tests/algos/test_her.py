@@ -105,6 +105,16 @@ class Wrong(GoalReacher):
         self.observation_space["achieved_goal"] = Box(-1, 1, (3,))
 
 
-def test_goals_have_one_shape():
-    with pytest.raises(UserError, match="make both a Box of the same shape"):
-        make(Wrong)
+class Bytes(GoalReacher):
+    """Has goals that the networks see divided by 255, and `compute_reward` must not."""
+
+    def __init__(self):
+        super().__init__()
+        for key in ("achieved_goal", "desired_goal"):
+            self.observation_space[key] = Box(0, 255, self.observation_space[key].shape, np.uint8)
+
+
+@pytest.mark.parametrize("env, words", [(Wrong, "make both a Box of the same shape"), (Bytes, "must not be bytes")])
+def test_goals_have_one_shape_and_a_float_type(env, words):
+    with pytest.raises(UserError, match=words):
+        make(env)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import spinup
+from spinup.view.record import record
 
 TINY = {"preset": "none", "tensorboard": False, "quiet": True, "threads": 1, "exp_name": "x"}
 ON_POLICY = {"total_steps": 256, "num_envs": 4, "rollout_steps": 16, "checkpoint_steps": 64}
@@ -16,7 +17,8 @@ RUNS = {
     "ddpg": ("Pendulum-v1", OFF_POLICY), "td3": ("Pendulum-v1", OFF_POLICY), "sac": ("Pendulum-v1", OFF_POLICY),
     "trpo": ("CartPole-v1", {**ON_POLICY, "normalise_obs": True, "normalise_reward": True}),
     "rainbow": ("CartPole-v1", {**OFF_POLICY, "replay_size": 100}), "sac_discrete": ("CartPole-v1", OFF_POLICY),
-    "param_noise": ("CartPole-v1", OFF_POLICY), "self_play": ("TicTacToe-v0", {**ON_POLICY, "num_envs": 8})}
+    "her": ("GoalReacher-v0", OFF_POLICY), "param_noise": ("CartPole-v1", OFF_POLICY),
+    "self_play": ("TicTacToe-v0", {**ON_POLICY, "num_envs": 8})}
 
 
 def observed(policy):
@@ -36,6 +38,19 @@ def test_an_agent_trains_and_resumes(name, device, tmp_path):
     loaded = spinup.load(first.directory)
     assert {p.device.type for p in loaded.module.parameters()} == {"cpu"}
     loaded.act(observed(loaded))
+
+
+# Turned red by: a dataset, a policy that acts, or a window of observations on the other device.
+@pytest.mark.parametrize("name, env", [("bc", "Pendulum-v1"), ("td3_bc", "Pendulum-v1"), ("iql", "Pendulum-v1"),
+                                       ("cql", "CartPole-v1"), ("decision_transformer", "CartPole-v1")])
+def test_an_agent_learns_from_a_dataset(name, env, device, tmp_path):
+    record([f"random:{env}"], tmp_path / "d.npz", steps=100, noise=[0.0], stochastic=False, seed=1, load=spinup.load)
+    size = {"layers": 1, "width": 8} if name == "decision_transformer" else {"hidden": (16, 16)}
+    run = getattr(spinup, name)(data=str(tmp_path / "d.npz"), **TINY, **size, total_steps=20, batch_size=8,
+                                test_episodes=1, device=str(device), log_dir=str(tmp_path))
+    assert run.status == "finished" and next(run.policy.module.parameters()).device.type == device.type
+    loaded = spinup.load(run.directory, str(device))
+    assert loaded.act(observed(loaded)) in loaded.action_space
 
 
 # Turned red by: an update that a GPU computes otherwise than the CPU, beyond rounding.

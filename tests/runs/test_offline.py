@@ -6,6 +6,9 @@ import pytest
 
 import spinup
 from spinup.data.dataset import Dataset, load
+from spinup.family import load as load_any
+from spinup.runs.checkpoint import load_checkpoint
+from spinup.runs.log import read_progress
 from spinup.runs.public import load as load_policy
 from spinup.view.record import record
 
@@ -36,15 +39,36 @@ def test_a_run_takes_its_environment_from_the_dataset_and_is_evaluated_without_i
     assert cli("plot", str(folder), "--out", str(tmp_path / "p.png")).code == 0
 
 
-# Turned red by: anything that a checkpoint lacks: a network, an optimiser, a generator.
-@pytest.mark.parametrize("name", ["bc", "cql"])
+# Turned red by: anything that a checkpoint lacks: a network, an optimiser, a generator; with --init, observations that
+# are normalised with the dataset's statistics after a resume, and with the other run's before it.
+@pytest.mark.parametrize("name", ["bc", "cql", "bc --init", "decision_transformer --init"])
 def test_an_extended_run_is_the_same_as_a_long_one(name, data, cli, tmp_path):
     flags = ("--data", data, *FLAGS[2:])
+    name, _, init = name.partition(" ")
+    if name == "decision_transformer":
+        flags = ("--data", data, *FLAGS[2:4], *FLAGS[6:], "--layers", "1", "--width", "8", "--context", "3",
+                 "--warmup", "5", "--no-anneal")
+    if init:
+        record(["shelf/ppo-CartPole-v1"], tmp_path / "other.npz", steps=200, noise=[0.0], stochastic=True, seed=2,
+               load=load_policy)
+        first = tuple("other.npz" if word == data else word for word in flags)
+        assert cli(name, "--exp-name", "first", "--total-steps", "20", *first).code == 0
+        flags += (init, "runs/first")
     assert cli(name, "--exp-name", "long", "--total-steps", "60", *flags).code == 0
     assert cli(name, "--exp-name", "short", "--total-steps", "36", *flags).code == 0
     assert cli("resume", str(tmp_path / "runs" / "short"), "--total-steps", "60").code == 0
     long, short = (load_policy(tmp_path / "runs" / kind).module.state_dict() for kind in ("long", "short"))
     assert all((long[key] == short[key]).all() for key in long)
+
+
+# Turned red by: --keep-best that is accepted and keeps nothing.
+def test_the_best_policy_is_kept(data, cli, tmp_path):
+    assert cli("bc", "--data", data, "--exp-name", "a", "--keep-best", *FLAGS).code == 0
+    best = load_any(tmp_path / "runs" / "a" / "a_s1", best=True)
+    assert any(weight.abs().sum() > 0 for weight in best.module.parameters())
+    returns = read_progress(tmp_path / "runs" / "a" / "a_s1")["test_return"]
+    state = load_checkpoint(tmp_path / "runs" / "a" / "a_s1" / "checkpoint.pt")
+    assert state["parts"]["best"]["test_return"] == max(returns)
 
 
 # Turned red by: a traceback; a run that goes on with other data; a folder that is made.

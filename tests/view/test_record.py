@@ -1,12 +1,16 @@
 """`spinup record`: what is recorded, from policies, at random and from a replay buffer; and what is refused."""
+from types import SimpleNamespace
+
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete, flatdim
 
 import spinup
 from spinup.data.dataset import load
 from spinup.errors import UserError
 from spinup.runs import public
-from spinup.view.record import record
+from spinup.view.record import record, uniform
 
 TINY = {"preset": "none", "quiet": True, "tensorboard": False, "threads": 1, "hidden": (8,)}
 SETTINGS = {"steps": 60, "noise": [0.0], "stochastic": False, "seed": 3, "load": public.load}
@@ -84,6 +88,59 @@ def test_a_saved_replay_buffer_becomes_a_dataset(env, algorithm, tmp_path):
     with pytest.raises(UserError, match="has no saved replay buffer"):     # not a dataset of uninitialised memory
         record([f"replay:{folder}"], tmp_path / "none.npz", **SETTINGS)
     assert not (tmp_path / "none.npz").exists()
+
+
+class Unsaveable(gymnasium.Env):
+    """Episodes of ten steps with a reward of 1. A generator cannot be saved, so a resumed run begins anew."""
+
+    observation_space, action_space = Box(-1, 1, (2,)), Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.generator = iter(range(0))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.sample(), 1.0, self.steps == 10, False, {}
+
+
+gymnasium.register("Unsaveable-v0", Unsaveable)
+
+
+# Turned red by: an episode that a resumed run did not play to its end, and which counts as complete; breaks that the
+# checkpoint does not keep.
+def test_an_episode_that_an_interruption_ended_is_left_out(tmp_path):
+    def stop_at(steps):
+        def stop(row):
+            if row["steps"] >= steps:
+                raise Stop
+        return stop
+
+    folder, settings = None, {"total_steps": 400, "learning_starts": 50, "batch_size": 8, "update_ratio": 0.02,
+                              "num_envs": 2, "checkpoint_steps": 34, "log_dir": str(tmp_path), "exp_name": "u", **TINY}
+    for steps in (100, 200):
+        with pytest.raises(Stop):
+            spinup.dqn("Unsaveable-v0", **settings, on_row=stop_at(steps), resume=folder)
+        folder = tmp_path / "u" / "u_s1"
+    record([f"replay:{folder}"], tmp_path / "u.npz", **SETTINGS)
+    data = load(tmp_path / "u.npz")
+    assert set(data.returns()) == {10.0} and not data.truncated.any() and len(data) >= 140
+
+
+# Turned red by: bits that are one number; only zeros.
+@pytest.mark.parametrize("space", [MultiBinary(1), MultiBinary(3), MultiBinary((2, 2)), Discrete(3),
+                                   MultiDiscrete([2, 3])])
+def test_random_actions_are_uniform_over_the_whole_space(space):
+    rng, envs = np.random.default_rng(0), SimpleNamespace(action_space=space)
+    drawn = np.stack([uniform(envs, rng)[0] for _ in range(2000)])
+    kinds, counts = np.unique(drawn.reshape(2000, -1), axis=0, return_counts=True)
+    choices = space.nvec.prod() if isinstance(space, MultiDiscrete) else (
+        space.n if isinstance(space, Discrete) else 2 ** flatdim(space))
+    assert len(kinds) == choices and counts.min() > 0.7 * 2000 / choices
 
 
 # Turned red by: a policy that is on the shelf, and for which a run's folder is sought.

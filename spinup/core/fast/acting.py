@@ -70,6 +70,15 @@ class NumpyMLP:
         return x.dot(self.weight) + self.bias
 
 
+def in_torch(network: Callable[[Tensor], Tensor], device: torch.device) -> Function:
+    """Return `network`, a function of tensors `[N, ...]` on `device`, as a function of arrays
+    `[N, ...]`. It is for acting where `NumpyMLP` cannot be used: on a GPU, or with other layers."""
+    @torch.no_grad()
+    def outputs(x: np.ndarray) -> np.ndarray:
+        return network(torch.from_numpy(np.ascontiguousarray(x)).to(device)).cpu().numpy()
+    return outputs
+
+
 class NumpyMLPs:
     """N networks with the shapes of one `mlp` and different weights, evaluated together in numpy.
 

@@ -5,10 +5,13 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from spinup.core.fast.acting import NumpyMLP, NumpyMLPs
+from spinup.algos import sac_discrete
+from spinup.core.critics import QNetwork
+from spinup.core.distributions import Categorical
+from spinup.core.fast.acting import NumpyMLP, NumpyMLPs, in_torch
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.fast.linear import relu_mlp
-from spinup.core.networks import mlp
+from spinup.core.networks import Actor, ActorCritic, mlp
 
 
 # Turned red by: weights copied by NumpyMLP. An actor made before an update must not act on old weights.
@@ -26,6 +29,21 @@ def test_numpy_mlp_is_the_torch_mlp_and_follows_its_weights(sizes, make):
         assert fast(x).dtype == np.float32
         minimize(torch.from_numpy(x))
     assert np.abs(fast(x) - before).max() > 0.1
+
+
+# Turned red by: gradients that are recorded; a view with negative strides that torch refuses; outputs of other numbers.
+def test_any_network_acts_in_torch():
+    net = mlp([3, 8, 2])
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)[::-1]
+    np.testing.assert_array_equal(in_torch(net, torch.device("cpu"))(x), net(torch.from_numpy(x.copy())).detach())
+
+
+# Turned red by: numpy on the weights of a network that is on another device.
+@pytest.mark.parametrize("policy", [
+    lambda: Actor(3, Categorical([2]), (8,)), lambda: ActorCritic((3,), Categorical([2]), (8,)),
+    lambda: sac_discrete.ActorCritics(3, 2, (8,)), lambda: QNetwork((3,), 2, (8,))])
+def test_an_actor_on_another_device_is_not_in_numpy(policy):
+    assert callable(policy().to("meta").actor())
 
 
 # Turned red by: the check left out, or one that looks at the set of layers and not at their order.
