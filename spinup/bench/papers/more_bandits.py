@@ -35,12 +35,13 @@ def measure(seeds: tuple[int, ...], workers: int, log_dir: Path) -> tuple[Paper,
                     "seconds": [read_json(folder / "result.json")["seconds"] for folder in here]}
 
     def draw(figure: Any) -> None:
-        for axes, (env, found) in zip(figure.subplots(1, len(TABLE)), raw.items(), strict=True):
+        for axes, (env, found) in zip(figure.subplots(1, len(TABLE), sharey=True), raw.items(), strict=True):
             returns = {**found["baselines"], "RL²": float(np.mean(found["rl2"]))}
             axes.barh(list(returns), list(returns.values()), color=["#999999"] * len(found["baselines"]) + ["#0072B2"])
-            axes.invert_yaxis()
             axes.axvline(TABLE[env]["RL²"], color="black", linestyle="--", linewidth=1)
             arms, pulls = env.split("-")[1].split("x")
-            axes.set(title=f"{arms} arms, {pulls} pulls", xlabel="mean return; dashed: RL² in the paper")
+            axes.set(title=f"{arms} arms, {pulls} pulls")
+        axes.invert_yaxis()                                               # of all, because they share it
+        figure.supxlabel("mean return of a trial; dashed: RL² in the paper", fontsize="medium")
 
     return Paper("RL² on bandits with more arms or pulls (Duan et al. 2016, table 1)", lines, draw, raw), folders
