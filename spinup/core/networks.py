@@ -145,20 +145,21 @@ class ActorCritic(nn.Module):
         normalise: keep running statistics of vector observations in `normaliser`. The losses take
             normalised observations (`policy.normalise(obs)`, once per rollout), so that acting and
             learning use the same statistics.
+        output_gain: gain of the policy's last layer; a small one makes the first policy
+            near-uniform.
     """
 
     def __init__(self, obs_shape: tuple[int, ...], dist: Categorical | DiagGaussian,
                  hidden: Sequence[int] = (64, 64), *, activation: str = "tanh",
-                 normalise: bool = False):
+                 normalise: bool = False, output_gain: float = 0.01):
         super().__init__()
         if len(obs_shape) not in (1, 3):
             raise ValueError(f"observations of shape {obs_shape} are neither vectors nor images")
         self.dist, is_image = dist, len(obs_shape) == 3
         self.body = NatureCNN(obs_shape) if is_image else nn.Identity()
         sizes = [512] if is_image else [obs_shape[0], *hidden]
-        # A small output gain makes the first policy near-uniform. MLPs of pi and V share no layers,
-        # so that neither disturbs the other.
-        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=0.01)
+        # MLPs of pi and V share no layers, so that neither disturbs the other.
+        self.pi = mlp([*sizes, dist.num_outputs], activation=activation, output_gain=output_gain)
         self.v = mlp([*sizes, 1], activation=activation)
         is_gaussian = isinstance(dist, DiagGaussian)
         self.log_std = nn.Parameter(torch.zeros(dist.num_outputs)) if is_gaussian else None

@@ -3,9 +3,10 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 
 from spinup.algos import vpg
-from spinup.algos.vpg import policy_gradient, value_loss
+from spinup.algos.vpg import make_policy, policy_gradient, value_loss
 from spinup.core.distributions import Categorical
 from spinup.errors import UserError
 
@@ -50,6 +51,13 @@ def test_it_is_the_gradient_of_the_expected_reward():
 def train(tmp_path, **settings):
     return vpg.train(vpg.Config(num_envs=2, rollout_steps=8, total_steps=48, quiet=True, tensorboard=False,
                                 log_dir=tmp_path.as_posix(), **settings))
+
+
+# Turned red by: a setting that does not reach the network; one that scales other layers too.
+def test_the_gain_is_that_of_the_policys_last_layer():
+    one, two = (make_policy(vpg.Config(output_gain=gain), Box(-1, 1, (3,)), Box(-1, 1, (2,))) for gain in (0.01, 0.5))
+    assert [float(torch.linalg.matrix_norm(p.pi[-1].weight, 2)) for p in (one, two)] == pytest.approx([0.01, 0.5])
+    assert float(torch.linalg.matrix_norm(two.pi[0].weight, 2)) == pytest.approx(2**0.5)
 
 
 # Turned red by: several steps of the policy on a batch, which is what VPG may not do; a critic trained only once.

@@ -19,7 +19,9 @@ JUDGED = (500_000, 1_000_000)           # steps
 SETTINGS = ("--preset", "none", "--threads", "1", "--no-tensorboard", "--total-steps", str(STEPS), "--num-envs", "4",
             "--rollout-steps", str(BATCH // 4), "--hidden", "64,32", "--lam", "0.97", "--value-epochs", "80",
             "--value-lr", "1e-3", "--max-grad-norm", "1e9", "--no-normalise-obs", "--no-normalise-reward")
-OF = {"vpg": (*SETTINGS, "--lr", "3e-4"), "trpo": (*SETTINGS, "--max-kl", "0.01", "--cg-iterations", "10")}
+# Spinning Up uses PyTorch's default initial weights. Those of the last layer are as large as with a gain of 3^-0.5.
+OF = {"vpg": (*SETTINGS, "--lr", "3e-4", "--output-gain", "0.577"),
+      "trpo": (*SETTINGS, "--max-kl", "0.01", "--cg-iterations", "10")}
 # Means and standard deviations of the ten seeds after 100k, 200k, ... 1M steps, read off the plots.
 PUBLISHED = {
     ("vpg", "HalfCheetah-v5"): ((-264, -231, -209, -194, -171, -152, -128, -105, -82, -49),
