@@ -26,7 +26,7 @@ SUITE = {
     "settings": {"rollout_steps": 16, "max_kl": 0.1, "damping": 0.01, "value_epochs": 5},
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
               "box far": {"total_steps": 5120, "normalise_obs": True, "log_std": -1.5},
-              "image": {"rollout_steps": 8, "value_epochs": 1, "max_kl": 0.03, "cg_iterations": 4}},
+              "image": {"rollout_steps": 8, "value_epochs": 1, "max_kl": 0.04, "cg_iterations": 10}},
     "scores": "policy_gradient",
     "cartpole": 400}
 
