@@ -2,7 +2,7 @@
 
 With a sparse reward, only the goal is rewarded. An untrained policy almost never reaches the goal,
 so it has nothing to learn from. But each episode reaches other states. HER replaces the goal of a
-transition by a state that the same episode reached later. So failed episodes show how to reach
+transition with a goal that the same episode achieved later. So failed episodes show how to reach
 goals.
 
     g' = m(s_k),  k uniform over the rest of the episode, k > t                 (strategy «future»)

@@ -2,7 +2,7 @@
 
 Offline training never tries an action whose value the critic overestimates, so no reward corrects
 this value. The actor of TD3 selects such actions, the targets bootstrap from their values, and the
-values diverge. TD3+BC adds a second term to the loss of the actor. This term keeps the actor near
+errors can grow. TD3+BC adds a second term to the loss of the actor. This term keeps the actor near
 the actions of the dataset:
 
     L(mu)  = E[ -lambda Q_1(s, mu(s)) + (mu(s) - a)^2 ]                                   (eq. 3, 4)

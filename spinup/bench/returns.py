@@ -53,6 +53,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     UserError before any run: a setting is wrong, a folder holds another run, or the other library cannot be compared.
     """
     check_out(out)
+    if against is not None and against not in REFERENCES:
+        raise UserError(f"against is {' or '.join(map(repr, REFERENCES))}, not {against!r}")
     env, found = find_id(env), find(algorithm)
     if against == "zoo":
         zoo(algorithm, env)

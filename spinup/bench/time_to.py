@@ -13,10 +13,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from spinup import registry
 from spinup.bench.process import answer, check_out, child, finish
 from spinup.envs.make import find_id
 from spinup.envs.vector import VectorEnv
 from spinup.registry import find
+from spinup.runs.presets import configure
 
 WINDOW = 20                                                               # episodes
 GOALS = {("ppo", "CartPole-v1", 475.0): 2.5}                              # median seconds
@@ -29,8 +31,9 @@ def time_to(algo: str, env: str, *, target: float, seeds: list[int], out: Path |
     Without a goal, 1 if a seed never reaches the target.
     """
     check_out(out)
-    find(algo)
-    env = find_id(env)
+    algorithm, env = find(algo), find_id(env)
+    config, _ = configure(algorithm, {"env": env})
+    registry.family(algorithm).check(algorithm, config)
     goal = GOALS.get((algo, env, float(target)))
     print(f"{algo} on {env}: training until the mean return of {WINDOW} episodes is {target:g}", flush=True)
     runs = []

@@ -102,7 +102,7 @@ def suite(argv: list[str]) -> int:
     add_seeds(parser, [1, 2, 3, 4, 5], "[1 2 3 4 5]")
     parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")
     parser.add_argument("--algos", nargs="+", default=[], metavar="NAME",
-                        help="only these algorithms; variants such as double_dqn count only if they are named")
+                        help="only these algorithms; variants such as double_dqn run only if you name them")
     parser.add_argument("--env", dest="envs", nargs="+", default=[], metavar="ID", help="only these environments")
     parser.add_argument("--total-steps", type=whole("total_steps"), default=None, metavar="N",
                         help="steps of each run. [as in the suite]")
@@ -114,7 +114,7 @@ def suite(argv: list[str]) -> int:
 
 
 def report(argv: list[str]) -> int:
-    parser = Parser("spinup bench report", "Compare the algorithms of any runs on one page, as HTML and Markdown: "
+    parser = Parser("spinup bench report", "Compare the algorithms of several runs on one page, as HTML and Markdown: "
                                            "learning curves, interquartile means, performance profiles and "
                                            "probabilities of improvement, with 95 % intervals.")
     parser.add_argument("directories", type=path_of, nargs="+", metavar="DIR",
@@ -133,8 +133,8 @@ def paper(argv: list[str]) -> int:
     from spinup.bench.papers.paper import check_picture, find_papers, show, title_of
     from spinup.runs.flags import add_seeds, processes
     papers = find_papers()
-    parser = Parser("spinup bench paper", "A paper's experiment at small scale: a table of its results and ours, and a "
-                                          "plot. Finished runs are not repeated.")
+    parser = Parser("spinup bench paper", "Run a small version of a paper's experiment. Print a table of results and "
+                                          "goals, and draw a plot. Finished runs are not repeated.")
     parser.add_argument("name", choices=list(papers), metavar="NAME",
                         help="; ".join(f"{name}: {title_of(name)}" for name in papers))
     add_seeds(parser, None, "[the seeds of the goals]")
@@ -148,7 +148,9 @@ def paper(argv: list[str]) -> int:
     picture = args.picture or Path(f"{args.name}.png")
     check_picture(picture, args.out)
     experiment = importlib.import_module(papers[args.name])
-    found, folders = experiment.measure(tuple(args.seeds or experiment.SEEDS), args.workers, args.log_dir)
+    seeds = tuple(args.seeds or experiment.SEEDS)
+    found, folders = experiment.measure(seeds, args.workers, args.log_dir)
+    found.raw = {"command": f"spinup bench paper {args.name} --seeds {' '.join(map(str, seeds))}", **found.raw}
     return show(args.name, found, folders, picture, args.out)
 
 

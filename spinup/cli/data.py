@@ -15,15 +15,16 @@ def record(argv: list[str]) -> int:
     from spinup.runs.flags import Distinct, whole
     share = Annotated[float, Range(0, 1)]
     parser = Parser("spinup record", "Record a dataset of whole episodes, for algorithms that learn offline. The "
-                                     "policy of each run is recorded once with each share of --noise.")
+                                     "policy of each run is recorded once for each value of --noise.")
     parser.add_argument("sources", nargs="*", default=[], metavar="DIR",
                         help="folders of runs, or shelf/NAME; random:CartPole-v1 for random actions; "
                              "replay:DIR for the replay buffer of an interrupted run")
     parser.add_argument("--steps", type=whole("steps"), default=10_000, metavar="N",
-                        help="transitions of each part; its last episode is completed. [10000]")
+                        help="transitions per policy and noise value; the last episode is completed, so there may be "
+                             "more. [10000]")
     parser.add_argument("--noise", type=lambda text: parse("noise", share, text), nargs="+", action=Distinct,
-                        default=[0.0], metavar="P", help="shares of random actions; several values give a "
-                                                         "dataset of mixed quality. [0]")
+                        default=[0.0], metavar="P", help="probability of a random action at each step; with several "
+                                                         "values, the dataset has mixed quality. [0]")
     parser.add_argument("--stochastic", action="store_true", default=False,
                         help="sample the policy's actions, as in training")
     parser.add_argument("--seed", type=whole("seed", 0), default=1, metavar="S",

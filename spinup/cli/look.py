@@ -110,7 +110,7 @@ def evaluate(argv: list[str]) -> int:
 
 
 def shelf(argv: list[str]) -> int:
-    parser = Parser("spinup shelf", "List the trained policies that come with this package, or change the shelf.")
+    parser = Parser("spinup shelf", "List the trained policies that come with this package (the shelf).")
     actions = parser.add_subparsers(dest="action", metavar="add|gallery", parser_class=lambda **given: Parser(
         given["prog"], "Put the final policy of a finished run on the shelf." if given["prog"].endswith("add") else
         "Draw a GIF of each policy into a folder."))

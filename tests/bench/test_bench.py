@@ -381,6 +381,14 @@ def test_time_to_passes_on_what_the_command_line_says():
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
+# Turned red by: the heading of a benchmark that cannot run.
+def test_time_to_prints_nothing_before_an_algorithm_that_cannot_train_there(capsys):
+    for algo, words in (("bc", "--data is missing"), ("sac", "sac cannot act in")):
+        with pytest.raises(UserError, match=words):
+            time_to(algo, "CartPole-v1", target=475, seeds=[1])
+    assert capsys.readouterr().out == ""
+
+
 # Turned red by: a seed left out, an evaluation of other length, a goal that decides nothing, a run that is repeated.
 def test_returns_trains_and_evaluates_each_seed_and_the_exit_code_follows_the_goal(tmp_path, monkeypatch, capsys, here):
     preset = returns_module.configure

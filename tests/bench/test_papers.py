@@ -11,6 +11,7 @@ from spinup.arena.players import scripted
 from spinup.bench.papers import bandits, chain, doorkey, more_bandits, noisy_tv, paper, self_play, spinning_up
 from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, in_turn, run, show
 from spinup.bench.process import spinup as spinup_command
+from spinup.cli.bench import paper as paper_command
 from spinup.errors import UserError
 
 
@@ -163,6 +164,16 @@ def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):
     paper = Paper("T", [Line("known", "5", 4.5), Line("promised", "", 7, ">= 6", True)], lambda figure: None)
     assert show("t", paper, [folder], tmp_path / "t.png", None) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["lines"][1]["met"]
+
+
+# Turned red by: a file that does not say which command and which seeds made it.
+def test_the_file_of_an_experiment_names_its_command(tmp_path, monkeypatch):
+    found = Paper("T", [Line("known", "5", 4.5)], lambda figure: None, {"mine": 1})
+    monkeypatch.setattr(chain, "measure", lambda seeds, workers, log_dir: (found, [a_run(tmp_path / "a", steps=[1])]))
+    out = tmp_path / "t.json"
+    assert paper_command(["chain", "--seeds", "3", "4", "--picture", str(tmp_path / "t.png"), "--out", str(out)]) == 0
+    result = json.loads(out.read_text())
+    assert result["command"] == "spinup bench paper chain --seeds 3 4" and result["mine"] == 1
 
 
 # Turned red by: the seats or the sides exchanged, a version or its steps left out, a score that depends on who is named

@@ -41,6 +41,8 @@ def test_a_policy_of_the_zoo_is_evaluated_as_it_was_trained(tmp_path, monkeypatc
 def test_what_cannot_be_compared_is_a_sentence(tmp_path):
     with pytest.raises(UserError, match="--peer-seeds are seeds of another library; add --against sb3 or"):
         returns("ppo", "CartPole-v1", seeds=[1], peer_seeds=[1], log_dir=tmp_path)
+    with pytest.raises(UserError, match="against is 'sb3' or 'zoo', not 'sbx'"):
+        returns("ppo", "CartPole-v1", seeds=[1], against="sbx", log_dir=tmp_path)
     with pytest.raises(UserError, match="zoo has no settings of ppo in CartPole-v1, only of ppo in HalfCheetah.*sb3"):
         returns("ppo", "CartPole-v1", seeds=[1], against="zoo", log_dir=tmp_path)
     assert not list(tmp_path.iterdir())

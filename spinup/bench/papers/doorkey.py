@@ -1,4 +1,4 @@
-"""Curiosity in tasks where random actions find no reward: a key with a locked door, and several rooms in a row."""
+"""Curiosity in tasks with sparse rewards: a key with a locked door, and several rooms in a row."""
 import json
 from pathlib import Path
 from typing import Any
