@@ -1,4 +1,4 @@
-"""How to clip or weight the probability ratio: GRPO with PPO's clip, GSPO (arXiv:2507.18071), CISPO
+"""Compare losses that clip or weight the probability ratio: GRPO with the clip of PPO, GSPO (arXiv:2507.18071), CISPO
 (arXiv:2506.13585) and SAPO (arXiv:2511.20347). Every batch is used for four gradient steps, because at the first step
 all ratios are 1 and the losses have the same gradient. If SmolLM2-135M is on this machine, a second table has equal
 numbers of updates of that model for these and three more methods."""
