@@ -4,14 +4,13 @@ It runs the same commands as a user, then an evaluation. The initial policy of e
 `sft`; its seconds are counted separately. The final evaluation uses new held-out problems.
 """
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from llm.tasks.make import make_task
-from spinup.bench.process import check_out, finish, spinup
+from spinup.bench.process import check_out, finish, in_turn, spinup
 from spinup.errors import UserError
 from spinup.runs.files import read_json
 from spinup.runs.folders import finished
@@ -35,8 +34,7 @@ def accuracy(method: str, task: str, *, seeds: list[int], workers: int = 1, thre
     if make_task(task).measure != MEASURE:
         raise UserError(f"--task {task} has no correct answers to count; choose another, such as reverse")
     name = safe(f"bench_llm_{method}_{task}")
-    with ThreadPoolExecutor(workers) as pool:
-        runs = list(pool.map(lambda seed: one(method, task, seed, name, threads, log_dir), seeds))
+    runs = in_turn(lambda seed: one(method, task, seed, name, threads, log_dir), seeds, workers)
     for r in runs:
         print(f"seed {r['seed']}: {r['start']['held_out_accuracy']:.3f} -> {r['end']['held_out_accuracy']:.3f} "
               f"(pass@8 {r['start']['pass@8']:.3f} -> {r['end']['pass@8']:.3f}) in {r['seconds']:.0f} s after "

@@ -41,7 +41,7 @@ class Trained:
     @property
     def logged(self) -> float:
         """Last value of its measure. For a return, this is the mean of the last 100 training episodes."""
-        return float(self.result.get(self.curves.measure) or np.nan)
+        return float(self.result[self.curves.measure])
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the steps and the measure, `[rows]` each."""
@@ -52,20 +52,25 @@ Groups = dict[str, dict[str, list[Trained]]]                              # by e
 
 
 def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
-    """Return the finished runs in these folders, and the number of others, which are unfinished, damaged or without a
-    finished episode. UserError if no run is finished.
+    """Return the finished runs in these folders, and the number of others: unfinished runs, runs without a finished
+    episode, and runs with the settings and the seed of an earlier one. UserError if no run is finished.
 
     The SFT runs that runs of language models start from are left out.
     """
     found: list[Trained] = []
+    seen: set[Any] = set()
     curves = find_curves(directories)
     starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
     curves = [run for run in curves if run.directory.name not in starts]
     for run in curves:
         result, path = read_result(run.directory), run.directory / EVALUATION
-        if result.get("status") == "finished" and result.get(run.measure) is not None:
+        if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
             mean = measured(path, run.measure) if path.exists() else None
-            found.append(Trained(run, read_run(run.directory), result, mean))
+            one = Trained(run, read_run(run.directory), result, mean)
+            key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
+            if key not in seen:
+                seen.add(key)
+                found.append(one)
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
@@ -77,9 +82,12 @@ def measured(path: Path, measure: str) -> float:
     damaged."""
     evaluation = read_json(path, f"delete {path}")
     try:
-        return float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
+        found = float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
     except (TypeError, ValueError, KeyError):
-        raise UserError(f"{path} is not the evaluation of a run; delete it") from None
+        found = np.nan
+    if not np.isfinite(found):
+        raise UserError(f"{path} is not the evaluation of a run; delete it")
+    return found
 
 
 def grouped(runs: Sequence[Trained]) -> Groups:

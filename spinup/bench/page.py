@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spinup.errors import UserError
 from spinup.runs.files import write_whole
 
 # Pictures are side by side where there is room for two, and below each other on a phone; wide tables scroll alone.
@@ -23,6 +24,18 @@ td code { white-space: nowrap; overflow-wrap: normal; }
 td.long { white-space: normal; min-width: 15rem; text-align: left; }
 """
 CODE = re.compile(r"`([^`]+)`")
+
+
+def pictures_of(path: Path) -> Path:
+    """Return the folder with the pictures of a Markdown page, which is beside it."""
+    return path.with_name(f"{path.stem}_pictures")
+
+
+def check_pictures(path: Path) -> None:
+    """UserError if the folder with the pictures of a page cannot be made."""
+    folder = pictures_of(path)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {path} needs a folder {folder}, which is a file; give another name")
 
 
 @dataclass
@@ -59,7 +72,7 @@ class Page:
 
     def write(self, path: Path) -> list[Path]:
         """Write the HTML file, and the Markdown file with its pictures in a folder beside it. Return both paths."""
-        folder = path.with_name(f"{path.stem}_pictures")
+        folder = pictures_of(path)
         folder.mkdir(exist_ok=True)
         for _, pictures in (part for part in self.parts if part[0] == "pictures"):
             for picture in pictures:

@@ -17,9 +17,9 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
+from spinup.bench.against import zoo
 from spinup.bench.passes import networks_alone
 from spinup.bench.process import work
-from spinup.bench.returns import zoo
 from spinup.bench.speed import report
 from spinup.bench.tasks import counted_from, is_atari
 from spinup.envs.make import find_id, quiet_mujoco
@@ -83,7 +83,7 @@ def returns(folder: str, job: dict[str, Any]) -> dict[str, Any]:
         test.obs_rms = normaliser.obs_rms
     played = [float(r) for r in evaluate_policy(model, test, EPISODES, return_episode_rewards=True)[0]]
     return {"algo": job["algo"], "env": job["env"], "seed": job["seed"], "against": job["against"],
-            "R100": float(np.mean(training)), "E100": float(np.mean(played)),
+            "R100": float(np.mean(training)) if training else None, "E100": float(np.mean(played)),
             "steps": model.num_timesteps, "seconds": round(seconds, 1), "training_returns": training,
             "evaluation_returns": played, "version": stable_baselines3.__version__, "curve": curve.rows,
             "versions": {**versions(), "stable-baselines3": stable_baselines3.__version__},
@@ -103,11 +103,6 @@ def as_in_the_zoo(algo: str, env: str, seed: int, **_: Any) -> tuple[VecEnv, Set
     if "activation_fn" in policy:
         policy["activation_fn"] = getattr(torch.nn, policy["activation_fn"])
     return made, {**s, "policy_kwargs": policy}
-
-
-def has(algo: str) -> bool:
-    """Return whether stable-baselines3 has an algorithm of this name."""
-    return hasattr(stable_baselines3, algo.upper())
 
 
 class Curve(BaseCallback):

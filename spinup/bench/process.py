@@ -2,13 +2,18 @@
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 
@@ -24,19 +29,71 @@ def spinup(*arguments: str) -> str:
     return done.stdout
 
 
-def check_out(out: Path | None) -> None:
-    """UserError if the result cannot be written. The check comes before the runs, not after them."""
-    if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
-        raise UserError(f"--out {out} cannot be written; give a file in a folder that exists")
+def check_out(out: Path | None, flag: str = "--out") -> None:
+    """UserError if a file cannot be written. The check comes before the runs, not after them."""
+    if out is None:
+        return
+    try:
+        if out.is_dir():
+            raise IsADirectoryError
+        trial = out.with_name(f".{out.name}.tmp")                         # as `write_whole` calls it
+        trial.touch()
+        trial.unlink()
+    except OSError:
+        raise UserError(f"{flag} {out} cannot be written; give a file in a folder that exists") from None
 
 
 def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
     """Print the result as the last line, write it with more `details` to `out`, and return the exit code."""
+    print(json.dumps(result), flush=True)
     if out is not None:
         from spinup.runs.files import write_json
         write_json(out.absolute(), {**result, **details})
-    print(json.dumps(result), flush=True)
     return 0 if result["met"] else 1
+
+
+def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
+    """Apply the function to each item, `workers` at a time; return the results in the order of the items.
+
+    After an error, no further item begins, and the error is raised when the items in progress have ended.
+    """
+    failed = Event()
+
+    def one(item: Any) -> Any:
+        if failed.is_set():
+            raise CancelledError
+        try:
+            return function(item)
+        except BaseException:
+            failed.set()
+            raise
+
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [pool.submit(one, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:                                             # Ctrl-C, too
+            failed.set()
+            raise
+
+
+@contextmanager
+def ending_children() -> Iterator[None]:
+    """A context in which SIGTERM and SIGHUP also end the processes that this one started. Training runs save."""
+    import psutil
+
+    def end(kind: int, _: Any) -> None:
+        for running in psutil.Process().children():
+            running.send_signal(kind)
+        signals.last = kind
+        raise KeyboardInterrupt
+    kinds = signals.NAMES.keys() - {signal.SIGINT}                        # a terminal sends Ctrl-C to all of them
+    before = {kind: signal.signal(kind, end) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def child(module: str, *arguments: Any, environment: dict[str, str] | None = None) -> dict[str, Any]:

@@ -22,10 +22,10 @@ from spinup.bench.compared import (
     read,
     steps_to,
 )
-from spinup.bench.page import Page
+from spinup.bench.page import Page, check_pictures
+from spinup.bench.process import check_out
 from spinup.errors import UserError
 from spinup.runs.display import duration, number, short
-from spinup.runs.folders import check_writable
 from spinup.view.again import command
 from spinup.view.statistics import ENOUGH, interval, range_of
 
@@ -39,9 +39,11 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     the page cannot be written.
     """
     out = Path(directories[0], "report.html") if out is None else out
-    if out.suffix not in (".html", ".md") or not out.parent.is_dir():
+    if out.suffix not in (".html", ".md"):
         raise UserError(f"--out {out} cannot be written; give a name that ends in .html or .md, in a writable folder")
-    check_writable(out.parent, "--out", out.name)
+    check_pictures(out)
+    for file in (out.with_suffix(".html"), out.with_suffix(".md")):
+        check_out(file)
     runs, others = read(directories)
     groups, by_evaluation = grouped(runs), evaluated(runs)
     scores = {env: normalised(env, here, by_evaluation) for env, here in groups.items()}
@@ -79,7 +81,7 @@ def introduction(runs: Sequence[Trained], others: int, by_evaluation: bool) -> s
               "The result of a run is " + ("R100, the mean return of its last 100 training episodes" if agents else
                                            "the last value of its measure") +
               ", because not all runs have been evaluated.")
-    left = f" Unfinished or damaged runs, which are left out: {others}." if others else ""
+    left = f" Unfinished or repeated runs, which are left out: {others}." if others else ""
     return (f"{len(runs)} finished runs, {'seed' if len(seeds) == 1 else 'seeds'} "
             f"{', '.join(map(str, seeds))}, commit {', '.join(commits)}.{left} "
             f"{result} No run is selected by its result.")
@@ -143,7 +145,8 @@ def one_environment(page: Page, place: int, env: str, here: dict[str, list[Train
         reached = [n for run in runs if (n := steps_to(run, solved)) is not None]
         memory = [run.result["peak_memory"] for run in runs if "peak_memory" in run.result]
         spread = interval(tests, range_of(runs[0].curves.measure))
-        rows.append((label, mean(tests), "{} to {}".format(*map(number, spread)) if spread else "-",
+        part = f" ({len(tests)} of {len(runs)} runs)" if 0 < len(tests) < len(runs) else ""
+        rows.append((label, mean(tests) + part, "{} to {}".format(*map(number, spread)) if spread else "-",
                      mean([run.logged for run in runs]), f"{len(runs)}", mean([run.result["steps"] for run in runs]),
                      f"{np.mean(reached):,.0f} ({len(reached)} of {len(runs)} runs)" if reached else "never",
                      duration(float(np.mean([run.result["seconds"] for run in runs]))),

@@ -1,20 +1,19 @@
 """Returns of a preset, seed by seed, trained and evaluated with the commands that users type."""
 import json
-import tomllib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spinup.bench.process import ONE_THREAD, check_out, child, finish, spinup
+from spinup.bench.against import check_peer, zoo
+from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
 from spinup.bench.tasks import REFERENCES
 from spinup.envs.make import find_id
 from spinup.errors import UserError, check_names
 from spinup.registry import find
 from spinup.runs.config import flag, settings_of
-from spinup.runs.files import write_json
+from spinup.runs.files import read_json, write_json
 from spinup.runs.folders import HOW, check_same, finished, read_result, read_run
 from spinup.runs.log import read_progress
 from spinup.runs.presets import configure
@@ -56,6 +55,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
     if against is not None and against not in REFERENCES:
         raise UserError(f"against is {' or '.join(map(repr, REFERENCES))}, not {against!r}")
     env, found = find_id(env), find(algorithm)
+    if against:
+        check_peer(env, algorithm)
     if against == "zoo":
         zoo(algorithm, env)
     if peer_seeds and not against:
@@ -72,11 +73,10 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
         folder = log_dir / name / f"{name}_s{seed}"
         if (folder / "config.json").exists():
             check_same(folder, algorithm, replace(config, seed=seed), HOW - {"compile"}, "choose another --log-dir")
-    with ThreadPoolExecutor(workers) as pool:
-        alone = [] if workers == 1 else ["--threads", "1"]
-        runs = list(pool.map(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds))
-        peers = list(pool.map(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
-                              (peer_seeds or seeds) if against else []))
+    alone = [] if workers == 1 else ["--threads", "1"]
+    runs = in_turn(lambda seed: _one(algorithm, env, seed, name, log_dir, [*flags, *alone]), seeds, workers)
+    peers = in_turn(lambda seed: _peer(algorithm, env, seed, runs[0]["steps"], against, log_dir / name),
+                    (peer_seeds or seeds) if against else [], workers)
     about = read_run(log_dir / name / f"{name}_s{seeds[0]}")
     goal = GOALS.get((algorithm, env), {}) if not asked.keys() - {"compile"} else {}
     words = ["spinup", "bench", "returns", algorithm, "--env", env, "--seeds", *map(str, seeds), *flags,
@@ -110,22 +110,19 @@ def summary(whose: str, runs: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def zoo(algorithm: str, env: str) -> dict[str, Any]:
-    """Return the settings of RL Baselines3 Zoo, as in `zoo.toml`. UserError if they are not there."""
-    known = tomllib.loads(Path(__file__).with_name("zoo.toml").read_text(encoding="utf-8"))
-    if env not in known.get(algorithm, {}):
-        there = "; ".join(f"{name} in {', '.join(envs)}" for name, envs in known.items())
-        raise UserError(f"--against zoo has no settings of {algorithm} in {env}, only of {there}; use --against sb3")
-    return known[algorithm][env]
-
-
 def _peer(algorithm: str, env: str, seed: int, steps: int, against: str, folder: Path) -> dict[str, Any]:
-    """Returns of stable-baselines3 with one seed; kept in a file, so it trains only once."""
+    """Returns of stable-baselines3 with one seed; kept in a file, so it trains only once. UserError if the file is
+    damaged, or of another run."""
     path = folder / f"{against}_{steps}_s{seed}.json"
     if not path.exists():
         job = {"algo": algorithm, "env": env, "seed": seed, "total_steps": steps, "against": against}
         write_json(path.absolute(), child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
-    return json.loads(path.read_text(encoding="utf-8"))
+    advice = f"delete {path}, and type the same command"
+    found = read_json(path, advice)
+    if not isinstance(found, dict) or [found.get(key) for key in ("algo", "env", "seed", "against")] != [
+            algorithm, env, seed, against] or not {"R100", "E100", "steps", "seconds"} <= set(found):
+        raise UserError(f"{path} is not the result of this run of stable-baselines3; {advice}")
+    return with_an_episode(found)
 
 
 def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: list[str]) -> dict[str, Any]:
@@ -140,7 +137,15 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
     evaluation = json.loads(spinup("eval", str(folder), "--json"))
     curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON has no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}
-    return {"seed": seed, "R100": done["return_mean_100"], "E100": evaluation["mean"], "steps": done["steps"],
-            "seconds": done["seconds"], "training_returns": done["returns"],
-            "evaluation_returns": evaluation["returns"],
-            "curve": curve}
+    return with_an_episode({
+        "seed": seed, "R100": done.get("return_mean_100"), "E100": evaluation["mean"], "steps": done["steps"],
+        "seconds": done["seconds"], "training_returns": done.get("returns"),
+        "evaluation_returns": evaluation["returns"], "curve": curve})
+
+
+def with_an_episode(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a run. UserError if no training episode ended, so that there is no R100."""
+    if run["R100"] is None:
+        raise UserError(f"no episode ended in {run['steps']:,} steps of seed {run['seed']}; choose a larger "
+                        "--total-steps")
+    return run

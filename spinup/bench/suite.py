@@ -6,18 +6,17 @@ interruption, the same command trains and evaluates only the missing runs.
 import json
 import tomllib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from csv import DictWriter
 from dataclasses import replace
 from functools import cache
-from importlib.util import find_spec
 from io import StringIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from spinup import registry
-from spinup.bench.process import ONE_THREAD, child
-from spinup.bench.tasks import is_atari
+from spinup.bench.against import check_peer, has
+from spinup.bench.process import ONE_THREAD, child, in_turn
 from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
@@ -56,8 +55,10 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
         raise UserError(f"the suite {name} has no {unknown[0]}.{nearest(unknown[0], there)} It has {', '.join(there)}")
     check_writable(folder)
     steps = {env: total_steps or int(about["steps"]) for env, about in there.items() if not envs or env in envs}
-    if against:
-        check_peers(name, list(steps))
+    if against and name in FAMILIES:
+        raise UserError(f"--against sb3 compares agents in environments; leave it out for {name}")
+    for env in steps if against else ():
+        check_peer(env)
     known = {**algorithms(family), **installed(family)}.values()
     found = [find(f"{family} {algo}".strip()) for algo in algos] or [
         a for a in known if not a.variant and a.about.get("rewards", True)]
@@ -124,20 +125,13 @@ def evaluate(directories: Sequence[Path]) -> None:
         tell(done)
 
 
-def check_peers(name: str, envs: Sequence[str]) -> None:
-    """UserError if stable-baselines3 is not installed, or not compared in these environments."""
-    if name in FAMILIES or any(map(is_atari, envs)):
-        raise UserError(f"--against sb3 needs environments with vector observations; leave it out for {name}")
-    if find_spec("stable_baselines3") is None:
-        raise UserError("--against sb3 needs stable-baselines3; type: pip install 'spinup-rl[bench]'")
-
-
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> None:
     """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
     that `spinup plot` and `spinup bench report` read. Finished runs are not repeated."""
-    from spinup.bench.peers import has
     coming = [run for run in runs if has(run[0])]
     tell = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming))
+
+    done = count(1)
 
     def one(run: tuple[str, str, int, int]) -> None:
         algo, env, seed, steps = run
@@ -147,10 +141,9 @@ def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int
             directory.mkdir(parents=True, exist_ok=True)
             job = {"algo": algo, "env": env, "seed": seed, "total_steps": steps, "against": "sb3"}
             write_peer(directory, child("spinup.bench.peers", "returns", job, environment=ONE_THREAD))
+        tell(next(done))
 
-    with ThreadPoolExecutor(workers) as pool:
-        for done, _ in enumerate(pool.map(one, coming), 1):
-            tell(done)
+    in_turn(one, coming, workers)
 
 
 def write_peer(directory: Path, found: dict[str, Any]) -> None:

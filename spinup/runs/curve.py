@@ -79,6 +79,9 @@ def read_curves(directory: Path) -> Curves:
     subject = data["config"].get("env") or data["config"].get("task")
     if subject is None or "seed" not in data["config"]:
         raise UserError(f"{directory}/config.json lacks {'env' if subject is None else 'seed'}; restore it")
+    if not isinstance(data["config"]["seed"], int):
+        raise UserError(f"{directory}/config.json has the seed {data['config']['seed']!r}, which is no whole number; "
+                        "restore it")
     if not isinstance(subject, str):                                      # a Python function or object by name
         subject = subject["callable"] if isinstance(subject, dict) else "list of prompts"
     older = "held_out_accuracy" if "held_out_accuracy" in progress else "return_mean_100"

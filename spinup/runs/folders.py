@@ -99,7 +99,9 @@ def read_result(directory: Path) -> dict[str, Any]:
         return {}
     advice = "delete it, and `spinup resume` continues from the last checkpoint"
     data = read_json(path, advice)
-    if not isinstance(data, dict) or not {"status", "steps"} <= set(data):
+    numbers = ("steps", "seconds") if isinstance(data, dict) and data.get("status") == "finished" else ("steps",)
+    if not isinstance(data, dict) or "status" not in data or not all(
+            isinstance(data.get(name), int | float) for name in numbers):
         raise UserError(f"{describe(directory)}/result.json is not the result of a spinup run; {advice}")
     return data
 

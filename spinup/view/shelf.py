@@ -57,12 +57,15 @@ def policy_in(directory: Path) -> Policy:
 
 def listed() -> Iterator[dict[str, Any]]:
     """Yield a row for each policy on the shelf: its name, environment, return with its 95 % interval, steps, bytes and
-    command."""
+    command. UserError for a damaged file."""
     for name in policies():
         file = SHELF / f"{name}.safetensors"
         about = read_about(file)
-        yield {"policy": f"shelf/{name}", "env": about["config"]["env"], "bytes": file.stat().st_size,
-               **about["shelf"], "git": about["git"]}
+        try:
+            row = {"env": about["config"]["env"], **about["shelf"], "git": about["git"]}
+        except (KeyError, TypeError):
+            raise UserError(f"{describe(file)} is not a policy of the shelf; delete it, or restore it") from None
+        yield {"policy": f"shelf/{name}", "bytes": file.stat().st_size, **row}
 
 
 def gallery(folder: Path) -> Iterator[Path]:

@@ -3,6 +3,8 @@ import importlib
 import json
 import math
 import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -463,3 +465,40 @@ def test_returns_without_a_preset_beside_a_peer(tmp_path, monkeypatch, capsys, h
     assert len(peer["evaluation_returns"]) == 100 and all(8 <= r <= 500 for r in peer["evaluation_returns"])
     monkeypatch.setattr(returns_module, "child", None)                    # it is not trained again
     assert returns_module.returns("ppo", "CartPole-v1", **words) == code
+    (file,) = tmp_path.rglob("sb3_1024_s1.json")
+    for content in ("", "[]", "{}", json.dumps({**peer, "seed": 7})):
+        file.write_text(content)
+        with pytest.raises(UserError, match=r"sb3_1024_s1.json .*; delete .*sb3_1024_s1.json, and type the same"):
+            returns_module.returns("ppo", "CartPole-v1", **words)
+    file.write_text(json.dumps({**peer, "R100": None}))
+    with pytest.raises(UserError, match="no episode ended in 2,048 steps of seed 1; choose a larger --total-steps"):
+        returns_module.returns("ppo", "CartPole-v1", **words)
+
+
+@pytest.mark.parametrize("algo, env, message", [
+    ("vpg", "CartPole-v1", "stable-baselines3 has no vpg; leave out --against"),
+    ("her", "GoalReacher-v0", "stable-baselines3 has no her; leave out --against"),
+    ("ppo", "NoisyTV-v0", "vector observations, and NoisyTV-v0 is none; leave it out"),
+    ("ppo", "PongNoFrameskip-v4", "vector observations, and PongNoFrameskip-v4 is none; leave it out")])
+def test_a_peer_that_cannot_train_is_refused_before_any_run(algo, env, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        returns_module.returns(algo, env, seeds=[1], against="sb3", log_dir=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# Turned red by: a training run that goes on after `kill` has ended the benchmark.
+def test_sigterm_ends_the_children_too(tmp_path):
+    (tmp_path / "a.py").write_text("""
+import os, signal, subprocess, sys, threading
+from spinup import signals
+from spinup.bench.process import ending_children
+with ending_children():
+    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    try:
+        child.wait()
+    except KeyboardInterrupt:
+        print(child.wait(), signals.exit_code())
+""")
+    done = subprocess.run([sys.executable, "a.py"], cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    assert done.stdout.split() == ["-15", "143"], done.stderr

@@ -9,7 +9,8 @@ import pytest
 import spinup
 from spinup.arena.players import scripted
 from spinup.bench.papers import bandits, chain, doorkey, more_bandits, noisy_tv, paper, self_play, spinning_up
-from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, in_turn, run, show
+from spinup.bench.papers.paper import Line, Paper, check_picture, find_papers, run, show
+from spinup.bench.process import in_turn
 from spinup.bench.process import spinup as spinup_command
 from spinup.cli.bench import paper as paper_command
 from spinup.errors import UserError
@@ -152,11 +153,27 @@ def test_the_order_of_jobs_is_that_of_what_comes_back():
     assert in_turn(lambda x: -x, range(5), 3) == [0, -1, -2, -3, -4]
 
 
-@pytest.mark.parametrize("picture", ["nowhere/a.png", "a.svg"])
+# Turned red by: a seed that starts after one has failed; the words of another error than the first.
+def test_after_an_error_no_further_run_starts():
+    begun = []
+
+    def fails(x):
+        begun.append(x)
+        raise UserError(f"{x} failed")
+    for workers in (1, 2):
+        begun.clear()
+        with pytest.raises(UserError, match="0 failed"):
+            in_turn(fails, range(9), workers)
+        assert len(begun) <= workers
+
+
+@pytest.mark.parametrize("picture", ["nowhere/a.png", "a.svg", "folder.png", "same.png", f"{'a' * 250}.png"])
 def test_a_picture_that_could_not_be_written_is_refused_before_the_runs(picture, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="cannot be written; give a name that ends in .png"):
-        check_picture(chain.Path(picture), None)
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(UserError, match="--picture .* cannot be written; give "):
+        check_picture(chain.Path(picture), chain.Path("same.png"))
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]
 
 
 def test_a_number_without_a_goal_is_never_missed(tmp_path, capsys):

@@ -3,6 +3,7 @@ import itertools
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
     assert (done.code, done.out.split()) == (0, [str(tmp_path / "report.html"), str(tmp_path / "report.md")])
     text, page = (tmp_path / "report.md").read_text(), (tmp_path / "report.html").read_text()
     assert text.startswith("# 2 algorithms in 2 environments\n\n9 finished runs, seeds 1, 2, 3, commit 0a1b2c. "
-                           "Unfinished or damaged runs, which are left out: 1. ")
+                           "Unfinished or repeated runs, which are left out: 1. ")
     assert "Aggregated over CartPole-v1, Pendulum-v1" in text and "Aggregated over CartPole-v1\n" in text
     both, alone, chances, cartpole, pendulum, *_ = cells(text, "ppo")
     assert both == ["ppo", "6", "0.50", "0.50 to 0.50", "0.50"] and alone[:3] == ["ppo", "3", "1.00"]
@@ -113,6 +114,39 @@ def test_a_page_says_what_the_runs_say(trained, tmp_path, capsys, cli):
     assert 'name="viewport"' in page and "torch 2.13.0" in page and "CartPole-v1: 22.2 and 475" in page
     for name in re.findall(r"\]\((report_pictures/.*?)\)", text):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+# Turned red by: a result of 0 that becomes NaN; a seed that counts twice; a mean of some runs that is shown as that of
+# all.
+def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
+    first, *_ = [trained("ppo", "CartPole-v1", seed, result) for seed, result in ((1, 0.0), (2, 0.0), (3, 60.0))]
+    (first / "evaluation.json").write_text(json.dumps({"mean": 500.0}))
+    shutil.copytree(first, tmp_path / "again" / first.name)
+    report([tmp_path], tmp_path / "page.md")
+    text = (tmp_path / "page.md").read_text()
+    assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, which are left out: 1." in text
+    assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
+
+
+@pytest.mark.parametrize("file, content, message", [
+    ("evaluation.json", '{"mean": NaN}', "is not the evaluation of a run; delete it"),
+    ("result.json", '{"status": "finished", "steps": 1}', "is not the result of a spinup run; delete it"),
+    ("config.json", '{"algorithm": "ppo", "config": {"env": "CartPole-v1", "seed": "x"}}', "has the seed 'x'")])
+def test_a_damaged_file_is_named(file, content, message, trained, tmp_path):
+    (trained("ppo", "CartPole-v1", 1, 100.0, 50.0) / file).write_text(content)
+    with pytest.raises(UserError, match=message):
+        report([tmp_path], tmp_path / "page.md")
+    assert not (tmp_path / "page_pictures").exists()
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is(trained, tmp_path):
+    trained("ppo", "CartPole-v1", 1, 100.0, 50.0)
+    (tmp_path / "a.html").mkdir()
+    (tmp_path / "b_pictures").touch()
+    for name, message in (("a.html", "cannot be written"), ("b.md", "needs a folder .*b_pictures, which is a file")):
+        with pytest.raises(UserError, match=message):
+            report([tmp_path], tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b_pictures", "ppo_CartPole-v1"]
 
 
 # Turned red by: the SFT run before a run of a language model, shown as a method of its own.

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from spinup.bench import process
+from spinup.bench import against, process
 from spinup.bench import suite as suite_module
 from spinup.bench.compared import read
 from spinup.bench.suite import EVALUATION, beside, serving, suite, suites
@@ -91,8 +91,9 @@ def test_the_runs_come_seed_by_seed(tmp_path, monkeypatch):
     ("classic", {"envs": ["CartPole-v0"]}, "the suite classic has no CartPole-v0. Did you mean 'CartPole-v1'"),
     ("classic", {"algos": ["pppo"]}, "there is no algorithm 'pppo'"),
     ("classic", {"algos": ["sac"], "envs": ["CartPole-v1"]}, "sac cannot train in CartPole-v1; leave out --algos"),
-    ("atari", {"against": "sb3"}, "--against sb3 needs environments with vector observations"),
-    ("llm", {"against": "sb3"}, "--against sb3 needs environments with vector observations")])
+    ("atari", {"against": "sb3"}, "Gymnasium with vector observations, and Pong.* is none; leave it out"),
+    ("explore", {"against": "sb3"}, "Gymnasium with vector observations, and .* is none; leave it out"),
+    ("llm", {"against": "sb3"}, "--against sb3 compares agents in environments; leave it out for llm")])
 def test_mistakes_are_found_before_any_run(name, given, message, tmp_path, monkeypatch):
     monkeypatch.setattr(Grid, "run", lambda *_: pytest.fail("a run was started"))
     with pytest.raises(UserError, match=message):
@@ -101,7 +102,7 @@ def test_mistakes_are_found_before_any_run(name, given, message, tmp_path, monke
 
 
 def test_without_stable_baselines3_the_pip_line_is_given(monkeypatch):
-    monkeypatch.setattr(suite_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(against, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install 'spinup-rl\[bench\]'"):
         suite("classic", seeds=[1], against="sb3")
 
@@ -132,7 +133,9 @@ def test_the_command_line_reaches_the_suite(cli, monkeypatch):
 
 
 # Turned red by: a result of the evaluation that includes a path of the machine that made it.
-def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path):
+def test_an_evaluation_names_no_folder_of_this_machine(folder, tmp_path, fork_python):
+    fork_python(view_process)
+    assert suite("classic", **SMALL, log_dir=folder) == 0                 # nothing, if another test has trained it
     assert json.loads((of(folder) / EVALUATION).read_text())["directory"] == "ppo_CartPole-v1_s1"
     copy = shutil.copytree(folder, tmp_path / "elsewhere")
     assert read([copy])[0][0].evaluated == read([folder])[0][0].evaluated

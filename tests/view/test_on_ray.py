@@ -47,7 +47,7 @@ def two_workers(monkeypatch):
 
 
 def jobs(folder, **settings):
-    given = {**SMALL, "total-steps": ["20_000"], "checkpoint-steps": ["1000"], "log-dir": [str(folder)],
+    given = {**SMALL, "total-steps": ["8_000"], "checkpoint-steps": ["1000"], "log-dir": [str(folder)],
              "exp-name": ["x"], **settings}
     found = plan("ppo", given)
     for job in found:

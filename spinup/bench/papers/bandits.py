@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn, spinup
 from spinup.envs import make
 from spinup.envs.worlds.trials import Bandits, TabularMDPs, Trials, baselines, play
 from spinup.runs.files import read_json

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, e100, run
+from spinup.bench.process import in_turn
 from spinup.runs.log import read_progress
 
 LENGTHS, SEEDS = (40, 60), tuple(range(1, 11))

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import spinup as library
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn, spinup
 from spinup.data.dataset import Dataset, load
 from spinup.envs.memory import Memory
 from spinup.envs.worlds.graph import LIMIT, NODES, RandomGraph

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn, spinup
 from spinup.envs import make
 from spinup.runs.files import read_json
 from spinup.runs.log import read_progress

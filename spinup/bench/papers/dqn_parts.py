@@ -18,7 +18,8 @@ from torch import Tensor
 
 from spinup.algos.dqn import greedy_value, n_step_return, td_target
 from spinup.algos.rainbow import divergence, project
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.core.critics import QNetwork
 from spinup.core.fast.adam import FlatAdam
 from spinup.core.replay import Priorities, Replay

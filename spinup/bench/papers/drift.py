@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from spinup.algos.vpg import policy_gradient
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn, spinup
 from spinup.registry import find
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.files import read_json

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.envs import make
 from spinup.runs.log import read_progress
 from spinup.runs.public import load

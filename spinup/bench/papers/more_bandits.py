@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from spinup.bench.papers.bandits import evaluate, strategies
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.runs.files import read_json
 
 SEEDS = (1,)

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.runs.log import read_progress
 
 SEEDS = (1, 2, 3)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.papers.paper import Line, Paper, e100, in_turn, run
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper, e100, run
+from spinup.bench.process import in_turn, spinup
 from spinup.data.dataset import load
 from spinup.runs.log import read_progress
 

@@ -2,8 +2,7 @@
 import ast
 import json
 import re
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,12 +81,6 @@ def e100(folder: Path) -> float:
     return json.loads(spinup("eval", str(folder), "--json"))["mean"]
 
 
-def in_turn(function: Callable[[Any], Any], items: Iterable[Any], workers: int) -> list[Any]:
-    """Apply the function to each item, `workers` at a time; return the results in the order of the items."""
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(function, items))
-
-
 def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path | None) -> int:
     """Print the table, draw the figure, write the JSON; return 1 if a goal is missed, else 0."""
     from matplotlib import rc_context
@@ -117,5 +110,6 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
 def check_picture(picture: Path, out: Path | None) -> None:
     """UserError if the figure or the result cannot be written. The check comes before the runs, not after them."""
     check_out(out)
-    if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
-        raise UserError(f"--picture {picture} cannot be written; give a name that ends in .png, in a writable folder")
+    if picture.suffix != ".png" or picture == out:
+        raise UserError(f"--picture {picture} cannot be written; give another name, which ends in .png")
+    check_out(picture, "--picture")

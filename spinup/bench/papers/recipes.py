@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from spinup.bench.papers.paper import Line, Paper, in_turn
-from spinup.bench.process import spinup
+from spinup.bench.papers.paper import Line, Paper
+from spinup.bench.process import in_turn, spinup
 from spinup.runs.files import read_json
 
 SEEDS = (1,)

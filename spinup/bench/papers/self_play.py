@@ -10,7 +10,8 @@ from spinup import load
 from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import Moves, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.envs.games import flat
 from spinup.envs.ratings import MEAN, expected_score
 from spinup.envs.worlds.boards import BOARDS

@@ -12,7 +12,8 @@ from spinup import load
 from spinup.arena.games import LEARNED_IN, find_game
 from spinup.arena.players import ILLEGAL, Player, scripted, trained
 from spinup.arena.tournament import Record, play, tournament
-from spinup.bench.papers.paper import Line, Paper, in_turn, run
+from spinup.bench.papers.paper import Line, Paper, run
+from spinup.bench.process import in_turn
 from spinup.runs.files import read_json
 
 SEEDS = (1,)                            # --seeds 1 2 3 makes the whole table
