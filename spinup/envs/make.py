@@ -220,6 +220,8 @@ def find_id(env: str) -> str:
         except (Exception, SystemExit) as error:
             raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
                             f"imported: {error}; correct it first") from None
+    if name not in gymnasium.registry and find_spec("ale_py") is not None:                # such as PongNoFrameskip-v0
+        importlib.import_module("ale_py")
     ids = [*gymnasium.registry, *OURS]
     if name in ids:
         return name

@@ -27,8 +27,7 @@ SUITE = {
     "tasks": {"discrete": {"total_steps": 4096}, "multidiscrete": {"total_steps": 4096},
               "box far": {"total_steps": 5120, "normalise_obs": True, "log_std": -1.5},
               "image": {"rollout_steps": 8, "value_epochs": 1, "max_kl": 0.04, "cg_iterations": 10}},
-    "scores": "policy_gradient",
-    "cartpole": 400}
+    "scores": "policy_gradient"}
 
 
 def numbers(*shape, seed=0):

@@ -93,8 +93,8 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path,
     for job in jobs[:2]:
         job.directory.mkdir(parents=True)
         write_json(job.directory / "config.json", described(job.flags))
-    earlier = {"status": "finished", "steps": 2000, "measure": "return_mean_100", "return_mean_100": 123.0,
-               "steps_per_second": 10.0}
+    earlier = {"status": "finished", "steps": 2000, "seconds": 2.0, "measure": "return_mean_100",
+               "return_mean_100": 123.0, "steps_per_second": 10.0}
     write_json(finished / "result.json", earlier)
     before, at_once, start = (begun / "config.json").stat().st_mtime_ns, [], Grid.start
     monkeypatch.setattr(Grid, "start", lambda self, job: (start(self, job), at_once.append(self.count("running"))))
@@ -126,7 +126,8 @@ def test_the_interval_of_a_share_ends_where_shares_do(tmp_path, measure, between
     jobs = [Job("ppo", "x", seed, {}, tmp_path / f"x_s{seed}", status="finished") for seed in (1, 2, 3)]
     for job, value in zip(jobs, (0.2, 0.9, 1.0), strict=True):
         job.directory.mkdir()
-        result = {"status": "finished", "steps": 1, "measure": measure, measure: value, "steps_per_second": 10.0}
+        result = {"status": "finished", "steps": 1, "seconds": 0.1, "measure": measure, measure: value,
+                  "steps_per_second": 10.0}
         write_json(job.directory / "result.json", result)
     assert summary("x", jobs)[3] == between
 
