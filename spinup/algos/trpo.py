@@ -55,6 +55,7 @@ class Config(AtariConfig):
     entropy_coef: NonNegative = 0.0  # weight of the entropy bonus; 0.01 if exploration is hard
     max_grad_norm: Positive = 10.0   # largest gradient norm of V; larger ones are scaled down
     hidden: Widths = (64, 64)        # hidden layers of policy and value; images use the Nature CNN
+    output_gain: Positive = 0.01     # gain of the policy's last layer; small: near-uniform at first
     normalise_obs: bool = False      # subtract running mean, divide by std, if scales differ
     normalise_reward: bool = False   # divide rewards by the standard deviation of the return
     log_std: LogStd = -0.5           # initial log standard deviation (Box actions in -1 to 1)
@@ -145,7 +146,8 @@ def make_policy(cfg: Config, observation_space: Space, action_space: Space) -> A
     """Create policy and value function; UserError for an action space that TRPO cannot use."""
     shape = observation_view(observation_space)[0]
     dist = action_distribution(action_space, cfg.algorithm)
-    policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs)
+    policy = ActorCritic(shape, dist, cfg.hidden, normalise=cfg.normalise_obs,
+                         output_gain=cfg.output_gain)
     if policy.log_std is not None:
         policy.log_std.data.fill_(cfg.log_std)                # does not depend on the state
     return policy

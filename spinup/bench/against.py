@@ -12,11 +12,21 @@ from spinup.errors import UserError
 
 def zoo(algorithm: str, env: str) -> dict[str, Any]:
     """Return the settings of RL Baselines3 Zoo, as in `zoo.toml`. UserError if they are not there."""
-    known = tomllib.loads(Path(__file__).with_name("zoo.toml").read_text(encoding="utf-8"))
+    known = settings()
     if env not in known.get(algorithm, {}):
-        there = "; ".join(f"{name} in {', '.join(envs)}" for name, envs in known.items())
-        raise UserError(f"--against zoo has no settings of {algorithm} in {env}, only of {there}; use --against sb3")
+        raise UserError(f"--against zoo has no settings of {algorithm} in {env}, only of {all_of_the_zoo()}; use "
+                        "--against sb3")
     return known[algorithm][env]
+
+
+def settings() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the content of `zoo.toml`: settings by algorithm and environment."""
+    return tomllib.loads(Path(__file__).with_name("zoo.toml").read_text(encoding="utf-8"))
+
+
+def all_of_the_zoo() -> str:
+    """Return the algorithms and their environments in `zoo.toml`, in words."""
+    return "; ".join(f"{name} in {', '.join(envs)}" for name, envs in settings().items())
 
 
 def has(algorithm: str) -> bool:

@@ -58,7 +58,7 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
     The SFT runs that runs of language models start from are left out.
     """
     found: list[Trained] = []
-    seen: set[Any] = set()
+    places: dict[Any, int] = {}
     curves = find_curves(directories)
     starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
     curves = [run for run in curves if run.directory.name not in starts]
@@ -68,9 +68,11 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
             mean = measured(path, run.measure) if path.exists() else None
             one = Trained(run, read_run(run.directory), result, mean)
             key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
-            if key not in seen:
-                seen.add(key)
+            place = places.setdefault(key, len(found))
+            if place == len(found):
                 found.append(one)
+            elif found[place].evaluated is None:                          # of two equal runs, the evaluated one
+                found[place] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}

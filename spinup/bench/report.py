@@ -179,8 +179,9 @@ def about(page: Page, runs: Sequence[Trained], groups: Groups, by_evaluation: bo
               f"too narrow.")
     page.text(f"Intervals of a single environment, and bands around learning curves, are Student's 95 % intervals of "
               f"the mean over runs, from {ENOUGH} runs on. R100 is the mean return of the last 100 training episodes. "
-              f"Steps to a result are the steps until R100 reaches it, averaged over the runs that reach it. Seconds "
-              f"are those of training. Peak memory is the maximum over the runs, including libraries.")
+              f"Steps to a result are the steps until R100 reaches it, averaged over the runs that reach it; the "
+              f"result has the normalised score {SOLVED}. Seconds are those of training. Peak memory is the maximum "
+              f"over the runs, including libraries.")
     page.heading("Commands and versions")
     rows = [("environment", "algorithm", "seeds", "commit", "command")]
     for env, here in groups.items():

@@ -8,6 +8,7 @@ import numpy as np
 
 from spinup.bench.against import check_peer, zoo
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
+from spinup.bench.suite import EVALUATION
 from spinup.bench.tasks import REFERENCES
 from spinup.envs.make import find_id
 from spinup.errors import UserError, check_names
@@ -89,6 +90,8 @@ def returns(algorithm: str, env: str, *, seeds: list[int], workers: int = 1, com
         goal = {"E100": result["peer"]["E100"]["mean"]}
     result["goal"] = goal
     result["met"] = all(result[measure]["mean"] >= least for measure, least in goal.items())
+    for measure, least in goal.items():
+        print(f"goal: {measure} {least:.1f}: {'met' if result[measure]['mean'] >= least else 'missed'}")
     return finish(result, out, runs=runs, **({"peers": peers} if peers else {}))
 
 
@@ -134,7 +137,10 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
     elif not finished(folder):
         spinup("resume", str(folder))
     done, progress = read_result(folder), read_progress(folder)
-    evaluation = json.loads(spinup("eval", str(folder), "--json"))
+    path = folder / EVALUATION                              # where `spinup bench report` looks
+    if not path.exists():
+        write_json(path, {**json.loads(spinup("eval", str(folder), "--json")), "directory": folder.name})
+    evaluation = read_json(path, f"delete {path}, and type the same command")
     curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON has no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}
     return with_an_episode({

@@ -34,9 +34,9 @@ def one_of(argv: list[str]) -> int:
         return OWN[argv[0]](argv[1:])
     if argv[:1] in (["speed"], ["time-to"], ["returns"]):
         return algorithm(argv[0], argv[1:])
-    parser = Parser("spinup bench", "Run a benchmark. The last line of its output is JSON. The exit code is 1 if a "
-                                    "goal is missed. For the flags of a benchmark, type for example `spinup bench "
-                                    "speed --help`.")
+    parser = Parser("spinup bench", "Run a benchmark. The last line of its output is JSON, except for suite and "
+                                    "report. The exit code is 1 if a goal is missed. For the flags of a benchmark, "
+                                    "type for example `spinup bench speed --help`.")
     known = ["speed", "time-to", "returns", *OWN, "accuracy", "roofline", "costs"]
     parser.add_argument("what", choices=known, help=(
         "speed: an algorithm against another library, or language models with `speed grpo` and `speed generate`; "
@@ -77,6 +77,7 @@ def algorithm(what: str, argv: list[str]) -> int:
         parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
                             help="mean return of the last 20 episodes to reach. [475]")
     if what == "returns":
+        from spinup.bench.against import all_of_the_zoo
         from spinup.bench.tasks import REFERENCES
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
         parser.add_argument("--preset", default="auto", metavar="NAME",
@@ -85,7 +86,7 @@ def algorithm(what: str, argv: list[str]) -> int:
                             help="steps of each run. [as in the preset]")
         parser.add_argument("--against", choices=list(REFERENCES), default=None,
                             help="also train stable-baselines3 for the same number of steps, with its defaults (sb3) "
-                                 "or with the settings of RL Baselines3 Zoo (zoo)")
+                                 "or with the settings of RL Baselines3 Zoo (zoo), for " + all_of_the_zoo())
         parser.add_argument("--peer-seeds", type=whole("peer_seeds", 0), nargs="+", action=Distinct, default=None,
                             metavar="S", help="seeds of stable-baselines3. [as --seeds]")
         parser.add_argument("--workers", type=processes("workers"), default=1, metavar="N", help="parallel runs. [1]")

@@ -20,9 +20,10 @@ JUDGED = (500_000, 1_000_000)           # steps
 SETTINGS = ("--preset", "none", "--threads", "1", "--no-tensorboard", "--total-steps", str(STEPS), "--num-envs", "4",
             "--rollout-steps", str(BATCH // 4), "--hidden", "64,32", "--lam", "0.97", "--value-epochs", "80",
             "--value-lr", "1e-3", "--max-grad-norm", "1e9", "--no-normalise-obs", "--no-normalise-reward")
-# Spinning Up uses PyTorch's default initial weights. Those of the last layer are as large as with a gain of 3^-0.5.
+# Spinning Up uses the default initial weights of PyTorch for VPG, and of TensorFlow for TRPO. Those of the last layer
+# are about as large as with these gains: 3^-0.5, and (2 / (32 + 6) x 32)^0.5 for the six actions of HalfCheetah.
 OF = {"vpg": (*SETTINGS, "--lr", "3e-4", "--output-gain", "0.577"),
-      "trpo": (*SETTINGS, "--max-kl", "0.01", "--cg-iterations", "10")}
+      "trpo": (*SETTINGS, "--max-kl", "0.01", "--cg-iterations", "10", "--output-gain", "1.3")}
 # Means and standard deviations of the ten seeds after 100k, 200k, ... 1M steps, read off the plots.
 PUBLISHED = {
     ("vpg", "HalfCheetah-v5"): ((-264, -231, -209, -194, -171, -152, -128, -105, -82, -49),
