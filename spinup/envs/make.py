@@ -220,10 +220,7 @@ def find_id(env: str) -> str:
         except (Exception, SystemExit) as error:
             raise UserError(f"{env!r} names the package {package!r}, which raises {type(error).__name__} when it is "
                             f"imported: {error}; correct it first") from None
-    if name not in gymnasium.registry and find_spec("ale_py") is not None:                # such as PongNoFrameskip-v0
-        importlib.import_module("ale_py")
-    ids = [*gymnasium.registry, *OURS]
-    if name in ids:
+    if name in (ids := [*gymnasium.registry, *OURS]):
         return name
     if any(i.rpartition("-v")[0] == name for i in ids):
         return newest_version(f"{name}-v0")
@@ -240,7 +237,7 @@ def find_id(env: str) -> str:
 def plug_in(env: str) -> None:
     """Import the package that registers an environment of an extra. UserError if it is missing."""
     for prefix, (module, extra) in PLUGINS.items():
-        if env.startswith(prefix) or (module == "ale_py" and protocol(env)):
+        if env.startswith(prefix) or (module == "ale_py" and "NoFrameskip" in env):
             if find_spec(module) is None:
                 raise UserError(f"{env} needs {module}; type: pip install 'spinup-rl[{extra}]'")
             importlib.import_module(module)

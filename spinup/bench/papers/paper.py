@@ -101,10 +101,11 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
         paper.draw(figure)
         write_whole(picture, render(figure, "png"))
     print(picture)
-    config = read_json(folders[0] / "config.json")
+    configs = [read_json(folder / "config.json") for folder in folders]
+    commits = sorted({config["git"] for config in configs if config["git"]})               # of resumed benchmarks: several
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
-                   "lines": [asdict(line) for line in paper.lines], "versions": config["versions"],
-                   "git": config["git"], "met": all(line.met for line in paper.lines)}, out, **paper.raw)
+                   "lines": [asdict(line) for line in paper.lines], "versions": configs[0]["versions"],
+                   "git": ", ".join(commits) or None, "met": all(line.met for line in paper.lines)}, out, **paper.raw)
 
 
 def check_picture(picture: Path, out: Path | None) -> None:
