@@ -61,7 +61,11 @@ def test_the_chain_is_met_by_nine_of_ten_and_missed_by_one_lucky_action(late, hi
         return chain_run(folder, n, 1000, hits=hits if kind == "actions" and seed == 3 else 0)
 
     monkeypatch.setattr(chain, "one", made)
-    monkeypatch.setattr(chain, "run", lambda algorithm, env, seed, log_dir, *flags, label: log_dir / label)
+    def stored(algorithm, env, seed, log_dir, *flags, label):
+        (log_dir / label).mkdir(exist_ok=True)
+        (log_dir / label / "config.json").write_text(json.dumps({"versions": {}, "git": None}))
+        return log_dir / label
+    monkeypatch.setattr(chain, "run", stored)
     monkeypatch.setattr(chain, "e100", lambda folder: {"parameters": 93.0, "actions": parked}[folder.name])
     paper, folders = chain.measure(chain.SEEDS, 2, tmp_path)
     assert show("chain", paper, folders, tmp_path / "chain.png", tmp_path / "chain.json") == (0 if met else 1)

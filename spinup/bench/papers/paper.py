@@ -102,7 +102,7 @@ def show(name: str, paper: Paper, folders: list[Path], picture: Path, out: Path 
         write_whole(picture, render(figure, "png"))
     print(picture)
     configs = [read_json(folder / "config.json") for folder in folders]
-    commits = sorted({config["git"] for config in configs if config["git"]})               # of resumed benchmarks: several
+    commits = sorted({commit for config in configs if (commit := config.get("git"))})      # several if it was resumed
     return finish({"benchmark": "paper", "name": name, "title": paper.title,
                    "lines": [asdict(line) for line in paper.lines], "versions": configs[0]["versions"],
                    "git": ", ".join(commits) or None, "met": all(line.met for line in paper.lines)}, out, **paper.raw)
