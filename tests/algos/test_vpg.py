@@ -5,8 +5,8 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 
-from spinup.algos import vpg
-from spinup.algos.vpg import make_policy, policy_gradient, value_loss
+from spinup.algos import trpo, vpg
+from spinup.algos.vpg import policy_gradient, value_loss
 from spinup.core.distributions import Categorical
 from spinup.errors import UserError
 
@@ -53,8 +53,10 @@ def train(tmp_path, **settings):
 
 
 # Turned red by: a setting that does not reach the network; one that scales other layers too.
-def test_the_gain_is_that_of_the_policys_last_layer():
-    one, two = (make_policy(vpg.Config(output_gain=gain), Box(-1, 1, (3,)), Box(-1, 1, (2,))) for gain in (0.01, 0.5))
+@pytest.mark.parametrize("algorithm", [vpg, trpo])
+def test_the_gain_is_that_of_the_policys_last_layer(algorithm):
+    one, two = (algorithm.make_policy(algorithm.Config(output_gain=gain), Box(-1, 1, (3,)), Box(-1, 1, (2,)))
+                for gain in (0.01, 0.5))
     assert [float(torch.linalg.matrix_norm(p.pi[-1].weight, 2)) for p in (one, two)] == pytest.approx([0.01, 0.5])
     assert float(torch.linalg.matrix_norm(two.pi[0].weight, 2)) == pytest.approx(2**0.5)
 
