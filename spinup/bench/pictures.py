@@ -9,7 +9,7 @@ from spinup.bench.compared import Trained
 from spinup.bench.page import Picture
 from spinup.runs.curve import COLOURS, LINES, STYLE, line, render
 from spinup.view.plots import LABELS, draw_group
-from spinup.view.statistics import range_of
+from spinup.view.statistics import ENOUGH, range_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,7 +56,8 @@ def intervals(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> 
         axes.set_yticks(range(len(scores)), list(scores))
         axes.invert_yaxis()
         axes.set(title="Interquartile mean", xlabel="normalised score")
-        return picture(name, made, "IQM of the normalised scores with 95 % bootstrap intervals", legend=False)
+        return picture(name, made, f"IQM of the normalised scores with 95 % bootstrap intervals, from {ENOUGH} runs on",
+                       legend=False)
 
 
 def profiles(name: str, scores: dict[str, Scores], styles: dict[str, Look]) -> Picture:

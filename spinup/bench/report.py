@@ -47,7 +47,8 @@ def report(directories: Sequence[Path], out: Path | None = None) -> list[Path]:
     runs, others = read(directories)
     groups, by_evaluation = grouped(runs), evaluated(runs)
     scores = {env: normalised(env, here, by_evaluation) for env, here in groups.items()}
-    page = Page(f"{len(labels(groups))} algorithms in {len(groups)} environment{'s' * (len(groups) > 1)}")
+    page = Page(" in ".join(f"{n} {noun}{'s' * (n > 1)}" for n, noun in (
+        (len(labels(groups)), "algorithm"), (len(groups), "environment"))))
     page.text(introduction(runs, others, by_evaluation))
     for place, envs in enumerate(common(groups)):
         over_all(page, place, envs, groups, scores)

@@ -124,6 +124,7 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     shutil.copytree(first, tmp_path / "again" / first.name)
     report([tmp_path], tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()
+    assert text.startswith("# 1 algorithm in 1 environment\n")
     assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, which are left out: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
 
