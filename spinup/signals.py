@@ -12,6 +12,12 @@ NAMES = {getattr(signal, name): said for name, said in (
 last = 0                # the signal that ended a training run of this process
 
 
+def heeded() -> list[int]:
+    """Return the signals that end a run. `nohup` ignores SIGHUP, so that a run continues when its terminal closes."""
+    return [kind for kind, said in NAMES.items()
+            if said != "SIGHUP" or signal.getsignal(kind) is not signal.SIG_IGN]
+
+
 def exit_code() -> int:
     """Return the exit code after an interruption, as in shells: 130 after Ctrl-C, 143 after SIGTERM, 129 after
     SIGHUP."""
@@ -35,7 +41,7 @@ class Interruption:
 
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
-            self.before = {kind: signal.signal(kind, self._note) for kind in NAMES}
+            self.before = {kind: signal.signal(kind, self._note) for kind in heeded()}
             self.wake, self.told = socket.socketpair()
             for end in (self.wake, self.told):
                 end.setblocking(end is self.told)

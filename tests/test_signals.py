@@ -51,6 +51,21 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, c
     assert (tmp_path / "runs/x/x_s1/checkpoint.pt").exists()
 
 
+# Turned red by: a run under `nohup` that ends with its terminal.
+def test_a_signal_that_nohup_ignores_is_ignored():
+    from spinup.signals import Interruption
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interruption(lambda words: None) as interruption:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interruption.received
+            signal.raise_signal(signal.SIGTERM)
+            assert interruption.received == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 # Turned red by: words that come from the handler alone, which runs when the main thread is free again.
 def test_ctrl_c_is_answered_while_the_main_thread_is_busy(tmp_path):
     # `pow` of large numbers keeps the interpreter in C, and gives no other thread a chance: zlib does.

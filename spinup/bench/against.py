@@ -9,6 +9,8 @@ import gymnasium
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
 
+REFERENCES = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
+
 
 def zoo(algorithm: str, env: str) -> dict[str, Any]:
     """Return the settings of RL Baselines3 Zoo, as in `zoo.toml`. UserError if they are not there."""

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from spinup.bench.suite import EVALUATION, suites
+from spinup.bench.suite import EVALUATION, read_evaluation, suites
 from spinup.errors import UserError
 from spinup.registry import FAMILIES, algorithms, find
 from spinup.runs.curve import Curves
-from spinup.runs.files import read_json
 from spinup.runs.folders import HOW, read_result, read_run
 from spinup.view.plots import find_curves
 
@@ -57,38 +56,35 @@ def read(directories: Sequence[Path]) -> tuple[list[Trained], int]:
 
     The SFT runs that runs of language models start from are left out.
     """
-    found: list[Trained] = []
-    places: dict[Any, int] = {}
+    found: dict[Any, Trained] = {}                                        # by what must differ between two runs
     curves = find_curves(directories)
     starts = {Path(start).name for run in curves if (start := read_run(run.directory).get("start"))}
     curves = [run for run in curves if run.directory.name not in starts]
     for run in curves:
-        result, path = read_result(run.directory), run.directory / EVALUATION
+        result = read_result(run.directory)
         if result.get("status") == "finished" and isinstance(result.get(run.measure), int | float):
-            mean = measured(path, run.measure) if path.exists() else None
-            one = Trained(run, read_run(run.directory), result, mean)
+            one = Trained(run, read_run(run.directory), result, measured(run.directory, run.measure))
             key = run.algorithm, run.env, run.seed, *sorted(one.settings.items())
-            place = places.setdefault(key, len(found))
-            if place == len(found):
-                found.append(one)
-            elif found[place].evaluated is None:                          # of two equal runs, the evaluated one
-                found[place] = one
+            if key not in found or found[key].evaluated is None:          # of two equal runs, the evaluated one
+                found[key] = one
     if not found:
         raise UserError(f"no run in {', '.join(map(str, directories))} is finished; give folders with finished runs")
     folders = {path.parent.resolve() for directory in directories for path in Path(directory).rglob("config.json")}
-    return found, sum(folder.name not in starts for folder in folders) - len(found)
+    return [*found.values()], sum(folder.name not in starts for folder in folders) - len(found)
 
 
-def measured(path: Path, measure: str) -> float:
-    """Return the result of an evaluation: the mean return, or the measure of a language model. UserError if the file is
-    damaged."""
-    evaluation = read_json(path, f"delete {path}")
+def measured(directory: Path, measure: str) -> float | None:
+    """Return the result of a run's evaluation: the mean return, or the measure of a language model. None without an
+    evaluation. UserError if its file is damaged."""
+    evaluation = read_evaluation(directory)
+    if evaluation is None:
+        return None
     try:
         found = float(evaluation["mean"] if "mean" in evaluation else evaluation[measure])
     except (TypeError, ValueError, KeyError):
         found = np.nan
     if not np.isfinite(found):
-        raise UserError(f"{path} is not the evaluation of a run; delete it")
+        raise UserError(f"{directory / EVALUATION} is not the evaluation of a run; delete it")
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from spinup import signals
 from spinup.bench.tasks import is_atari
 from spinup.errors import UserError
+from spinup.runs.files import temporary_of, write_json
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -36,7 +37,7 @@ def check_out(out: Path | None, flag: str = "--out") -> None:
     try:
         if out.is_dir():
             raise IsADirectoryError
-        trial = out.with_name(f".{out.name}.tmp")                         # as `write_whole` calls it
+        trial = temporary_of(out)
         trial.touch()
         trial.unlink()
     except OSError:
@@ -47,7 +48,6 @@ def finish(result: dict[str, Any], out: Path | None, **details: Any) -> int:
     """Print the result as the last line, write it with more `details` to `out`, and return the exit code."""
     print(json.dumps(result), flush=True)
     if out is not None:
-        from spinup.runs.files import write_json
         write_json(out.absolute(), {**result, **details})
     return 0 if result["met"] else 1
 
@@ -87,7 +87,7 @@ def ending_children() -> Iterator[None]:
             running.send_signal(kind)
         signals.last = kind
         raise KeyboardInterrupt
-    kinds = signals.NAMES.keys() - {signal.SIGINT}                        # a terminal sends Ctrl-C to all of them
+    kinds = set(signals.heeded()) - {signal.SIGINT}                       # a terminal sends Ctrl-C to all of them
     before = {kind: signal.signal(kind, end) for kind in kinds}
     try:
         yield

@@ -1,15 +1,13 @@
 """Returns of a preset, seed by seed, trained and evaluated with the commands that users type."""
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spinup.bench.against import check_peer, zoo
+from spinup.bench.against import REFERENCES, check_peer, zoo
 from spinup.bench.process import ONE_THREAD, check_out, child, finish, in_turn, spinup
-from spinup.bench.suite import EVALUATION
-from spinup.bench.tasks import REFERENCES
+from spinup.bench.suite import read_evaluation, write_evaluation
 from spinup.envs.make import find_id
 from spinup.errors import UserError, check_names
 from spinup.registry import find
@@ -137,10 +135,9 @@ def _one(algorithm: str, env: str, seed: int, name: str, log_dir: Path, flags: l
     elif not finished(folder):
         spinup("resume", str(folder))
     done, progress = read_result(folder), read_progress(folder)
-    path = folder / EVALUATION                              # where `spinup bench report` looks
-    if not path.exists():
-        write_json(path, {**json.loads(spinup("eval", str(folder), "--json")), "directory": folder.name})
-    evaluation = read_json(path, f"delete {path}, and type the same command")
+    if read_evaluation(folder) is None:
+        write_evaluation(folder, spinup("eval", str(folder), "--json"))
+    evaluation = read_evaluation(folder)
     curve = {name: [None if np.isnan(x) else x for x in progress[name]]                    # JSON has no NaN
              for name in ("steps", "return_mean_100", "test_return") if name in progress}
     return with_an_episode({

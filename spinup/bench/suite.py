@@ -21,8 +21,8 @@ from spinup.errors import UserError, nearest
 from spinup.registry import FAMILIES, Algorithm, algorithms, find, installed
 from spinup.runs.config import RunConfig
 from spinup.runs.display import tell_progress
-from spinup.runs.files import write_json, write_whole
-from spinup.runs.folders import check_writable, describe, finished, lock, read_run
+from spinup.runs.files import read_json, write_json, write_whole
+from spinup.runs.folders import check_writable, describe, finished, lock, read_result, read_run
 from spinup.runs.presets import configure
 from spinup.runs.public import advised
 from spinup.view.grid import Grid, Job, check_job, safe
@@ -115,23 +115,40 @@ def job_of(algorithm: Algorithm, env: str, config: RunConfig, seed: int) -> Job:
 
 def evaluate(directories: Sequence[Path]) -> None:
     """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`."""
-    coming = [directory for directory in directories if not (directory / EVALUATION).exists()]
+    coming = [directory for directory in directories if read_evaluation(directory) is None]
     tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
     for done, directory in enumerate(coming, 1):
         algorithm = find(read_run(directory)["algorithm"], run=directory)
         found = registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
                                                     as_json=True, device="cpu")
-        write_json(directory / EVALUATION, {**json.loads(found), "directory": directory.name})
+        write_evaluation(directory, found)
         tell(done)
+
+
+def write_evaluation(directory: Path, found: str) -> None:
+    """Write what `spinup eval DIR --json` printed into the folder of the run, with the steps of the policy."""
+    write_json(directory / EVALUATION, {**json.loads(found), "directory": directory.name,
+                                        "steps": read_result(directory)["steps"]})
+
+
+def read_evaluation(directory: Path) -> dict[str, Any] | None:
+    """Return the evaluation of a run's final policy; None without one, or if the run has made more steps since.
+    UserError if the file is damaged."""
+    path = directory / EVALUATION
+    if not path.exists():
+        return None
+    found = read_json(path, advice := f"delete {path}")
+    if not isinstance(found, dict):
+        raise UserError(f"{path} is not the evaluation of a run; {advice}")
+    steps = read_result(directory).get("steps")
+    return found if found.get("steps", steps) == steps else None
 
 
 def beside(runs: Sequence[tuple[str, str, int, int]], folder: Path, workers: int) -> None:
     """Train stable-baselines3 for each (algorithm, environment, seed, steps), where it has the algorithm, into a folder
     that `spinup plot` and `spinup bench report` read. Finished runs are not repeated."""
     coming = [run for run in runs if has(run[0])]
-    tell = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming))
-
-    done = count(1)
+    tell, done = tell_progress(f"stable-baselines3: {len(coming)} runs", len(coming), bool(coming)), count(1)
 
     def one(run: tuple[str, str, int, int]) -> None:
         algo, env, seed, steps = run

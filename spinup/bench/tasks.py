@@ -57,8 +57,6 @@ BESIDE_SBX = (
     "each process may use only as many cores as threads, because JAX would use all cores",
     "spinup checks the loss of each gradient step for NaN; sbx does not", CHEETAH_BEGINS)
 PEERS = ("sb3", "sbx")
-# Those of `spinup bench returns`
-REFERENCES = {"sb3": "stable-baselines3", "zoo": "stable-baselines3 with the settings of RL Baselines3 Zoo"}
 TASKS = {
     ("ppo", "CartPole-v1"): Task(
         {**MLP, "total_steps": 300_000, "num_envs": 4, "rollout_steps": 128, "minibatches": 4, "epochs": 4,

@@ -77,8 +77,7 @@ def algorithm(what: str, argv: list[str]) -> int:
         parser.add_argument("--return", dest="target", type=number("return"), default=475.0, metavar="R",
                             help="mean return of the last 20 episodes to reach. [475]")
     if what == "returns":
-        from spinup.bench.against import all_of_the_zoo
-        from spinup.bench.tasks import REFERENCES
+        from spinup.bench.against import REFERENCES, all_of_the_zoo
         parser.add_argument("--compile", action="store_true", default=False, help="compile the update step")
         parser.add_argument("--preset", default="auto", metavar="NAME",
                             help="auto (the environment's preset), none, or a name from `spinup algos`. [auto]")

@@ -21,12 +21,17 @@ def disk_error(error: BaseException | None) -> OSError | None:
     return None
 
 
+def temporary_of(path: Path) -> Path:
+    """Return the file that `write_whole` writes before it renames it to `path`."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def write_whole(path: Path, data: bytes | Callable[[BinaryIO], None]) -> None:
     """Write a file atomically: after a crash or power cut, a reader sees the old file or the new one, never a mixture.
 
     data: the bytes, or a function that writes into the file that it is given.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_of(path)
     try:
         with open(temporary, "wb") as file:
             data(file) if callable(data) else file.write(data)

@@ -22,6 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from spinup import signals
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
 from spinup.runs.display import duration, number, pace, short
@@ -255,8 +256,7 @@ class Grid:
     @contextmanager
     def signals_caught(self) -> Iterator[None]:
         """Count interruptions. A closed terminal counts too: runs in their own process groups would continue unseen."""
-        kinds = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-        before = {kind: signal.signal(kind, self.note) for kind in kinds}
+        before = {kind: signal.signal(kind, self.note) for kind in signals.heeded()}
         try:
             yield
         finally:

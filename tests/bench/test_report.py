@@ -14,6 +14,7 @@ from spinup.bench.aggregate import between, bootstrap, improvement, iqm, profile
 from spinup.bench.compared import grouped, read
 from spinup.bench.page import Page
 from spinup.bench.report import report
+from spinup.bench.suite import write_evaluation
 from spinup.errors import UserError
 from spinup.registry import find
 from spinup.runs.flags import from_flags
@@ -127,6 +128,16 @@ def test_a_zero_is_a_result_and_a_seed_counts_once(trained, tmp_path):
     assert text.startswith("# 1 algorithm in 1 environment\n")
     assert "3 finished runs, seeds 1, 2, 3, commit 0a1b2c. Unfinished or repeated runs, which are left out: 1." in text
     assert cells(text, "ppo")[1][1:5] == ["500 (1 of 3 runs)", "-", "20", "3"]
+
+
+# Turned red by: the evaluation of a policy that has learned since.
+def test_an_evaluation_is_of_the_final_policy(trained, tmp_path):
+    folder = trained("ppo", "CartPole-v1", 1, 100.0)
+    write_evaluation(folder, json.dumps({"mean": 50.0}))
+    assert read([tmp_path])[0][0].evaluated == 50.0
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "steps": 2000}))
+    assert read([tmp_path])[0][0].evaluated is None
 
 
 @pytest.mark.parametrize("file, content, message", [
