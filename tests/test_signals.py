@@ -30,6 +30,7 @@ class Slow(gymnasium.Wrapper):
 
 gymnasium.register('Slow-v0', entry_point=lambda: Slow(gymnasium.make('CartPole-v1')), disable_env_checker=True)
 """
+HEED = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"        # also if `nohup` has started the tests
 TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minibatches", "2", "--no-tensorboard",
         "--threads", "1"]
 
@@ -39,7 +40,7 @@ TINY = ["--preset", "none", "--num-envs", "2", "--rollout-steps", "32", "--minib
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path, start, wait_for, name, code):
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
     process = start("ppo", "--env", "slow_of_a_test:Slow-v0", *TINY, "--total-steps", "100000000", "--exp-name", "x",
-                    prelude="sys.path.insert(0, folder)")
+                    prelude=f"sys.path.insert(0, folder)\n{HEED}")
     wait_for(lambda: "under way" in process.files[0].read_text(), process)
     process.send_signal(getattr(signal, name))
     done = process.end(60)
