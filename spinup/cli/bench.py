@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from llm import cli as llm_cli
+from spinup.errors import UserError
 from spinup.parser import Parser, path_of
 
 HELP = """\
@@ -93,6 +94,11 @@ def algorithm(what: str, argv: list[str]) -> int:
                             help="the folder of the runs. [runs]")
     parser.add_argument("--out", type=path_of, default=None, metavar="FILE", help="also write the JSON to this file")
     given = vars(parser.parse(argv))
+    from spinup.registry import find
+    from spinup.runs.offline import OfflineConfig
+    if what != "speed" and issubclass(find(given["algorithm"]).load().Config, OfflineConfig):
+        raise UserError(f"{given['algorithm']} learns from a dataset; to compare such algorithms, type: "
+                        "spinup bench paper offline")
     from spinup.bench import returns, speed, time_to
     measure = {"speed": speed.speed, "time-to": time_to.time_to, "returns": returns.returns}[what]
     return measure(given.pop("algorithm"), given.pop("env"), **given)

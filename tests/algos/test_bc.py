@@ -14,7 +14,7 @@ from spinup.core.distributions import Categorical, Deterministic, DiagGaussian
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 600, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1},
-    "tasks": {"discrete": {}, "multidiscrete": {}, "box": {}, "box far": {}},
+    "tasks": {"discrete": {}, "multidiscrete": {}, "box far": {}},
     "draws": False}
 
 

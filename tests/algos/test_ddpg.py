@@ -15,7 +15,7 @@ from spinup.errors import UserError
 SUITE = {
     "settings": {"total_steps": 3072, "hidden": (32, 32), "batch_size": 64, "learning_starts": 512, "lr": 0.003,
         "update_every": 8, "update_ratio": 0.25, "threads": 1, "tau": 0.02},
-    "tasks": {"box": {}, "box far": {"normalise_obs": True}}}
+    "tasks": {"box far": {"normalise_obs": True}}}
 
 BOUNDS = Box(np.float32([-1, 0, -3]), np.float32([1, 10, -2.5]))
 each = pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])

@@ -13,7 +13,7 @@ from spinup.core.expectile import expectile_loss
 # Settings for tests/algos/test_suite.py: each learns its task there in a second or two.
 SUITE = {
     "settings": {"total_steps": 600, "hidden": (32, 32), "batch_size": 64, "lr": 0.003, "threads": 1, "tau": 0.02},
-    "tasks": {"box": {}, "box far": {}},
+    "tasks": {"box far": {}},
     "draws": False}
 
 BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))

@@ -10,7 +10,7 @@ from spinup.algos.td3_bc import imitation_loss, value_weight
 SUITE = {
     "settings": {"total_steps": 700, "hidden": (32, 32), "batch_size": 64, "lr": 0.001, "threads": 1, "tau": 0.02,
                  "alpha": 1.0},
-    "tasks": {"box": {}, "box far": {}},
+    "tasks": {"box far": {}},
     "draws": False}
 
 BOUNDS = Box(np.float32([-1, 0]), np.float32([1, 10]))

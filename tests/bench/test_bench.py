@@ -383,6 +383,13 @@ def test_time_to_passes_on_what_the_command_line_says():
         time_to("ppo", "CartPool-v1", target=475, seeds=[1])
 
 
+# Turned red by: the advice to give --data, which these commands do not have.
+@pytest.mark.parametrize("what", ["time-to", "returns"])
+def test_an_algorithm_that_learns_from_a_dataset_has_another_benchmark(cli, what):
+    done = cli("bench", what, "bc")
+    assert done.code == 2 and done.err.endswith("type: spinup bench paper offline\n") and not done.out
+
+
 # Turned red by: the heading of a benchmark that cannot run.
 def test_time_to_prints_nothing_before_an_algorithm_that_cannot_train_there(capsys):
     for algo, words in (("bc", "--data is missing"), ("sac", "sac cannot act in")):
