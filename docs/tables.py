@@ -4,8 +4,9 @@ A page has <!-- results: NAME --> and <!-- /results --> around a table of benchm
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
 table of the raw files in benchmarks/gpu, or a sentence without them. <!-- shelf --> and <!-- /shelf --> enclose the
-trained policies that come with the package, and <!-- suites --> and <!-- /suites --> that of the suites. A test fails
-where a page differs.
+trained policies that come with the package, <!-- suites --> and <!-- /suites --> that of the suites, and
+<!-- supports --> and <!-- /supports --> that of the actions and observations of each algorithm. A test fails where a
+page differs.
 """
 import ast
 import json
@@ -20,11 +21,7 @@ from spinup.view.shelf import listed
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
-PAIRS = re.compile(r"(<!-- pairs -->\n).*?(<!-- /pairs -->)", re.DOTALL)
-
-SUITES = re.compile(r"(<!-- suites -->\n).*?(<!-- /suites -->)", re.DOTALL)
-SHELF = re.compile(r"(<!-- shelf -->\n).*?(<!-- /shelf -->)", re.DOTALL)
-GPU = re.compile(r"(<!-- gpu -->\n).*?(<!-- /gpu -->)", re.DOTALL)
+LISTED = re.compile(r"(<!-- (pairs|gpu|suites|shelf|supports) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -43,10 +40,9 @@ def fill(page: str, benchmarks: str) -> str:
         if "|" not in text:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
-    page = GPU.sub(lambda place: f"{place[1]}\n{measured_on_gpus()}\n\n{place[2]}", page)
-    page = SUITES.sub(lambda place: f"{place[1]}\n{all_suites()}\n\n{place[2]}", page)
-    page = SHELF.sub(lambda place: f"{place[1]}\n{on_the_shelf()}\n\n{place[2]}", page)
-    return PAIRS.sub(lambda place: f"{place[1]}\n{pairs()}\n\n{place[2]}", PLACE.sub(filled, page))
+    lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf, "supports": supports}
+    page = LISTED.sub(lambda place: f"{place[1]}\n{lists[place[2]]()}\n\n{place[3]}", page)
+    return PLACE.sub(filled, page)
 
 
 def measured_on_gpus(folder: Path = DOCS / "benchmarks" / "gpu") -> str:
@@ -86,6 +82,14 @@ def on_the_shelf() -> str:
     pictures = [f"![{each['policy']}: the beginning of an episode on {each['env']}]"
                 f"(../images/{each['policy']}.gif)" for each in found]
     return "\n".join([*rows, "", *pictures])
+
+
+def supports() -> str:
+    """The table of the actions and observations that each algorithm supports."""
+    rows = ["| algorithm | actions | observations |", "|---|---|---|"]
+    rows += [f"| `{name}` | {', '.join(a.about['actions'])} | {', '.join(a.about['observations'])} |"
+             for name, a in algorithms().items() if not a.variant]
+    return "\n".join(rows)
 
 
 def pairs() -> str:

@@ -184,7 +184,7 @@ class PreferenceConfig(LanguageConfig):
     batch: Size = 64                     # preference pairs per update
     sft_accuracy: Unit = 0.3           # held-out accuracy that ends SFT; .15 to .5 leaves room to learn; 0 = never
     warmup: Natural = 10                 # updates in which the learning rate rises linearly to lr
-    anneal: bool = True                  # after warmup, decay lr linearly to a tenth
+    anneal: bool = True                  # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0        # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):

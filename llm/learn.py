@@ -166,6 +166,7 @@ def kl_to_reference(model: Transformer, reference: Transformer, cfg: LanguageCon
     r = first.responses
     if model.shape.vocab_size <= EXACT:
         kl = in_pieces(cfg, first, partial(exact_kl, model, reference, temperature=cfg.temperature))
-    else:
-        kl = k3(r.logp, logp_under(reference, cfg, first), r.mask)
+    else:                                                                 # see `rescored`
+        logp = r.logp if model.dtype == torch.float32 else logp_under(model, cfg, first)
+        kl = k3(logp, logp_under(reference, cfg, first), r.mask)
     return float(masked_mean(kl, r.mask)), float(select(kl, r.mask).sum(1).mean())

@@ -113,7 +113,8 @@ def rows_of(pairs: Tensor) -> Tensor:
 
 
 def shuffled(n: int, batch: int, update: int, seed: int) -> Tensor:
-    """Indices of the pairs of one update, `[min(n, batch)]`, of `n` pairs. Each pair is used once per pass.
+    """Indices of the pairs of one update, `[min(n, batch)]`, of `n` pairs. A pass uses each pair at most once:
+    a remainder that does not fill a batch is left out, at random.
 
     The order depends only on the arguments, so a resumed run uses the same order.
     """

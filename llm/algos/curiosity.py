@@ -78,7 +78,7 @@ class Config(GroupConfig):
     epochs: Count = 1                # passes over a batch, for the policy and for the predictor
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-2, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
 

@@ -73,7 +73,7 @@ class Config(OfflineConfig):
     longest: Size = 1000               # time steps with an embedding; later ones have the last
     lr: Positive = 1e-3                # peak learning rate (1e-4 to 1e-3)
     warmup: Natural = 100              # gradient steps in which lr rises linearly from 0
-    anneal: bool = True                # after warmup, decay lr linearly to a tenth
+    anneal: bool = True                # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 0.25     # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):

@@ -76,7 +76,7 @@ class Config(LearningConfig):
     total_steps: Count = 2000        # updates; many passes over few responses overfit
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 2e-3, large 1e-5
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # The values learn; the reference policy and the target network do not.

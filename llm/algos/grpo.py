@@ -10,6 +10,7 @@ provides the baseline:
     GRPO       A_i = (R_i - mean of its group) / standard deviation of its group  (section 4.1.2)
     Dr. GRPO   A_i =  R_i - mean of its group
     Magistral  A_i = (R_i - mean of its group) / standard deviation of these numbers in the batch
+               (the paper: in the minibatch)
 
 R_i is the reward of response i. Every token of response i has the advantage A_i. The loss function
 is PPO's own, `spinup.algos.ppo.clipped_surrogate`; GSPO, CISPO and SAPO replace it. The methods
@@ -17,7 +18,7 @@ also differ in the weight of each token:
 
     GRPO       1 / (its length * responses)      long wrong responses cost little: lengths grow
     Dr. GRPO   1 / (longest length * responses)  equal for all tokens of all updates
-    DAPO       1 / all tokens of the update
+    DAPO       1 / all tokens of the update      (its formula: of the group)
     Magistral  1 / (mean length of its group * responses)     equal for all tokens of a group
 
 DAPO's clip range is wider above 1 than below 1, so rare tokens can still become likely. DAPO
@@ -83,7 +84,7 @@ class Config(GroupConfig, EngineConfig):
     epochs: Count = 1                # passes over a batch; 1 pass and 1 minibatch: ratios are 1
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     LENGTH: ClassVar[str] = "--overlong"

@@ -13,9 +13,9 @@ PPO's loss, `spinup.algos.ppo.clipped_surrogate`:
     loss = -E[ min( r A, clip(r, 1 - c, 1 + c) A ) ],   r = pi_theta(y_t | s_t) / pi_old(y_t | s_t)
 
 `--old` chooses pi_old. With `sampler`, the default, it is the perturbed policy that sampled the
-token: r is the importance ratio, and the clip removes tokens whose probability under the learner
-already differs far enough from that of the sampler, in the direction of the advantage. With
-`learner`, it is theta before the update: r is 1 at first, and the loss treats the responses as the
+token: r is the importance ratio. A token gets no gradient if the learner already makes it more
+likely (A > 0) or less likely (A < 0) than the sampler did, beyond the clip range. With `learner`,
+pi_old is theta before the update: r is 1 at first, and the loss treats the responses as the
 learner's own. This biases the gradient.
 
 sigma is adapted once per update, to a distance d between the policies at the sampled states:
@@ -74,7 +74,7 @@ class Config(GroupConfig):
     epochs: Count = 1                # passes over a batch
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 3e-3, large 1e-6
     warmup: Natural = 50             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # The policy learns; the reference policy, a copy of the weights and a perturbation do not.
@@ -113,14 +113,15 @@ def mixed(batches: Sequence[Batch]) -> Batch:
 
 
 @torch.no_grad()
-def next_logits(model: Transformer, batch: Batch, at_once: int = MEASURED) -> Tensor:
-    """Logits `[n, vocab]` of the policy's own tokens in the first responses of a batch; it reads
-    `at_once` responses at a time."""
+def next_logits(model: Transformer, batch: Batch, temperature: float,
+                at_once: int = MEASURED) -> Tensor:
+    """Logits `[n, vocab]` of the policy's own tokens in the first responses of a batch, divided by
+    the temperature at which it samples. It reads `at_once` responses at a time."""
     found = []
     for rows in torch.arange(min(MEASURED, len(batch.texts))).split(at_once):
         part = batch.responses[rows]
         hidden = read(model, batch.prompts, part.of, part.ids)
-        found.append(model.logits(hidden[part.mask > 0]).float())
+        found.append(model.logits(hidden[part.mask > 0]).float() / temperature)
     return torch.cat(found)
 
 
@@ -151,7 +152,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 with perturbed(optimizer.flat, noise["sigma"], eps):
                     sampled = rescored(run.model, cfg, run.sample(problems, each))
                     batches.append(sampled)
-                    outputs.append(next_logits(run.model, sampled, at_once))
+                    outputs.append(next_logits(run.model, sampled, cfg.temperature, at_once))
             batch = mixed(batches)
             run.record(batch)
             adv = group_advantage(batch.rewards, cfg.samples, cfg.advantage)[:, None]   # [B, 1]
@@ -161,9 +162,10 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
                 batch = replace(batch, responses=replace(r, logp=logp))
 
             # Adapt sigma: outputs of the learner first, then those with noise.
-            distances = [float(value_distance(next_logits(run.model, sampled, at_once), noisy))
-                         for sampled, noisy in zip(batches, outputs, strict=True)]
-            distance = sum(distances) / len(distances)
+            learner = (next_logits(run.model, sampled, cfg.temperature, at_once)
+                       for sampled in batches)
+            found = [float(value_distance(*pair)) for pair in zip(learner, outputs, strict=True)]
+            distance = sum(found) / len(found)
             run.add(sigma=noise["sigma"], distance=distance)
             noise["sigma"] = adapted(noise["sigma"], distance, cfg.divergence, cfg.adapt)
 

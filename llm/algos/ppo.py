@@ -87,7 +87,7 @@ class Config(EngineConfig):
     lr: Positive = 1e-3              # policy's learning rate; small models 3e-4 to 1e-3, large 1e-6
     value_lr: Positive = 2e-3        # value function's learning rate, often higher; large 1e-5
     warmup: Natural = 50             # updates until both rates are reached; with few, runs collapse
-    anneal: bool = True              # after warmup, decay both rates linearly to a tenth
+    anneal: bool = True              # decay both rates linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     # Policy and value function learn; the reference policy does not.

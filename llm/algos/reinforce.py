@@ -59,7 +59,7 @@ class Config(EngineConfig):
     teacher: str = ""                # policy to imitate on own responses, in place of rewards
     lr: Positive = 1e-3              # peak learning rate; small models 3e-4 to 1e-3, large 1e-6
     warmup: Natural = 50             # updates until lr is reached; with 10, one run in 3 collapsed
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):

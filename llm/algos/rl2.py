@@ -72,7 +72,7 @@ class Config(LanguageConfig):
     layers: Depth = 2                # two layers can compare actions with their rewards
     lr: Positive = 2e-3              # peak learning rate (5e-4 to 5e-3)
     warmup: Natural = 10             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
 
     def __post_init__(self):

@@ -41,7 +41,7 @@ class Config(LanguageConfig):
     demonstrations: Natural = 0      # size of a fixed data set; 0 = new demonstrations every update
     lr: Positive = 2e-3              # peak learning rate; small models 1e-3 to 4e-3, large 1e-5
     warmup: Natural = 20             # updates in which the learning rate rises linearly to lr
-    anneal: bool = True              # after warmup, decay lr linearly to a tenth
+    anneal: bool = True              # decay lr linearly to a tenth over the run
     adam_eps: Positive = 1e-8        # epsilon of Adam; with 1e-5, late small gradients step less
     max_grad_norm: Positive = 1.0    # largest gradient norm; larger gradients are scaled down
     stop_accuracy: Unit = 0.0        # held-out accuracy that ends the run; 0 = never

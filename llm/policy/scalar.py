@@ -42,7 +42,7 @@ class ScalarModel(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, numbers: Tensor) -> None:
-        """Set `gain` and `bias` so that `numbers` `[n]` get mean 0 and variance 1 (Ziegler et al. 2019, section 2.1).
+        """Set `gain` and `bias` so that `numbers` `[n]` get mean 0 and variance 1 (Ziegler et al. 2019, section 2).
 
         A KL coefficient then has the same meaning with every reward model.
         """

@@ -5,12 +5,12 @@ so it has nothing to learn from. But each episode reaches other states. HER repl
 transition with a goal that the same episode achieved later. So failed episodes show how to reach
 goals.
 
-    g' = m(s_k),  k uniform over the rest of the episode, k > t                 (strategy «future»)
+    g' = m(s_j),  j uniform over the rest of the episode, j > t                 (strategy «future»)
     r' = r(s_{t+1}, g')        the environment's reward, computed again for g'             (alg. 1)
     y  = r' + gamma (1 - terminated) Q'(s_{t+1} || g', mu'(s_{t+1} || g'))
 
 m(s) is the goal that a state achieves, and || concatenates a state and a goal to one input. In each
-batch, a share of k / (k + 1) of the transitions gets such a goal. Here k is `hindsight_goals`. The
+batch, a share of k / (k + 1) of the transitions gets such a goal, with k = `hindsight_goals`. The
 other transitions keep their goals.
 
 Differs from ddpg.py by: an environment with goals; goals and rewards replaced in each batch.

@@ -87,7 +87,7 @@ def project(ret: Tensor, discount: Tensor, terminated: Tensor, p: Tensor,
 
     ret, discount, terminated: `[B]`, as for `td_target`. p: `[B, K]`, probabilities of the next
     state. Mass between two atoms is shared in proportion to their nearness, so the mean does not
-    change. Mass outside of the support moves to its ends.
+    change. Mass outside of the support moves to its ends, which does change the mean.
     """
     moved = td_target(ret[:, None], discount[:, None], terminated[:, None], support)  # [B, K]
     last = len(support) - 1

@@ -48,7 +48,7 @@ class Config(OfflineConfig):
     noise_clip: NonNegative = 0.5      # clip range of target_noise, to stay near the target action
     policy_delay: Count = 2            # critic gradient steps per actor gradient step
     alpha: Positive = 2.5              # weight of the values relative to imitation (1 to 4)
-    imitate: bool = True               # stay near the dataset's actions; without it, plain TD3
+    imitate: bool = True               # stay near the dataset's actions; without it, offline TD3
     normalise_obs: bool = True         # scale observations by the dataset's mean and deviation
     hidden: Widths = (256, 256)        # hidden layers of actor and critics
 

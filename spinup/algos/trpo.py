@@ -13,6 +13,9 @@ KL is 0 there, and its Hessian is the Fisher matrix F. To second order (appendix
 
     step = sqrt(2 delta / x^T F x) x,   where x solves F x = g
 
+In both formulas, a multiple of the identity matrix is added to F (`damping`). In eq. 14, Q takes
+the place of A.
+
 F has as many rows as the policy has weights, so it is never stored. Conjugate gradient solves for
 x with products F v alone. A line search then shortens the step until the exact KL is within the
 limit and J has improved.
@@ -114,8 +117,9 @@ def conjugate_gradient(product: Callable[[Tensor], Tensor], b: Tensor, iteration
 
 def natural_step(gradient: Tensor, product: Callable[[Tensor], Tensor], max_kl: float,
                  iterations: int) -> Tensor:
-    """Step `[P]` against the natural gradient of a loss, for which the quadratic model of the KL,
-    s^T F s / 2, is `max_kl` (appendix C). `gradient`, `[P]`, is that of the loss."""
+    """Step s `[P]` against the natural gradient of a loss, such that s^T (F + damping I) s / 2 is
+    `max_kl` (appendix C). The first term is the quadratic model of the KL. `gradient`, `[P]`, is
+    that of the loss."""
     x = conjugate_gradient(product, -gradient, iterations)
     curvature = (x @ product(x)).clamp(min=1e-30)             # of a gradient of 0, the step is 0
     return (2 * max_kl / curvature).sqrt() * x

@@ -50,7 +50,7 @@ def one_of(argv: list[str]) -> int:
 
 
 def algorithm(what: str, argv: list[str]) -> int:
-    """Run `spinup bench speed`, `time-to` or `returns` for an algorithm."""
+    """Run `spinup bench speed`, `time-to` or `returns` for an algorithm. UserError if it learns from a dataset."""
     from spinup.runs.flags import Distinct, add_seeds, number, processes, whole
     parser = Parser(f"spinup bench {what}", {
         "speed": "Steps per second of an algorithm during training, compared with another library.",

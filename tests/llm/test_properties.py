@@ -411,7 +411,7 @@ def test_the_sampler_and_the_learner_agree(method, at, catch):
 
 
 # Turned red by: the sampler's log-probabilities as the old ones, whose ratios in bf16 go from .99 to 1.01 here; in
-# REINFORCE, a KL that is nothing but rounding.
+# REINFORCE and in the log, a KL that is nothing but rounding.
 def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
     start = make_model(task=Mixed(), layers=3, width=64, heads=4, total_steps=1, lr=1e-6)
 
@@ -424,7 +424,10 @@ def test_in_bf16_the_ratio_begins_at_1(train, make_model, monkeypatch):
     for method in ("grpo", "ppo"):
         row = {name: x[0] for name, x in train(method, model=start, minibatches=1).progress.items()}
         assert row["ratio_min"] == row["ratio_max"] == 1.0 and row["grad_norm"] > 0, method
-    still = train("rloo", model=start, reward=lambda prompt, response: 0.5, kl_coef=1.0, lr=0.1, warmup=0).policy.model
+    monkeypatch.setattr("llm.learn.EXACT", 0)                             # the KL from the sampled tokens alone
+    same = train("rloo", model=start, reward=lambda prompt, response: 0.5, kl_coef=1.0, lr=0.1, warmup=0, held_out=32)
+    assert set(same.progress["kl_to_initial"]) == set(same.progress["kl_of_response"]) == {0.0}
+    still = same.policy.model
     begun = on_device(load_model(start), None).model
     assert still.dtype == torch.bfloat16 and torch.equal(weights(still), weights(begun))
 

@@ -130,16 +130,17 @@ def test_the_learner_gets_its_weights_back_exactly(train):
         assert float(torch.corrcoef(noise).triu(1).abs().max()) < 0.1
 
 
-# Turned red by: the KL divergence inverted; states of another perturbation; tokens of the episode; a factor inverted.
+# Turned red by: the KL divergence inverted; states of another perturbation; tokens of the episode; a factor inverted;
+# the policies at another temperature than that of their samples.
 def test_sigma_follows_the_divergence_at_the_sampled_states(train):
-    seen = train(samples=3, prompts=2, total_steps=2, divergence=0.05, adapt=1.5)
+    seen = train(samples=3, prompts=2, total_steps=2, divergence=0.05, adapt=1.5, temperature=0.8)
     step, found = seen.updates[0], []
     learner = model_with(step.run, step.before)
     for k in range(3):
         noisy, each = model_with(step.run, seen.weights[k][1]), []
         for b in (k, 3 + k):
-            for (_, log_pi), (_, log_noisy) in zip(steps_of(learner, step.batch, b), steps_of(noisy, step.batch, b),
-                                                   strict=True):
+            for both in zip(steps_of(learner, step.batch, b), steps_of(noisy, step.batch, b), strict=True):
+                log_pi, log_noisy = ((log_probs / 0.8).log_softmax(-1) for _, log_probs in both)
                 each.append(float((log_pi.exp() * (log_pi - log_noisy)).sum()))
         found.append(sum(each) / len(each))
     distance = sum(found) / 3
