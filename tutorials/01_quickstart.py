@@ -4,7 +4,7 @@
 # **You will** train an agent to balance a pole, look at what it learned, and measure how certain the
 # result is. Then you train a small language model with the same loss function. **You need** to know
 # some Python; the notebook explains reinforcement learning as it goes. **Time**: ten minutes. The code
-# runs for one of them.
+# runs for about one minute.
 #
 # You make one choice, the budget. `ci` needs less than three minutes on two CPU cores. `cpu` trains on
 # more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -107,9 +107,9 @@ assert all(15 < r.progress["return_mean_100"][0] < 60
 assert 30 < 100_000 / 50 / 60 < 35 and min(final) > 475
 
 # %% [markdown]
-# These few seeds agree, but another seed might not. A confidence interval over three seeds cannot
-# include a fourth seed that fails. On harder tasks, sometimes one seed in five fails. A claim about
-# a method, in a paper or on this page, should hold across seeds.
+# These few seeds agree, but another seed might not. A confidence interval from three seeds cannot
+# account for a failure that none of the three shows. On harder tasks, sometimes one seed in five
+# fails. A claim about a method, in a paper or on this page, should hold across seeds.
 #
 # ## What has it learned?
 #
@@ -226,6 +226,6 @@ assert {"config.json", "progress.csv", "curve.png", "checkpoint.pt"} <= {
 #    </details>
 #
 # 3. Run `spinup exercise init rl`. Then run `spinup exercise start` in the new folder `rl`. This
-#    command opens the first of 22 exercises.
+#    command writes the file of the first of 26 exercises.
 #
 # **Next**: [2. Policy gradients: estimates against the exact gradient](02_policy_gradient.ipynb).

@@ -212,7 +212,8 @@ assert advantage[4, 0] < 0
 # In a real task the agent knows neither $P$ nor $d$. It only has episodes. But the theorem is an
 # average over episodes. For each episode, compute the sum of
 # $\nabla \log \pi(a_t \mid s_t)\, \hat A_t$ over its steps, where $\hat A_t$ is an estimate of the
-# advantage. The mean of these sums is $\nabla J$. Four choices of $\hat A_t$ are common:
+# advantage. If the estimates of the advantage are unbiased, the expected value of this sum is
+# $\nabla J$. Four choices of $\hat A_t$ are common:
 #
 # - **REINFORCE**: the return of the whole episode, including the rewards before step $t$.
 # - **Return-to-go**: only the rewards from step $t$ on. An action cannot change earlier rewards.
@@ -287,8 +288,8 @@ assert estimates(data, to_go + 2).var(0).sum() > 4 * variance[-1, 1]
 
 # %% [markdown]
 # Every mean agrees with the exact gradient up to sampling noise. On every seed, each component is
-# within 4.5 standard errors of the exact one, and more than four in five are within 2. So none of
-# the four estimates shows a bias.
+# within 4.5 standard errors of the exact one. Over all seeds, more than four in five components are
+# within 2. So none of the four estimates shows a bias.
 #
 # The variances differ:
 #
@@ -332,8 +333,8 @@ assert torch.allclose(-downhill, each.mean(0), atol=1e-10)
 #
 # The mean of $\hat A$ for a given square and action can also be computed exactly, from five linear
 # equations. They give the line in the left plot. The dots are measured from episodes. The right plot
-# shows the mean squared error of the average over a batch of $N$ episodes. This error is the squared
-# bias plus $1/N$ times the variance.
+# shows the mean squared error of the average over a batch of $n$ episodes. This error is the squared
+# bias plus $1/n$ times the variance.
 
 # %%
 def mean_estimate(value, lam):
@@ -483,15 +484,15 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 #
 #    <details><summary>Answer</summary>
 #
-#    The values of the random walk are wrong, but they have the right shape: they are low on the left
-#    and high on the right. At $\lambda = 0$ the bias is only 19 % of the gradient's length, instead of
-#    82 %. Among the $\lambda$ in the plot, the best one for ten episodes falls from 0.7 to 0.2. A better
-#    $V$ lets you use a smaller $\lambda$ and get less variance.
+#    The values of the random walk are wrong, but they have the right shape: they are low on the
+#    left and high on the right. At $\lambda = 0$ the bias is only 19 % of the gradient's length,
+#    instead of 82 %. Among the $\lambda$ in the plot, the best one for ten episodes falls from 0.7
+#    to 0.2. A better $V$ lets you use a smaller $\lambda$ and get less variance.
 #
 #    </details>
 #
-# 2. $V$ is not the baseline with the smallest variance. Which constant baseline has the smallest
-#    variance? Is it better than $V$?
+# 2. $V$ is not the baseline that gives the estimate with the smallest variance. Which constant
+#    baseline gives the smallest variance? Is it better than $V$?
 #
 #    <details><summary>Answer</summary>
 #
@@ -503,7 +504,8 @@ assert slow < min(usual, one) and abs(usual - one) < min(usual, one) - slow
 #
 #    </details>
 #
-# 3. Run `spinup exercise start 3.1` to write GAE yourself, and `spinup exercise start 2.1` to predict
+# 3. In the folder of your exercises (`spinup exercise init rl` makes one), run
+#    `spinup exercise start 3.1` to write GAE yourself, and `spinup exercise start 2.1` to predict
 #    how VPG learns without a value function.
 #
 # **Next**: [3. PPO: switching off its details one by one](03_ppo_details.ipynb).

@@ -3,7 +3,7 @@
 #
 # **You will** switch off the details of PPO one at a time on two tasks, and see which of them matter
 # there. Then you remove the clip, the part that keeps PPO stable. **You need** the second notebook:
-# policy gradient, advantage, GAE. **Time**: thirty minutes. The code runs for two of them.
+# policy gradient, advantage, GAE. **Time**: thirty minutes. The code runs for one or two minutes.
 #
 # You make one choice, the budget. `ci` needs little more than a minute on one CPU core. `cpu` trains on
 # more seeds. `gpu` does the same on a GPU. The environment variable `SPINUP_BUDGET`, if it is set,
@@ -40,7 +40,8 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # **Proximal policy optimization** (PPO) also reuses each batch, for several **epochs**. But PPO removes
 # the incentive to move far from the policy that collected the batch. It maximises
 #
-# $$\min\big( r_t \hat A_t,\ \mathrm{clip}(r_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \big), \qquad \epsilon = 0.2.$$
+# $$\min\big( r_t \hat A_t,\ \mathrm{clip}(r_t, 1 - \epsilon, 1 + \epsilon)\, \hat A_t \big), \qquad
+# \epsilon = 0.2.$$
 #
 # - $r_t = \pi(a_t \mid s_t) / \pi_{\text{old}}(a_t \mid s_t)$ is the probability ratio. It divides the
 #   current probability of the action by its probability when the batch was collected.
@@ -144,7 +145,8 @@ show(figure, "Mean return over training. On CartPole, one epoch is far slower th
 # %% [markdown]
 # This figure shows only a few variants of each task. The next figure shows all variants. The
 # **effect** of a change is the score with the change minus the score of PPO. We subtract the scores
-# seed by seed, because the two runs of a seed start with the same weights and the same episodes.
+# seed by seed, because the two runs of a seed start with the same episodes and, except in «weights not
+# orthogonal», with the same weights.
 # The bar is the 95 % confidence interval of the mean effect over seeds, by Student's t. With three
 # seeds the interval is wide, because three values say little.
 
@@ -173,7 +175,7 @@ for axes, (task, by) in zip(both, found.items(), strict=True):
     axes.invert_yaxis()
 show(figure, "For each change a dot with its confidence interval. On CartPole, one"
      " epoch is clearly to the left of 0. On Acrobot, no clip is clearly to the"
-     " right. The last four changes are near 0 on both tasks. Most intervals contain"
+     " right. The last four changes are near 0 on both tasks. Many intervals contain"
      " 0.")
 
 # %% tags=["hide-cell", "trained"]
@@ -202,8 +204,8 @@ if len(SIZE["seeds"]) >= 10:
 #   the score.
 # - **The clip** makes little difference on CartPole. On Acrobot, PPO learns *faster* without it, on
 #   average. The last section returns to this.
-# - **Minibatches, GAE, advantage normalisation, scaled rewards, raw observations**: if you change
-#   one of these five, PPO learns more slowly on Acrobot. The mean of the five effects is a loss of
+# - **Minibatches, GAE, advantage normalisation, scaled rewards, raw observations**: on average, a
+#   change of one of these five slows PPO down on Acrobot. The mean of the five effects is a loss of
 #   over 20 points. Three seeds can decide only few of the five effects. With ten seeds (the budget
 #   `cpu`), all five mean effects are below 0. The whole intervals of minibatches, scaled rewards
 #   and raw observations are then below 0 too. On CartPole, GAE makes little difference.
@@ -217,10 +219,11 @@ if len(SIZE["seeds"]) >= 10:
 #
 # ## Break it: thirty-two epochs per batch
 #
-# The clip slows learning down on Acrobot. So what is it good for? It protects against batches that
-# are used for too long. Our CartPole runs have one minibatch, so eight epochs are eight gradient
-# steps on each batch. The next cell takes thirty-two epochs, with and without the clip. The **KL
-# divergence** measures how far an update moved the policy from the one that collected the batch.
+# In these runs, PPO learned more slowly on Acrobot with the clip. So what is it good for? It
+# protects against batches that are used for too long. Our CartPole runs have one minibatch, so
+# eight epochs are eight gradient steps on each batch. The next cell takes thirty-two epochs, with
+# and without the clip. The **KL divergence** measures how far an update moved the policy from the
+# one that collected the batch.
 
 # %%
 long = {name: trained("CartPole-v1", {"epochs": 32, **settings})
@@ -286,7 +289,7 @@ assert moved(runs["Acrobot-v1"]["no clip"]) > 2 * moved(runs["Acrobot-v1"]["PPO"
 #
 #    </details>
 #
-# 3. Run `spinup exercise start 3.2` to write the clipped objective yourself, and `spinup exercise start
-#    3.3` to write the bootstrap at truncations.
+# 3. In the folder of your exercises, run `spinup exercise start 3.2` to write the clipped objective
+#    yourself, and `spinup exercise start 3.3` to write the bootstrap at truncations.
 #
 # **Next**: [4. DQN and overestimation](04_dqn_overestimation.ipynb).

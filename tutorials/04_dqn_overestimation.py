@@ -48,7 +48,8 @@ QUIET = {"log_dir": tempfile.mkdtemp(), "quiet": True, "tensorboard": False,
 # biased, because it selects the action with the largest error. The mean of the maximum is $c_n
 # \sigma$ with
 #
-# $$c_n = \int x\; n\, \varphi(x)\, \Phi(x)^{n-1}\, dx, \qquad c_2 = 1 / \sqrt{\pi}, \quad c_3 = 3 / (2 \sqrt{\pi}),$$
+# $$c_n = \int x\; n\, \varphi(x)\, \Phi(x)^{n-1}\, dx, \qquad c_2 = 1 / \sqrt{\pi}, \quad c_3 = 3 /
+# (2 \sqrt{\pi}),$$
 #
 # where $\varphi$ is the density and $\Phi$ the distribution function of the standard normal
 # distribution.
@@ -229,9 +230,9 @@ assert max(abs(x / y - 1) for x, y in zip(*loss.values(), strict=True)) < 0.1
 # Each machine pays -0.2 on average, with a standard deviation of 1. The best policy never enters
 # the hall.
 #
-# But the more machines there are, the better the best of them looks. The formula above gives the
-# mean of the maximum: $c_n$ times the standard deviation of an estimate. If this mean exceeds 0.2,
-# the hall looks better than home on average. With four machines or more, it does.
+# But the more machines there are, the better the best of them looks. The formula above gives how
+# much the maximum overestimates: $c_n$ times the standard deviation of an estimate. If this exceeds
+# 0.2, the hall looks better than home on average. With four machines or more, it does.
 
 # %%
 def fork(machines, double, learners=500, updates=1000):
@@ -388,6 +389,7 @@ assert min(found[:, 1].min() for found in starts.values()) > 19
 #
 #    </details>
 #
-# 3. Run `spinup exercise start 3.4` to write the target of double DQN yourself.
+# 3. In the folder of your exercises, run `spinup exercise start 3.4` to write the target of double
+#    DQN yourself.
 #
 # **Next**: [5. Debugging: probe environments and honest evaluation](05_debugging.ipynb).

@@ -99,7 +99,7 @@ assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 # | `observation` | 1 | $\pm 1$, random | the observation | $V(s) = s$ |
 # | `discount` | 2 | 0, then 1 | 0, then 1 | $V(0) = \gamma$, $V(1) = 1$ |
 # | `action` | 1 | 0 | 1 for action 1, else $-1$ | $\pi(1 \mid 0) \to 1$ |
-# | `both` | 1 | $\pm 1$, random | 1 for action 1 at $+1$ and 0 at $-1$, else $-1$ | the rewarded action |
+# | `both` | 1 | $\pm 1$, random | 1 for action 1 at observation $+1$, and for action 0 at observation $-1$; else $-1$ | the rewarded action |
 #
 # Here $V(s)$ is the value of a state, $\pi(a \mid s)$ the policy, and $r_t$ the reward of step $t$. The
 # values follow from $V(s_t) = \mathbb{E}\,[\,\sum_l \gamma^l r_{t+l}\,]$. A sixth probe, `time_limit`,
@@ -388,13 +388,13 @@ assert min(bests) > 250 and sorted(falls)[1] > 150
 assert all(b > a - 60 for a, b in zip(lasts, bests, strict=True))
 
 # %% [markdown]
-# A good policy can lose 150 points or more again. Which policy comes last is luck. The best
-# checkpoint is a valid policy, and you may want to use it. But you selected it by a noisy
-# measurement, so this measurement is too high on average.
+# A good policy can become worse again by 150 points or more. So it is luck whether the last policy
+# is good. The best checkpoint is a valid policy, and you may want to use it. But you selected it by
+# a noisy measurement, so this measurement is too high on average.
 #
-# In CartPole the limit of 500 hides this effect. So suppose that twenty checkpoints are all equally
-# good. Each checkpoint behaves like the policy above whose episodes vary most. Each is measured in
-# ten episodes:
+# In CartPole the limit of 500 hides this effect. So suppose that twenty checkpoints are equally
+# good. We sample the episodes of each one from the policy above with the largest spread of returns.
+# Each is measured in ten episodes:
 
 # %%
 rng = np.random.default_rng(0)
@@ -410,14 +410,15 @@ assert 1.3 < flattery / error < 2.5
 
 # %% [markdown]
 # The best of twenty equal checkpoints looks about two standard errors better than it is. So choose a
-# checkpoint with some episodes, and report its return over other episodes. The library does this for
-# you if you evaluate afterwards: `evaluate` and `spinup eval` never play an episode of the training.
+# checkpoint with some episodes, and report its return over other episodes. `evaluate` and
+# `spinup eval` never play an episode of the training. But two calls with the same `seed` play the same
+# episodes. So use one seed to choose a checkpoint, and another seed to report its return.
 #
 # ## How many seeds?
 #
-# Suppose that two methods are equally good, and you run each with $n$ seeds. Then all orders of the $2n$
-# scores are equally likely. The probability that every score of one method beats every score of the
-# other is $2\,(n!)^2 / (2n)!$. This is a third for two seeds and a tenth for three.
+# Suppose that two methods are equally good, and you run each with $n$ seeds. Then all orders of the
+# $2n$ scores are equally likely. The probability that every score of one method beats every score
+# of the other is $2\,(n!)^2 / (2n)!$. This is a third for two seeds and a tenth for three.
 #
 # And how large is the gap between the two means? The next cell samples scores from the runs above. It
 # measures the gap between two groups of the *same* method.
@@ -514,15 +515,16 @@ assert np.diff(covered["our scores"]).min() > -0.05
 # twenty seeds, this happens less than half as often.
 #
 # The percentile bootstrap promises 95 %. For normal scores it contains the true mean about half the
-# time with two seeds, and three times in four with three seeds. From ten seeds on it is almost
-# correct. Student's interval is correct for every number of seeds. Its factor grows from 2.0 for
-# many seeds to 4.3 for three, so the interval of three seeds is wide. It should be wide, because
-# three seeds show little.
+# time with two seeds, and three times in four with three seeds. With ten seeds it contains the true
+# mean about 90 times in 100, and with twenty about 93 times. Student's interval is correct for
+# every number of seeds. Its factor grows from 2.0 for many seeds to 4.3 for three, so the interval
+# of three seeds is wide. It should be wide, because three seeds show little.
 #
-# But Student's interval is only correct for normal scores. Ours are not normal. Many policies balance
-# the pole to the end and score exactly 500. If all sampled seeds score 500, the standard deviation is 0.
-# Both intervals are then a single point that misses the mean. No formula can account for a seed that
-# was never run. Report the individual scores next to the interval, and run more seeds.
+# But Student's interval is only correct for normal scores. Ours are not normal. Many policies
+# balance the pole to the end and score exactly 500. If all sampled seeds score 500, the standard
+# deviation is 0. Both intervals are then a single point that misses the mean. No formula can
+# account for a seed that was never run. Report the individual scores next to the interval, and run
+# more seeds.
 #
 # ## Try it
 #
@@ -539,8 +541,8 @@ assert np.diff(covered["our scores"]).min() > -0.05
 #
 #    </details>
 #
-# 2. Run `spinup exercise start 2.2` to find a silent bug, and `spinup exercise start 3.3` to treat
-#    truncations correctly.
+# 2. In the folder of your exercises, run `spinup exercise start 2.2` to find a silent bug, and
+#    `spinup exercise start 3.3` to treat truncations correctly.
 #
 # 3. Train the pool for 50,000 steps instead of 20,000. Suppose two methods are equal. With how many
 #    seeds is a gap of 50 points between them unlikely?

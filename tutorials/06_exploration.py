@@ -367,7 +367,7 @@ for axes, values, title in ((left, visits[tuple(cells.T)] + 1, "visits + 1"),
     axes.set(title=title, xticks=[], yticks=[])
     axes.grid(False)
 show(figure, "Two maps of the four rooms. Visits fall along the path from the upper"
-     " left room and are zero in the lower left room. The bonus shows the opposite"
+     " left room and are few or zero in the lower left room. The bonus shows the opposite"
      " pattern.")
 print("mean bonus of each room:", {name: f"{x:.1e}" for name, x in pay.items()})
 
@@ -454,10 +454,10 @@ assert np.median([np.ptp(run["share"][-len(run["share"]) // 2:])
                   for runs in watched.values() for run in runs]) > 0.1
 
 # %% [markdown]
-# The forward model of pixels spends more than half of its time in front of the screen. RND and ICM
-# spend much less there, on average. Such a short run shows only this order. It does not show where
-# each curve would end. Single seeds vary by more than .1 during a run. None of the three agents
-# tries to avoid the screen. The agents with RND and ICM only lose interest in it.
+# The agent with the forward model of pixels spends more than half of its steps in the room with the
+# screen. RND and ICM spend much less there, on average. Such a short run shows only this order. It
+# does not show where each curve would end. Single seeds vary by more than .1 during a run. None of
+# the three agents tries to avoid the screen. The agents with RND and ICM only lose interest in it.
 #
 # ## Break it
 #
@@ -474,7 +474,8 @@ print("RND with 65,536 pictures, last quarter:"
 assert np.mean(noisy_ends) > means["rnd"] + 0.1
 
 # %% [markdown]
-# Now RND also watches the screen. The share of its time there grows by at least .1. RND learns what
+# Now RND also watches the screen. On average, it spends at least .1 more of its time there
+# than with four pictures. RND learns what
 # it sees often, but with so many pictures it sees none of them often. So RND itself does not
 # protect against noise. In the first experiment, four pictures were simply few enough to learn.
 #
@@ -506,7 +507,8 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #
 #    <details><summary>Answer</summary>
 #
-#    Only the forward model of pixels still watches, because it cannot predict the new picture. In
+#    The agent with the forward model of pixels watches most, because it cannot predict the new
+#    picture. RND watches less, and ICM does not watch: .25 is the room's share of the cells. In
 #    one check on three seeds, the mean shares were .71 for this model, .40 for RND and .25 for ICM.
 #    You may have expected ICM to watch too, because the picture now contains information about the
 #    action. But the change of position already identifies most actions, which is probably why ICM
@@ -515,7 +517,7 @@ assert np.mean(noisy_ends) > means["rnd"] + 0.1
 #    </details>
 #
 # The commands `spinup bench paper chain`, `doorkey` and `noisy-tv` run larger experiments of this
-# kind. `spinup exercise start 5.2` asks you to find a bug in the entropy, which keeps a policy
-# exploring.
+# kind. `spinup exercise start 5.2`, in the folder of your exercises, asks you to find a bug in the
+# entropy. An entropy bonus keeps a policy exploring.
 #
 # **Next**: [7. RL²: a memory that learns to learn](07_rl2.ipynb).

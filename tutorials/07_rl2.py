@@ -93,8 +93,8 @@ assert known["greedy"] < known["UCB1"]
 # beliefs, one after a win and one after a loss. Let $V_k(b)$ be the largest expected total reward
 # of the $k$ pulls that remain. It satisfies the Bellman equation
 #
-# $$V_k(b) = \max_a \; m_a \big(1 + V_{k-1}(b + \text{win at } a)\big) + (1 - m_a)\, V_{k-1}(b + \text{loss at } a),
-#   \qquad V_0 = 0.$$
+# $$V_k(b) = \max_a \; m_a \big(1 + V_{k-1}(b + \text{win at } a)\big) + (1 - m_a)\, V_{k-1}(b +
+# \text{loss at } a), \qquad V_0 = 0.$$
 #
 # - $a$ is an arm, and $m_a$ is its mean $m$, the probability of a win given all earlier pulls.
 # - $b + \text{win at } a$ and $b + \text{loss at } a$ are the beliefs after the pull.
@@ -141,8 +141,9 @@ assert abs(known["UCB1"] - LIMIT) < 0.06
 # one trial. It is reset before the next trial. PPO trains the weights to maximise the discounted
 # return $J(\theta)$ of a *whole* trial:
 #
-# $$h_t = \mathrm{GRU}(h_{t-1},\ a_{t-1},\ r_{t-1}), \qquad a_t \sim \pi_\theta(\cdot \mid h_t), \qquad
-#   J(\theta) = \mathbb{E}_{\text{arms}}\, \mathbb{E}_{\pi_\theta} \Big[ \sum_{t=1}^{10} \gamma^t r_t \Big].$$
+# $$h_t = \mathrm{GRU}(h_{t-1},\ a_{t-1},\ r_{t-1}), \qquad a_t \sim \pi_\theta(\cdot \mid h_t),
+# \qquad J(\theta) = \mathbb{E}_{\text{arms}}\, \mathbb{E}_{\pi_\theta} \Big[ \sum_{t=1}^{10}
+# \gamma^t r_t \Big].$$
 #
 # - $h_t$ is the memory at pull $t$, $a_t$ is the arm, and $r_t$ is the reward.
 # - $\pi_\theta$ is the policy, $\theta$ are the weights, and $\gamma$ is the discount.
@@ -212,10 +213,10 @@ assert (np.mean(sums) - 5) / (LIMIT - 5) > 0.9
 #
 # ## Where the learning happens
 #
-# The next cell plays with the same weights in three ways. First, as trained. Second, with a memory
-# reset after five pulls. Third, with a memory reset before every pull. In the third way, the
-# network keeps everything that training put into its weights, but it remembers nothing of the
-# trial.
+# The next cell plays with the same weights in three ways. First, it never resets the memory within
+# a trial. Second, it resets the memory after five pulls. Third, it resets the memory before every
+# pull. In the third way, the network keeps everything that training put into its weights, but it
+# remembers nothing of the trial.
 
 # %%
 wipes = {"as trained": (), "reset after five pulls": (5,),
@@ -413,16 +414,17 @@ assert max(ours) < longer["UCB1"] - 1.5 and min(ours) > 55
 #
 # ## Try it
 #
-# 1. Run `spinup exercise start 3.7`. You write the network's input and the reset of its memory.
+# 1. In the folder of your exercises, run `spinup exercise start 3.7`. You write the network's input
+#    and the reset of its memory.
 # 2. Make a subclass of `Bandits` whose `_draw` halves all probabilities. The networks have never
 #    trained on such poor arms. How far below greedy is each network, and how far is UCB1?
 #
 #    <details><summary>Answer</summary>
 #
 #    Networks and UCB1 are about .1 below greedy. In one check, greedy got 2.95, UCB1 2.86, and
-#    three networks 2.86, 2.83 and 2.83. Greedy, UCB1 and the networks all expect win probabilities up to 1, so an arm
-#    that was never pulled looks better than it is. Greedy therefore explores enough, and more
-#    exploration only costs reward.
+#    three networks 2.86, 2.83 and 2.83. Greedy, UCB1 and the networks all expect win probabilities
+#    up to 1, so an arm that was never pulled looks better than it is. Greedy therefore explores
+#    enough, and more exploration only costs reward.
 #
 #    </details>
 #

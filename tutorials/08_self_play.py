@@ -121,8 +121,8 @@ assert set(drawn) == set(range(10)[int(np.ceil(0.5 * 9)):])
 #   pool.
 #
 # So a pool of past versions helps in games where strategies beat each other in a circle. You do not
-# know in advance whether a game is of this kind. Tic-tac-toe is not of this kind: it has a best
-# move in every position.
+# know in advance whether a game is of this kind. Tic-tac-toe needs no mixture: it has a best
+# move in every position, and a player that always takes it never loses.
 #
 # ## Tic-tac-toe
 #
@@ -215,8 +215,8 @@ assert "".join(shown[-1]).count("X") == (len(shown) + 1) // 2
 # Terry gives each player $i$ a strength $\theta_i$. We fit the strengths by maximum likelihood, and
 # need the gradient of the log-likelihood $\log L$:
 #
-# $$P(i \text{ beats } j) = \sigma(\theta_i - \theta_j), \qquad
-#   \frac{\partial \log L}{\partial \theta_i} = \text{points of } i - \sum_j n_{ij}\, \sigma(\theta_i - \theta_j).$$
+# $$P(i \text{ beats } j) = \sigma(\theta_i - \theta_j), \qquad \frac{\partial \log L}{\partial
+# \theta_i} = \text{points of } i - \sum_j n_{ij}\, \sigma(\theta_i - \theta_j).$$
 #
 # - $\sigma(z) = 1 / (1 + e^{-z})$ is the logistic function.
 # - $n_{ij}$ is the number of games between $i$ and $j$.
@@ -355,11 +355,12 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 #
 #    <details><summary>Answer</summary>
 #
-#    It matters little. Tic-tac-toe has a best move in every position, so you should not expect
-#    cycles. In one check with seeds 1, 2 and 3, the policies lost 1 of 1,500 games to random moves.
-#    They lost 43, 0 and 3 of 500 games to minimax. With $\delta = .5$, the policies lost none of
-#    these games. So the newest version alone gives slightly less reliable results, but three seeds
-#    do not prove this difference.
+#    It matters little. Tic-tac-toe has a best move in every position, so the training can converge
+#    to one policy. Cycles between weaker policies are still possible. In one check with seeds 1, 2
+#    and 3, the policies lost 1 of 1,500 games to random moves. They lost 43, 0 and 3 of 500 games
+#    to minimax. With $\delta = .5$, the policies lost no game to random moves or to minimax. So the
+#    newest version alone gives slightly less reliable results, but three seeds do not prove this
+#    difference.
 #
 #    </details>
 #
@@ -375,8 +376,8 @@ assert (np.mean([without[0] for without in lost["empty board"]])
 #
 #    </details>
 #
-# 3. The loss function here is the clipped loss of PPO. `spinup exercise start 3.2` asks you to
-#    write it. Reward models of language models use the same model of Bradley and Terry, which you
-#    write in `spinup exercise start 4.2`.
+# 3. The loss function here is the clipped loss of PPO. In the folder of your exercises, `spinup
+#    exercise start 3.2` asks you to write it. Reward models of language models use the same model
+#    of Bradley and Terry, which you write in `spinup exercise start 4.2`.
 #
 # **Next**: [9. Verifiable rewards: from REINFORCE to GRPO](09_rlvr.ipynb).

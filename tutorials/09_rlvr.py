@@ -94,7 +94,7 @@ assert len(rewards) == 64 and PROMPTS["easy"][2] > 0.7 and PROMPTS["hard"][2] < 
 # | REINFORCE | $R_i - b$; the baseline $b$ is 0, or about $J$, in practice a running mean of rewards |
 # | RLOO, leave one out | $R_i$ minus the mean of the *other* rewards of the group |
 # | Dr. GRPO | $R_i$ minus the mean of the group |
-# | GRPO | $R_i$ minus the mean of the group, divided by the standard deviation of the group |
+# | GRPO | ($R_i$ minus the mean of the group), divided by the standard deviation of the group |
 #
 # The baseline of RLOO does not depend on $y_i$, so it does not change the expected gradient. The
 # mean of the group does contain $R_i$. Therefore the advantage of Dr. GRPO equals that of RLOO
@@ -206,7 +206,7 @@ def weight(p, G):
 
 subjects = [prompt(seed, threshold) for seed in SIZE["seeds"][:3]
             for threshold in (0.2, 0.4, 0.6, 0.8, 0.9)]
-methods = {"RLOO": (rloo, lambda p: 1), "Dr. GRPO": (dr_grpo, lambda p: 7 / 8),
+methods = {"RLOO": (rloo, lambda p: 1), "Dr. GRPO": (dr_grpo, lambda p: (G - 1) / G),
            "GRPO": (grpo, lambda p: weight(p, G))}
 points = {method: [(s[2], estimate(s, f, 20_000)[0]) for s in subjects]
           for method, (f, _) in methods.items()}
@@ -218,7 +218,7 @@ for i, (method, (_, formula)) in enumerate(methods.items()):
               label=method)
     axes.scatter(*zip(*points[method], strict=True), color=COLOURS[i],
                  marker="osD"[i], s=18)
-axes.set(title="weight of a prompt, groups of eight",
+axes.set(title=f"weight of a prompt, groups of {G}",
          xlabel="share of correct responses to the prompt",
          ylabel="expected / exact gradient", ylim=(0, 2.8))
 axes.legend(loc="center")
@@ -380,7 +380,7 @@ means = [np.mean([r.quality for r in results]) for results in learned.values()]
 assert np.ptp(means) < 0.1
 
 # %% [markdown]
-# ## Break it: an initial policy that is never correct, and a flawed verifier
+# ## Break it: an initial policy that is almost never correct, and a flawed verifier
 #
 # Take an initial policy after only 80 updates of SFT. It writes letters, but it can hardly copy. A
 # verifier that checks whole answers gives 0 to almost every response. A common remedy is partial
@@ -461,8 +461,8 @@ assert max(map(max, truth.values())) < 0.05
 #
 #    </details>
 #
-# 2. Use groups of 2 and of 32 responses. What changes in the noise, in the weights of GRPO, and in
-#    the share of groups with zero variance?
+# 2. Use groups of 2 and of 32 responses: set `G`. (The hidden checks hold only for `G = 8`.) What
+#    changes in the noise, in the weights of GRPO, and in the share of groups with zero variance?
 #
 #    <details><summary>Answer</summary>
 #
@@ -474,7 +474,7 @@ assert max(map(max, truth.values())) < 0.05
 #
 #    </details>
 #
-# 3. `spinup exercise start 4.4` asks you to write the advantages of groups.
-#    `spinup exercise start 5.6` asks you to find a bias towards long responses.
+# 3. In the folder of your exercises, `spinup exercise start 4.4` asks you to write the advantages
+#    of groups. `spinup exercise start 5.6` asks you to find a bias towards long responses.
 #
 # **Next**: [10. From imitation to RLHF, and over-optimisation](10_rlhf.ipynb).

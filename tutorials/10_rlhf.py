@@ -175,7 +175,8 @@ assert np.mean([len(a) >= 4 and len(set(a)) == 1 for a in answers]) < 0.01
 # token has a reward of its own, the KL penalty. It penalises the policy for moving away from the
 # reference policy. The reward of token $t$ is
 #
-# $$r_t = -\beta \log \frac{\pi(y_t \mid s_t)}{\pi_0(y_t \mid s_t)} + [\,t \text{ is last}\,]\, r(x, y).$$
+# $$r_t = -\beta \log \frac{\pi(y_t \mid s_t)}{\pi_0(y_t \mid s_t)} + [\,t \text{ is last}\,]\, r(x,
+# y).$$
 #
 # - $y_t$ is the token, and $s_t$ is the prompt with all tokens before it.
 # - $\pi$ is the policy. $\pi_0$ is the reference policy, which here is the initial policy.
@@ -183,13 +184,13 @@ assert np.mean([len(a) >= 4 and len(set(a)) == 1 for a in answers]) < 0.01
 # - $[\,t \text{ is last}\,]$ is 1 for the last token of the response, and 0 for the others.
 # - $r(x, y)$ is the learned reward of the whole response $y$ to the prompt $x$.
 #
-# Take the sum of the logarithms over a response. Its mean over responses of the policy is the **KL
-# divergence** $\mathrm{KL}(\pi, \pi_0)$. The KL divergence measures how far the policy has moved
-# from the reference policy. Its unit is the nat, because the logarithm is natural. The penalty
-# keeps the policy where the reward model has seen training data. The next cell trains with $\beta =
-# 0.1$ and without a penalty. The unit of the learned reward is the standard deviation over
-# responses of the initial policy. The unit of the true reward is the standard deviation over
-# responses of the teacher.
+# Sum the log ratios over the tokens of a response. The expected value of this sum, over responses
+# of the policy, is the **KL divergence** $\mathrm{KL}(\pi, \pi_0)$. The KL divergence measures how
+# far the policy has moved from the reference policy. Its unit is the nat, because the logarithm is
+# natural. The penalty keeps the policy where the reward model has seen training data. The next cell
+# trains with $\beta = 0.1$ and without a penalty. The unit of the learned reward is the standard
+# deviation over responses of the initial policy. The unit of the true reward is the standard
+# deviation over responses of the teacher.
 
 # %%
 def optimise(judges, kl_coef):
@@ -251,7 +252,7 @@ for name, results in runs.items():
 
 # %% [markdown]
 # The responses confirm the plot of the reward models. Without the KL penalty, the policy repeats
-# letters that the reader likes. It does so at least twice as often as the policy with the penalty.
+# letters at least twice as often as with the penalty.
 # PPO has found an error of the reward model. The comparisons could not show this error, because the
 # initial policy almost never wrote such responses.
 
@@ -332,10 +333,10 @@ for name, numbers in rows.items():
     print(f"{name:<43}", *(f"{x:7.2f}" for x in numbers))
 
 # %% [markdown]
-# Near the initial policy, all methods work. Within ten nats, each raises the true reward by at
-# least .8. Best-of-n cannot move far, so it cannot go far wrong: with 256 responses its KL
-# divergence is at most 4.6 nats. DPO has no reward model that it could exploit. Its true reward
-# ends within .9 of PPO with a KL penalty.
+# Near the initial policy, all methods work. Within ten nats, best of 64, PPO with the KL penalty
+# and DPO each raise the true reward by at least .8. Best-of-n cannot move far, so it cannot go far
+# wrong: with 256 responses its KL divergence is at most 4.6 nats. DPO has no reward model that it
+# could exploit. Its true reward ends within .9 of PPO with a KL penalty.
 #
 # DPO has a surprising effect: even the *chosen* responses become less likely, on every seed. The
 # loss depends only on the difference between the two responses. Both responses lose probability,
@@ -375,9 +376,9 @@ print("final true reward lower with the better reward model:"
       f" {sum(lower)} of {len(lower)} seeds")
 
 # %% [markdown]
-# At first, this expectation is correct: on average, the better reward model leads to a higher peak.
-# At the end, it is wrong on some seeds. The last line counts the seeds on which the better reward
-# model did more harm.
+# One part of this expectation is correct: on average, the better reward model leads to a higher
+# peak. The other part fails on some seeds: the better reward model ends lower. The last line counts
+# the seeds on which the better reward model did more harm.
 #
 # Gao et al. (2022, [arXiv:2210.10760](https://arxiv.org/abs/2210.10760)) found with larger models
 # that more comparisons help. A few seeds of a small task do not refute this finding. They show
@@ -405,9 +406,9 @@ assert high < higher
 #
 #    </details>
 #
-# 2. Does a larger reward model with more comparisons help? First train a second SFT model with
-#    `layers=2`. A reward model is a copy of the SFT model, so `layers=2` also sets the size of the
-#    reward model. Then train a reward model from it with `pairs=5000`, and look at its reward for
+# 2. Does a larger reward model with more comparisons help? Make `LARGE = {**SMALL, "layers": 2}`,
+#    and train a second SFT model with `LARGE`. A reward model is a copy of the SFT model, so train the
+#    reward model from it, also with `LARGE`, and with `pairs=5000`. Look at its reward for
 #    `gggg` before you run PPO.
 #
 #    <details><summary>Answer</summary>
@@ -419,9 +420,9 @@ assert high < higher
 #
 #    </details>
 #
-# 3. `spinup exercise start 4.2` asks you to write the loss of the reward model, and
-#    `spinup exercise start 4.3` the loss of DPO. `spinup exercise start 4.1` asks for three
-#    estimators of a KL divergence.
+# 3. In the folder of your exercises, `spinup exercise start 4.2` asks you to write the loss of the
+#    reward model, and `spinup exercise start 4.3` the loss of DPO. `spinup exercise start 4.1` asks
+#    for three estimators of a KL divergence.
 #
 # `spinup llm rlhf` runs the three stages of this notebook with one command.
 #

@@ -140,10 +140,10 @@ assert sum(sum(quarters(p, t).values()) == 1
 #
 # ## Where the signal comes from
 #
-# GRPO compares the eight responses to one prompt. The advantage of a response is its reward minus
-# the mean of its group, divided by the group's standard deviation. Partial credit matters here. A
-# response with a reward of 0.75 gets a positive advantage if the mean of its group is lower. It
-# need not solve the problem.
+# GRPO compares the eight responses to one prompt. The advantage of a response is the difference of
+# its reward from the mean of its group, divided by the group's standard deviation. Partial credit
+# matters here. A response with a reward of 0.75 gets a positive advantage if the mean of its group
+# is lower. It need not solve the problem.
 
 # %%
 rewards = torch.tensor([sum(quarters(PROMPTS[i // 8], text).values())
@@ -220,9 +220,9 @@ print("share of texts that only list the two words:", share)
 #
 # ## Distance, length and forgetting
 #
-# Four numbers show how far the policy has moved. The **KL divergence** is the mean of
-# $\log(p / p_0)$ over the policy's own responses, in nats per response. Here $p$ is the probability
-# of the response under the policy, and $p_0$ is its probability under the initial policy. The **length**
+# Four numbers show how far the policy has moved. The **KL divergence** is the mean of $\log(p /
+# p_0)$ over the policy's own responses, in nats per response. Here $p$ is the probability of the
+# response under the policy, and $p_0$ is its probability under the initial policy. The **length**
 # is the mean number of tokens. The **entropy** is that of the next token, in nats. **General** is
 # the share of correct answers to the 40 questions.
 
@@ -255,13 +255,16 @@ assert found["1e-4"]["general"] < before["general"]
 #
 # ## Try it
 #
-# These exercises need the model and the budget `cpu`.
+# These exercises need the model and the budget `cpu`. A run with `cpu` overwrites
+# `11_real_model.json`, so copy this file first.
 #
-# 1. Close the loophole: let `quarters` give nothing to a text for which `fragment` is true.
-#    What does the policy write instead?
-# 2. Add a KL penalty: `kl_coef=0.05` in `RUNS`. Compare the KL divergence, the share of lists
-#    and the accuracy.
+# 1. Close the loophole: move `fragment` above `quarters`, and return 0 for each part if
+#    `fragment(text)` is true. Delete the hidden check that expects a reward of 1 for
+#    `A banana and a shovel.` What does the policy write instead?
+# 2. Add a KL penalty: `"kl_coef": 0.05` in each entry of `RUNS`. Compare the KL divergence, the
+#    share of lists and the accuracy.
 # 3. Train on another task: `spinup llm grpo --model smollm2 --task json`. Evaluate the trained
 #    policy with `spinup llm eval DIR --task general`.
 #
-# This is the last notebook. `spinup exercise start` opens the first of the exercises.
+# This is the last notebook. `spinup exercise start`, in the folder of
+# your exercises, writes the first exercise that you have not passed.

@@ -48,8 +48,9 @@ def terms(act, mean, log_std):
     return -0.5 * ((act - mean) / log_std.exp())**2 - log_std - HALF_LOG_2PI
 
 
-log_prob.extreme("You clip log_std. Any bounds belong to the policy that computes log_std; use the log_std that you "
-                 "are given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
+log_prob.extreme("You clip log_std, or you add a constant to the standard deviation or the variance. Any bounds belong "
+                 "to the policy that computes log_std; use the log_std that you are "
+                 "given.", act=torch.tensor([[1e-10, 1e5]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-25.0, 12.0]))
 log_prob.extreme("Actions, means or distances are clipped. Do not clip them: the density must show how unlikely an "
                  "action far from the mean is.", act=torch.tensor([[30.0, -400.0]]),

@@ -222,8 +222,8 @@ def _(log_std):
     return log_std.sum(-1)
 
 
-@spread.mistake("The 1/2 is missing. It is half of the mean of the squared distance, in standard deviations; add it "
-                "for each dimension.")
+@spread.mistake("The 1/2 is missing. It is half of the expected value of ((a - mean) / std)**2, which is 1; add it for "
+                "each dimension.")
 def _(log_std):
     return (CONSTANT - 0.5 + log_std).sum(-1)
 

@@ -113,7 +113,7 @@ target.extreme("Large rewards or values are clipped. Do not clip them: the targe
                "however large it is.", **LARGE)
 
 
-@target.mistake("gamma is there twice: the next state comes one step later, so its value is discounted once.")
+@target.mistake("You apply gamma twice. The next state comes one step later, so discount its value once.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.minimum(next_q1, next_q2), gamma**2)
 
@@ -124,8 +124,8 @@ def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, torch.maximum(next_q1, next_q2), gamma)
 
 
-@target.mistake("You take the mean of the two values. It overestimates less often, but it still overestimates, because "
-                "the actor maximises it; take the smaller one.")
+@target.mistake("You take the mean of the two values. The actor maximises a critic, so the mean still overestimates; "
+                "take the smaller one.")
 def _(rew, terminated, next_q1, next_q2, gamma):
     return bootstrapped(rew, terminated, (next_q1 + next_q2) / 2, gamma)
 

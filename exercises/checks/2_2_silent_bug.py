@@ -81,7 +81,8 @@ def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
 
 
 @loss.mistake("The target is correct now, but the values that you compare with it have the wrong shape: each value is "
-              "compared with the targets of all steps. The values of both networks go wrong in the same place.")
+              "compared with the targets of all steps. Both networks get their values from `q_values`; fix the shape "
+              "there.")
 def _(net, target_net, obs, act, rew, next_obs, next_act, terminated, gamma):
     q, after = tables(net, target_net, obs, act, next_obs, next_act)
     return ((q - (rew + gamma * (1 - terminated) * after.squeeze(-1)))**2).mean()

@@ -123,7 +123,7 @@ def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + next_value * ~terminated - value, gamma * lam * ~(terminated | truncated))
 
 
-@gae.mistake("These are returns, not advantages; subtract V(s_t) in delta.")
+@gae.mistake("V(s_t) is missing in delta, so these numbers are not advantages. Subtract V(s_t).")
 def _(rew, value, next_value, terminated, truncated, gamma, lam):
     return backwards(rew + gamma * next_value * ~terminated, gamma * lam * ~(terminated | truncated))
 

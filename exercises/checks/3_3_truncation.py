@@ -49,7 +49,7 @@ target.extreme("Large rewards or values are clipped. Do not clip them: the targe
                truncated=flags(0, 0), gamma=0.9)
 
 
-@target.mistake("gamma is there twice: V(s') comes one step later, so discount it once.")
+@target.mistake("You apply gamma twice. V(s') comes one step later, so discount it once.")
 def _(rew, next_value, terminated, truncated, gamma):
     return rew + gamma**2 * next_value * ~terminated
 

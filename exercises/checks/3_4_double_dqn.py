@@ -56,7 +56,7 @@ values.extreme("Large rewards or values are clipped. Do not clip them: the targe
                next_q_target=torch.tensor([[8000.0, -4000.0], [3.0, 2.0]]), gamma=0.9)
 
 
-@values.mistake("gamma is there twice: discount the value of the next state once.")
+@values.mistake("You apply gamma twice. Discount the value of the next state once.")
 def _(rew, terminated, next_q_online, next_q_target, gamma):
     return rew + gamma**2 * at(next_q_target, next_q_online.argmax(-1, keepdim=True)) * ~terminated
 

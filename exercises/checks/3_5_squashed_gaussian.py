@@ -109,8 +109,9 @@ def by_cosh(u, mean, log_std):
     return each.sum(-1).float()
 
 
-log_prob.extreme("You clip log_std. Any bounds belong to the policy that computes log_std; use the log_std that you "
-                 "are given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
+log_prob.extreme("You clip log_std, or you add a constant to the standard deviation or the variance. Any bounds belong "
+                 "to the policy that computes log_std; use the log_std that you are "
+                 "given.", u=torch.tensor([[1e-4, 20.0]]), mean=torch.zeros(1, 2),
                  log_std=torch.tensor([-9.0, 5.0]))
 log_prob.extreme("Samples, means or distances are clipped. Do not clip them: a sample far from the mean has a low "
                  "density, and no bound limits it.",

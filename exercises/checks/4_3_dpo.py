@@ -76,7 +76,7 @@ def _(logp, logp_ref, beta):
     return beta * (logp_ref.detach() - logp)
 
 
-@implicit_reward.mistake("beta is there twice; multiply the log ratio by beta once.")
+@implicit_reward.mistake("You multiply by beta twice; multiply the log ratio by beta once.")
 def _(logp, logp_ref, beta):
     return beta**2 * (logp - logp_ref.detach())
 
@@ -148,8 +148,8 @@ def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -beta * logsigmoid(margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 
 
-@dpo_loss.mistake("beta is there twice: the implicit reward already contains it, so the difference of two implicit "
-                  "rewards does too.")
+@dpo_loss.mistake("You multiply by beta twice: the implicit reward already contains it, so the difference of two "
+                  "implicit rewards does too.")
 def _(logp_chosen, logp_rejected, ref_chosen, ref_rejected, beta):
     return -logsigmoid(beta**2 * margin(logp_chosen, logp_rejected, ref_chosen, ref_rejected)).mean()
 

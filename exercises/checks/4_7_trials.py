@@ -167,8 +167,8 @@ def _(returns, mask, samples):
     return (groups - groups.mean(1, keepdim=True)).view(returns.shape) + 0.25 * (mask == 0)
 
 
-@advantages.mistake("The baseline is the mean of the other trials, as in RLOO. It is as good, but larger by the factor "
-                    "S / (S - 1); this exercise asks for the mean of the whole group.")
+@advantages.mistake("You subtract the mean of the other trials, as RLOO does. This is also correct, but the advantages "
+                    "are larger by the factor S / (S - 1). Here, subtract the mean of the whole group.")
 def _(returns, mask, samples):
     groups = returns.view(-1, samples, returns.shape[1])
     others = (groups.sum(1, keepdim=True) - groups) / (samples - 1)

@@ -7,8 +7,8 @@ exercise = Exercise(
     kind="bug hunt", minutes=(10, 20), difficulty=2,
     hints=["For one environment, write down what Gymnasium returns around the end of an episode, call by call: obs, "
            "reward, terminated. In which call did the policy choose no action?",
-           "The step that ends an episode is real, and the value of an end is learned from it. Look at the step after "
-           "it: the obs of that step belongs to one episode, and its next_obs belongs to another.",
+           "The step that ends an episode is real. From it the value function learns how an episode ends. Look at the "
+           "step after it: the obs of that step belongs to one episode, and its next_obs belongs to another.",
            "Keep a step unless the step before it in the same environment ended an episode, by termination or "
            "truncation. For the first step of a batch, `ended` gives this flag.",
            "Flags of the step before each step: torch.cat([ended[:, None], (... | ...)[:, :-1]], 1), `[N, T]`. Keep "
@@ -86,65 +86,64 @@ def one_by_one(obs, act, rew, next_obs, terminated, truncated, ended):
     return obs[n, t], act[n, t], rew[n, t], next_obs[n, t], terminated[n, t]
 
 
-@transitions.mistake("You still learn from a false step after every end. It leads from the last observation of one "
-                     "episode to the first of another, with reward 0. The environment never made such a step; remove "
-                     "it.")
+@transitions.mistake("You still keep the reset step after every end of an episode. It leads from the last observation "
+                     "of one episode to the first of another, with reward 0. No action caused it; remove it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(torch.ones_like(terminated), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You recognise false steps by their reward of 0. Real steps can have reward 0 too, and in many "
+@transitions.mistake("You recognise reset steps by their reward of 0. Real steps can have reward 0 too, and in many "
                      "tasks nearly all do; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(rew != 0, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You recognise false steps by an observation of 0 together with a reward of 0. Episodes can start "
+@transitions.mistake("You recognise reset steps by an observation of 0 together with a reward of 0. Episodes can start "
                      "elsewhere, and real steps can lead there; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen((next_obs.flatten(2)[..., -1] != 0) | (rew != 0), obs, act, rew, next_obs, terminated, truncated,
                   ended)
 
 
-@transitions.mistake("You recognise false steps by an observation that does not increase. Real steps can lead back, "
+@transitions.mistake("You recognise reset steps by an observation that does not increase. Real steps can lead back, "
                      "and a restart can lead forward; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(next_obs[..., -1] > obs[..., -1], obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You recognise false steps by the distance that they cover. A restart can lead to a neighbouring "
+@transitions.mistake("You recognise reset steps by the distance that they cover. A restart can lead to a neighbouring "
                      "place; check whether the step before ended an episode.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     near = (next_obs - obs).flatten(2)[..., -1].abs() == 1
     return chosen(near, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You remove the step that ends an episode. It is real, and the value of an end is learned only "
-                     "from it; remove the step after it.")
+@transitions.mistake("You remove the step that ends an episode. It is real, and only this step teaches that nothing "
+                     "follows a termination; remove the step after it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~(terminated | truncated), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("You remove both the step that ends an episode and the step after it. Only the second is false; "
-                     "without the first, nothing teaches the value of an end.")
+@transitions.mistake("You remove both the step that ends an episode and the reset step after it. Keep the first: only "
+                     "this step teaches that nothing follows a termination.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     ends = terminated | truncated
     return chosen(~ends & ~before(ends, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The false step after a truncation is still there. An environment restarts after a time limit as "
+@transitions.mistake("The reset step after a truncation is still there. An environment restarts after a time limit as "
                      "it does after a termination; remove it in both cases.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(terminated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The false step after a termination is still there. An environment restarts after both kinds of "
+@transitions.mistake("The reset step after a termination is still there. An environment restarts after both kinds of "
                      "end; remove it in both cases.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The false step is still there where both flags are set. The episode ended there too; remove it.")
+@transitions.mistake("The reset step is still there where both flags are set. The episode ended there too; remove it.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(~before(terminated ^ truncated, ended), obs, act, rew, next_obs, terminated, truncated, ended)
 
@@ -162,7 +161,7 @@ def _(obs, act, rew, next_obs, terminated, truncated, ended):
     return chosen(kept, obs, act, rew, next_obs, terminated, truncated, ended)
 
 
-@transitions.mistake("The false step is still there, marked as a termination. Then the end of every episode is learned "
+@transitions.mistake("The reset step is still there, marked as a termination. Then the end of every episode is learned "
                      "to have value 0, which is wrong after a truncation; remove the step.")
 def _(obs, act, rew, next_obs, terminated, truncated, ended):
     restart = before(terminated | truncated, ended)

@@ -48,9 +48,11 @@ def spread(log_std):
 
 
 OUTSIDE = {"log_std": torch.tensor([-9.0, 5.0])}
-log_prob.extreme("You clip log_std now; compute the density for the log_std that is given.",
+log_prob.extreme("You clip log_std now, or you add a constant to the standard deviation; compute the density for the "
+                 "log_std that is given.",
                  act=torch.tensor([[1e-4, 50.0]]), mean=torch.zeros(1, 2), **OUTSIDE)
-entropy.extreme("You clip log_std now; compute the entropy of the log_std that is given.", **OUTSIDE)
+entropy.extreme("You clip log_std now, or you add a constant to the standard deviation; compute the entropy of the "
+                "log_std that is given.", **OUTSIDE)
 
 
 def terms(act, mean, log_std, power=2):
@@ -114,7 +116,7 @@ def _(log_std):
     return 0.5 + (HALF_LOG_2PI + log_std).sum(-1)
 
 
-@entropy.mistake("The 1/2 is missing. It is half of the mean of the squared distance, in standard deviations; add it "
+@entropy.mistake("The 1/2 is missing. It is half of the expected value of ((a - mean) / std)**2, which is 1; add it "
                  "for each of the d numbers.")
 def _(log_std):
     return (HALF_LOG_2PI + log_std).sum(-1)

@@ -5,13 +5,13 @@ from spinup.exercises.checks import Exercise, case
 
 exercise = Exercise(
     kind="bug hunt", minutes=(20, 30), difficulty=3,
-    hints=["The formula is correct on paper, and so is every line. How many digits does a float32 have? How many of "
-           "them does the square of 1000.1 use before the digits that distinguish it from the square of 1000.2?",
+    hints=["The formula is correct on paper, and so is every line. Write down the squares of 1000.1 and 1000.2. How "
+           "many leading digits do they share? How many of the seven digits of a float32 are left?",
            "The variance is the small difference of two large, rounded numbers. Find a formula for the variance that "
            "subtracts a mean before it squares.",
            "The variance of old and new numbers together has three parts. The first two are the old variance and the "
            "batch's variance about its own mean, each weighted by its share of the count. The third comes from the "
-           "distance between the two means: share of the old x share of the new x distance squared.",
+           "distance between the two means: (old share) x (new share) x (distance between the means)**2.",
            "torch.var_mean(batch, 0, correction=0) gives the variance and mean of the batch. delta = batch_mean - "
            "mean, share = len(batch) / total; new_mean = mean + share * delta; new_var = (1 - share) * var + share * "
            "batch_var + ..."])

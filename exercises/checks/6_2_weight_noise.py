@@ -103,7 +103,8 @@ def _(sigma, distance, target, factor):
     return sigma / factor if distance < target else sigma * factor
 
 
-@sigma.mistake("If the distance equals the target, sigma becomes smaller: only a distance below the target raises it.")
+@sigma.mistake("You raise sigma where the distance equals the target. Eq. 8 raises it only where the distance is below "
+               "the target.")
 def _(sigma, distance, target, factor):
     return sigma * factor if distance <= target else sigma / factor
 

@@ -16,9 +16,9 @@
 # normalised advantages. What happens? Exercise 2.1 of *Spinning Up in Deep RL* asks this about TRPO, and answers it
 # with six training runs of ten minutes.
 #
-# Predict first. Each function below asks one question. Make it return the letter of your answer, such as `return "a"`.
-# Then run this file. It trains VPG with and without a trained $V$, which may take a minute. You can also try other
-# settings.
+# Predict first, and do not open the folder `symptoms` before: it has the result. Each function below asks one question.
+# Make it return the letter of your answer, such as `return "a"`. Then run this file. It trains VPG with and without a
+# trained $V$, which may take a minute. You can also try other settings.
 #
 # **You are done when** `spinup exercise check 2.1` says PASS.
 #
@@ -68,9 +68,9 @@ def direction() -> str:
 def what_is_left() -> str:
     """Now lambda = 0.95, and V = 0 everywhere. What is the advantage of GAE?
 
-    a: the sum of the later rewards, discounted by gamma = 0.99, as for lambda = 1.
-    b: the sum of the later rewards, discounted by gamma * lambda = 0.94: rewards beyond about 17 steps count little.
-    c: the next reward alone, because only V accounts for later rewards.
+    a: the sum of this reward and all later ones, discounted by gamma = 0.99, as for lambda = 1.
+    b: this sum, discounted by gamma * lambda = 0.94: rewards beyond about 17 steps count little.
+    c: the reward of this step alone, because only V accounts for later rewards.
     """
     # BEGIN SOLUTION
     # STUB: raise NotImplementedError("TODO 2.1: predict what is left")
@@ -103,7 +103,8 @@ def what_is_left() -> str:
 # With a trained value function, a smaller $\lambda$ reduces the noise. This is the purpose of GAE. Without one, a
 # smaller $\lambda$ removes the later rewards, and nothing replaces them. In training, batches end in the middle of
 # episodes. So even with $\lambda = 1$ GAE uses the value function once, at the end of the batch. The table uses whole
-# episodes, so there it does not. END SOLUTION
+# episodes, so there it does not.
+# END SOLUTION
 
 # %%
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 # # 2.2 The silent bug
 #
 # Find and fix the bug in the code below, the critic of DDPG (Lillicrap et al. 2016, algorithm 1). The code runs. There
-# is no NaN and no warning, and the loss falls. In training we observed:
+# is no NaN and no warning, and the loss falls at first. In training we observed:
 #
 # - The return on Pendulum-v1 does not improve. The same DDPG without the bug learns within 4,000 steps.
-# - The critic's loss is large and remains large.
+# - The critic's loss stays near 10. Without the bug it falls to nearly 0.
 # - The critic's values of a batch are correct on average, but almost equal for all states and actions. Over 1,000
 #   uniformly sampled states and actions, their standard deviation is 2; without the bug it is 41.
 #

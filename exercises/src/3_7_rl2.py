@@ -21,8 +21,8 @@
 #
 # **You are done when** `spinup exercise check 3.7` says PASS.
 #
-# **Look at** spinup/envs/memory.py: this library uses the same input, but with the one-hot action times the reward in
-# place of the reward.
+# **Look at** `spinup/envs/memory.py` in the library's repository. It uses the one-hot action times the reward in place
+# of the reward, and adds a flag for the start of a trial.
 
 # %%
 import torch

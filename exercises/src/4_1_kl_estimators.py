@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 4.1 How far is one policy from another?
 #
-# Write three estimators of the KL divergence, and its sum over a response. When a language model learns from rewards, a
-# KL penalty keeps it near its initial model, the reference policy. The KL divergence between the policy $\pi$ and the
-# reference policy $\pi_{\rm ref}$ is
+# Write three estimators of the KL divergence for one token, and a function that sums an estimate over a response. When
+# a language model learns from rewards, a KL penalty keeps it near its initial model, the reference policy. The KL
+# divergence between the policy $\pi$ and the reference policy $\pi_{\rm ref}$ is
 #
 # $$\mathrm{KL}(\pi \,\|\, \pi_{\rm ref}) = \mathbb{E}_{x \sim \pi}\left[\log \frac{\pi(x)}{\pi_{\rm ref}(x)}\right],$$
 #

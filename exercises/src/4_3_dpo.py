@@ -22,8 +22,8 @@
 #
 # **You are done when** `spinup exercise check 4.3` says PASS.
 #
-# **Look at** the gradient. It depends only on the difference of two log-probabilities. Both log-probabilities can fall
-# together, and often they do.
+# **Look at** the loss. For a fixed reference policy, it depends only on the difference between the log-probabilities of
+# the two responses. So both can fall together, and often they do.
 
 # %%
 import torch

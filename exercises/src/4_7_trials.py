@@ -15,17 +15,18 @@
 # and $n(t, k)$ is the number of actions after $t$ up to and including $k$. Tokens of the world take no time.
 #
 # Second, only the tokens of actions are trained on. A mask marks them. The advantage of an action is its return minus
-# the mean return at the same position, over the group of trials in the same world, as in GRPO (Shao et al. 2024):
+# the mean return at the same position, over the group of trials in the same world. This is the baseline of GRPO without
+# its division, as in Dr. GRPO (Liu et al. 2025):
 #
 # $$A_t = G_t - \frac{1}{S} \sum_{j=1}^{S} G_t^{(j)},$$
 #
-# where $S$ is the number of trials in the group, and $G_t^{(j)}$ is the return of its trial $j$. At tokens of the world
-# both are 0.
+# where $S$ is the number of trials in the group, and $G_t^{(j)}$ is the return of its trial $j$. At tokens of the
+# world, the return and the advantage are 0.
 #
 # **You are done when** `spinup exercise check 4.7` says PASS.
 #
-# **Look at** `advantages` in llm/algos/rl2.py. It computes the same numbers with `trial_advantages`, the function that
-# the classic RL² uses for its GRU.
+# **Look at** `advantages` in `llm/algos/rl2.py` in the library's repository. It computes the same numbers with
+# `trial_advantages`, the function that the classic RL² uses for its GRU.
 
 # %%
 import torch

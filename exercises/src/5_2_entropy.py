@@ -3,8 +3,8 @@
 #
 # Find and fix the bugs in the log-likelihood and the entropy of a Gaussian policy. The policy samples each of the $d$
 # numbers of an action independently, with mean $\mu_i$ and standard deviation $\sigma_i$. An algorithm needs two
-# functions of the policy. The log-likelihood of an action gives the ratios of PPO and the gradient of every policy. The
-# entropy is
+# functions of the policy. PPO needs the log-likelihood of an action for its probability ratios, and every policy
+# gradient needs its derivative. The entropy is
 #
 # $$H = -\,\mathbb{E}_{a \sim \pi} \log \pi(a),$$
 #
@@ -12,9 +12,9 @@
 # random, an algorithm rewards its entropy.
 #
 # Both functions below run without an error. Both passed a test with an action of one number and standard deviation 1.
-# Both bugs are real. The first was in the dynamics model of d3rlpy ([issue
-# 192](https://github.com/takuseno/d3rlpy/issues/192)). The second was in code that exercise 1.2 of the first Spinning
-# Up gave to its readers.
+# Each function contains at least one bug. Bugs of these kinds were in the dynamics model of d3rlpy ([issue
+# 192](https://github.com/takuseno/d3rlpy/issues/192)) and in code that exercise 1.2 of the first Spinning Up gave to
+# its readers.
 #
 # ![Left: standard deviations fitted to noise. With the bug they are far too small below 2, without it they are correct.
 # Middle: the entropy that PPO logs on Hopper, 1 nat with the bug and 4 without it. Right: the returns, which are higher

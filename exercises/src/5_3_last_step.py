@@ -7,7 +7,7 @@
 # CleanRL made popular. The flag `done[t]` belongs to the *observation* of step $t$. It says that this observation is
 # the first of an episode, because the step before it ended one.
 #
-# The first version of CleanRL's PPO had this bug, and its author saw it in a plot ([issue
+# The first version of CleanRL's PPO had a bug of this kind, and its author saw it in a plot ([issue
 # 16](https://github.com/vwxyzjn/cleanrl/issues/16)): one advantage was far from all others. The figure shows the effect
 # in our PPO, with rollouts of 64 steps:
 #

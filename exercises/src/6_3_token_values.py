@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 6.3 Values of tokens
 #
-# Write the two parts of Q-learning from fixed data, for environments and for language models: the TD target and the
-# loss of expectile regression. For a language model, a state is the prompt with the tokens so far, and an action is the
+# Write the two parts of offline Q-learning, for environments and for language models: the TD target and the loss of
+# expectile regression. For a language model, a state is the prompt with the tokens so far, and an action is the
 # next token. Implicit Q-learning (Kostrikov et al. 2021, arXiv:2110.06169; for tokens Snell et al. 2022,
 # arXiv:2206.11871) learns $Q$ of state and action, and $V$ of the state. The target of $Q$ for token $t$ is
 #
@@ -23,7 +23,8 @@
 #
 # **You are done when** `spinup exercise check 6.3` says PASS.
 #
-# **Look at** a mask of ones only. Then your target is the one of an environment in which each episode has $T$ steps.
+# **Look at** a mask of ones only. Then your target is that of an environment whose episodes have $T$ steps, with one
+# reward at the end.
 
 # %%
 import torch

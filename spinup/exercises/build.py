@@ -20,7 +20,10 @@ LEVELS = ("probe", "learning")          # decorators of checks that train; stude
 
 
 def student(text: str, id: str) -> str:
-    """Return the student's file of a source: a stub, or a reminder with the `id`, replaces the solution."""
+    """Return the student's file of a source: a stub, or a reminder with the `id`, replaces the solution.
+
+    ValueError for a solution whose marks are not both alone on their lines.
+    """
     kept: list[str] = []
     indent, stubbed = None, False
     for line in text.splitlines():
@@ -35,6 +38,8 @@ def student(text: str, id: str) -> str:
         elif line.strip().startswith(STUB):
             kept.append((line.replace(STUB + " ", "", 1) if STUB + " " in line else "").rstrip())
             stubbed = True
+    if indent is not None or text.count(BEGIN) != text.count(END):
+        raise ValueError(f"{id}: each {BEGIN!r} needs an {END!r}, alone on its line")
     return "\n".join(kept) + "\n"
 
 

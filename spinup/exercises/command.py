@@ -25,12 +25,12 @@ usage: spinup exercise COMMAND ...
   spinup exercise start [ID]              write the file of exercise ID, or of the next one  [--notebook]
   spinup exercise check [ID ...]          check your code, name what is wrong  [--full: training too; --all]
   spinup exercise watch [ID]              check again each time you save the file
-  spinup exercise hint [ID]               show a hint; each of the four is plainer than the one before
+  spinup exercise hint [ID]               show a hint; each of the four reveals more than the one before
   spinup exercise solution [ID]           show our solution after you have passed, or with --reveal
   spinup exercise reset [ID]              restore the original file; your version is kept beside it
   spinup exercise progress                show how many exercises you have passed
 
-Without ID, a command uses the exercise that you started last. --json prints lines of JSON instead.
+Without ID, a command uses the exercise that you started last and have not passed. --json prints lines of JSON instead.
 """
 LOOKS = 0.5             # seconds between checks of a watched file
 

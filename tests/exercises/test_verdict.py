@@ -111,6 +111,8 @@ def test_a_source_becomes_a_students_file_and_a_solution():
     assert solution(text) == "a = 1\nb = 2\ndef f():\n    return 3\n"
     assert student(text, "1.2") == (
         'a = 1\nraise NotImplementedError("TODO 1.2")\ndef f():\n    # Think.\n    raise X\n')
+    with pytest.raises(ValueError, match="1.2: each '# BEGIN SOLUTION' needs"):           # the rest would be lost
+        student(text.replace("\n    # END SOLUTION", " # END SOLUTION"), "1.2")
 
 
 def made(close=1e-4):
