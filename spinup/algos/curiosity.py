@@ -3,10 +3,10 @@
 Four intrinsic rewards, of three papers:
 
     rnd       || f^(s') - f(s') ||^2           f random and fixed; f^ predicts it in known states
-              (Burda et al. 2019, «Exploration by random network distillation», arXiv:1810.12894)
+              (Burda et al. 2018, «Exploration by random network distillation», arXiv:1810.12894)
     inverse   || g(phi(s), a) - phi(s') ||^2   phi learns to predict a from phi(s) and phi(s'), so
               it ignores what the agent cannot influence  (Pathak et al. 2017, arXiv:1705.05363)
-    random    as inverse, but phi is random and fixed   (Burda et al. 2019, «Large-scale study of
+    random    as inverse, but phi is random and fixed   (Burda et al. 2018, «Large-scale study of
     pixels    as inverse, but phi(s) = s                 curiosity-driven learning»,
                                                          arXiv:1808.04355)
 
@@ -19,7 +19,8 @@ If an episode end cut off future intrinsic rewards, the agent would avoid every 
 it uses neither rewards nor episode ends and only seeks novelty (the large-scale study).
 
 Use it for rewards that a random policy does not find. It fails in front of a noisy television: no
-network that predicts pixels ever learns the noise. `rnd` and `inverse` lose interest in the noise.
+network that predicts pixels ever learns the noise. `inverse` watches it far less. `rnd` does too,
+but not reliably.
 Differs from ppo.py by: the intrinsic reward, and a second value function for this reward.
 """
 from dataclasses import dataclass
