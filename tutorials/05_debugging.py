@@ -99,7 +99,7 @@ assert all(r.progress["return_mean_100"][-1] > 100 for r in slipped)
 # | `observation` | 1 | $\pm 1$, random | the observation | $V(s) = s$ |
 # | `discount` | 2 | 0, then 1 | 0, then 1 | $V(0) = \gamma$, $V(1) = 1$ |
 # | `action` | 1 | 0 | 1 for action 1, else $-1$ | $\pi(1 \mid 0) \to 1$ |
-# | `both` | 1 | $\pm 1$, random | 1 for action 1 if $s = 1$ and for action 0 if $s = -1$; else $-1$ | the rewarded action |
+# | `both` | 1 | $\pm 1$, random | 1 for action 1 if $s = 1$ and action 0 if $s = -1$; else $-1$ | the rewarded action |
 #
 # Here $V(s)$ is the value of a state, $\pi(a \mid s)$ the policy, and $r_t$ the reward of step $t$. The
 # values follow from $V(s_t) = \mathbb{E}\,[\,\sum_l \gamma^l r_{t+l}\,]$. A sixth probe, `time_limit`,
