@@ -1,4 +1,5 @@
 """Memory of a run: an estimate before it starts, and out-of-memory errors as one sentence that names settings."""
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,6 +8,7 @@ import torch
 from torch.nn import Module
 
 from llm.config import LanguageConfig
+from llm.policy.generate import CACHES
 from llm.policy.score import CHUNK
 from llm.policy.transformer import Shape, Transformer
 from spinup import errors
@@ -18,7 +20,6 @@ from spinup.runs.folders import read_run
 
 PIECE = 16              # first suggestion for --micro-batch
 SIZES = (16, 8, 4, 2)   # automatic micro-batches of a pretrained model; even sizes split no pair; PPO: at most 8
-CACHES = 2              # caches of keys and values that the sampler keeps: prompts have several lengths
 LOGITS = 4              # tensors over the vocabulary that a backward pass holds, in fp32
 GB = 1e9
 LIBRARIES = 0.6 * GB    # Python with torch and transformers, in the memory of the CPU
@@ -82,6 +83,9 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     if the available memory is too small.
     """
     cuda = model.device.type == "cuda"
+    gc.collect()                                              # an earlier run in this process
+    if cuda:
+        torch.cuda.empty_cache()
     free = torch.cuda.mem_get_info(model.device)[0] if cuda else free_memory()
     if not cuda and ranks.rank() == 0:                        # the other ranks load their models later
         free //= ranks.wanted(cfg.workers)
@@ -89,7 +93,7 @@ def fit(cfg: LanguageConfig, model: Transformer, prompt: int, response: int, res
     adapters = sum(p.numel() for p in model.parameters() if p.requires_grad) if cfg.lora else 0
     loaded = sum(p.numel() * p.element_size() for p in model.parameters()) + 4 * judges
     loaded += 0 if cuda else LIBRARIES
-    there, rows = free + loaded, max(cfg.sampled, cfg.held_out)
+    there, rows = free + loaded, max(cfg.sampled, 2 * cfg.held_out)       # see `Run.evaluate`
 
     def parts(size: int) -> dict[str, float]:
         return needed(model.shape, parameters, cfg, size, prompt, response, rows, cuda, judges, adapters)

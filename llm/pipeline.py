@@ -174,8 +174,8 @@ def work(recipe: Recipe, stages: Sequence[Stage]) -> Result:
             continue
         say(f"{title}: preset {stage.preset}")
         module = find(f"llm {stage.step.method}").load()
-        result = module.train(stage.cfg, where if (where / "config.json").exists() else None)
-        if result.status != "finished":
+        status = module.train(stage.cfg, where if (where / "config.json").exists() else None).status
+        if status != "finished":
             raise KeyboardInterrupt
     name = stages[0].cfg.exp_name.removesuffix(f"_{stages[0].step.name}")
     say("\n".join(["", *report(recipe, name, stages), "", *(

@@ -32,7 +32,7 @@ from llm.tasks.task import Problem, Task, longest_prompt, speech, stateful
 from llm.tasks.verifier import same_parts
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
-from spinup.machine import cores
+from spinup.machine import check_same_device, cores
 from spinup.runs.display import duration, short
 from spinup.runs.folders import describe
 from spinup.runs.log import SAMPLES, current, read_progress
@@ -55,8 +55,7 @@ class Run(Training):
     epochs = 40
     results = {**Training.results, "samples": SAMPLES}
 
-    def __init__(self, config: LanguageConfig, task: Task, start: Start,
-                 resume: str | Path | None = None):
+    def __init__(self, config: LanguageConfig, task: Task, start: Start, resume: str | Path | None = None):
         fsdp.check(config)
         self.task, self.model, self.tokenizer = task, start.model, start.tokenizer
         self.measure = task.measure
@@ -95,6 +94,7 @@ class Run(Training):
 
     def adam(self, model: nn.Module, **settings: float) -> FlatAdam | fsdp.DividedAdam:
         """Return Adam for all trainable weights of a model; the settings are those of `FlatAdam`."""
+        self.sampler.steps.clear()                                        # Adam moves the weights that they read
         return fsdp.DividedAdam(model, **settings) if self.config.fsdp else FlatAdam(model.parameters(), **settings)
 
     def problems(self, n: int) -> list[Problem]:
@@ -172,8 +172,7 @@ class Run(Training):
             found = separated(self.sample(self.held_out, samples + 1, 1, generator))
         else:
             found = [self.sample(self.held_out, samples, 0, generator)]
-            if greedy:
-                found.append(self.sample(self.held_out, 1, 1, generator))
+            found += [self.sample(self.held_out, 1, 1, generator)] if greedy else []
         self.clock["evaluation"] += sum(self.clock[k] - began.get(k, 0.0) for k in ("rollout", "reward"))
         self.clock.update({k: began.get(k, 0.0) for k in ("rollout", "reward")})
         return found
@@ -276,12 +275,14 @@ class Run(Training):
                 f"{self.best.get('held_out_greedy', math.nan):.3f} greedy")
 
     def save_subject(self) -> dict[str, Any]:
-        return {"generator": self.generator.get_state(), **self.means.state_dict(), "best": dict(self.best),
-                "said": sorted(self.display.said), "own": list(self.own), "parts": self.parts_of_reward,
-                "initial": self.checksum, **(self.source.state_dict() if self.source else {})}
+        return {"generator": self.generator.get_state(), "device": self.device.type, **self.means.state_dict(),
+                "best": dict(self.best), "said": sorted(self.display.said), "own": list(self.own),
+                "parts": self.parts_of_reward, "initial": self.checksum,
+                **(self.source.state_dict() if self.source else {})}
 
     def load_subject(self, state: dict[str, Any]) -> None:
-        """Restore the state from `save_subject`. Raise UserError if the initial policy has changed."""
+        """Restore the state from `save_subject`. UserError if the initial policy or the kind of device has changed."""
+        check_same_device(state.get("device", self.device.type), self.device.type)
         if state.get("initial", self.checksum) != self.checksum:
             raise UserError(f"{self.start.directory or 'the initial policy'} has changed since this run began, and the "
                             "run needs it as its reference policy; restore it, or train again under another "

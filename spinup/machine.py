@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import torch
 
 
+CGROUP = Path("/sys/fs/cgroup")         # the limits of a container
+
+
 def cores() -> int:
     """Number of processor cores for this process: all, or those that `taskset` or a container allows."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -22,10 +25,11 @@ def free_memory() -> int:
     """Bytes of memory available without swapping, on the machine and in the container of this process."""
     import psutil
     free = psutil.virtual_memory().available
-    group = Path("/sys/fs/cgroup")
     try:
-        return min(free, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):                                         # no container, or no limit
+        kept = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
+        used = int((CGROUP / "memory.current").read_text()) - int(kept["inactive_file"])      # this cache can be freed
+        return min(free, int((CGROUP / "memory.max").read_text()) - used)
+    except (OSError, ValueError, KeyError):                               # no container, or no limit
         return free
 
 
@@ -37,6 +41,15 @@ def peak_memory() -> int:
     import resource
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024
+
+
+def check_same_device(began: str, now: str) -> None:
+    """Raise UserError if a run that began on one kind of device, such as `cpu`, would resume on another: its random
+    numbers, and in `llm` its data type, depend on it."""
+    if began != now:
+        hidden = ": type CUDA_VISIBLE_DEVICES= before the command" if began == "cpu" else ""
+        raise UserError(f"this run began on {began}, and its random numbers belong to this kind of device; resume it "
+                        f"on {began}{hidden}")
 
 
 def find_device(name: str, gpu_helps: bool) -> "torch.device":

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# SIGTERM comes from `kill`, schedulers and shutdowns; SIGHUP from a closed terminal. Windows has neither.
+# SIGTERM comes from `kill`, schedulers and shutdowns; SIGHUP from a closed terminal. Windows has no SIGHUP.
 NAMES = {getattr(signal, name): said for name, said in (
     ("SIGINT", "Ctrl-C"), ("SIGTERM", "SIGTERM"), ("SIGHUP", "SIGHUP")) if hasattr(signal, name)}
 last = 0                # the signal that ended a training run of this process

@@ -215,6 +215,13 @@ def test_a_wrong_module_is_named_before_anything_is_made(cli, write, old, new, s
     assert done.code == 2 and f"{path}: {said}" in done.err and not Path("runs").exists()
 
 
+# Turned red by: a help that needs the comment of each setting.
+def test_a_setting_may_have_no_comment(cli, write):
+    write(change=("Count = 8 ", "Count = 8\n    other: Count = 9  # "))
+    done = cli("outside.my_a2c", "--help")
+    assert done.code == 0 and re.search(r"--rollout-steps .*no description", done.out)
+
+
 # Turned red by: columns that are read of installed algorithms alone.
 def test_metrics_of_a_module_are_shown(cli, write):
     write('[metrics]\nmy_column = "known here alone"')

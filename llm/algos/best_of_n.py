@@ -85,8 +85,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
     offline = cfg.data > 0
-    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep) if offline else None
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
+    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep) if offline else None
 
     def loss(logp: Tensor, part: Responses, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, torch.ones_like(logp), part.mask)

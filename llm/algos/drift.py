@@ -115,8 +115,8 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     # Set up: sample the responses once.
     task = make_task(cfg.task, cfg.reward or None)
     run = Run(cfg, task, find_start(cfg, task, resume), resume)
-    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep, cfg.gamma)
     optimizer = run.adam(run.model, lr=cfg.lr, max_grad_norm=cfg.max_grad_norm, eps=cfg.adam_eps)
+    data = sampled_once(run, cfg, cfg.data, cfg.samples, cfg.keep, cfg.gamma)
 
     def loss(logp: Tensor, part: Responses, weight: Tensor, denominator: Tensor) -> Loss:
         each, stats = policy_gradient(logp, weight, part.mask)

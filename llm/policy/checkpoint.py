@@ -156,7 +156,8 @@ def shape_of(folder: Path) -> Shape:
     layers, windows = config["num_hidden_layers"], config.get("layer_types")
     if not isinstance(windows, list | None):
         raise ValueError(f"layer_types must be a list of names, not {windows!r}")
-    windowed = "sliding_attention" in windows if windows else config.get("max_window_layers", 28) < layers
+    first = 28 if config.get("max_window_layers") is None else config["max_window_layers"]
+    windowed = "sliding_attention" in windows if windows else first < layers
     unlike = {"a sliding window": config.get("use_sliding_window") and config.get("sliding_window") and windowed,
               "biases in its attention": model_type != "qwen2" and config.get("attention_bias"),
               "biases in its MLP": config.get("mlp_bias"),
@@ -170,6 +171,8 @@ def shape_of(folder: Path) -> Shape:
     heads = config["num_attention_heads"]
     given = {"num_key_value_heads": heads, "head_dim": config["hidden_size"] // heads, "tie_word_embeddings": False}
     given |= {key: value for key, value in config.items() if value is not None}
+    if rope_type == "llama3" and not positive(rope, "low_freq_factor") < positive(rope, "high_freq_factor"):
+        raise ValueError("high_freq_factor must be above low_freq_factor")
     return Shape(**{ours: given[theirs] for ours, theirs in FIELDS.items()}, qkv_bias=bias, qk_norm=norm,
                  rope_theta=float(rope.get("rope_theta", config.get("rope_theta", 10_000.0))),
                  rope_scaling=tuple(positive(rope, key) for key in LLAMA3) if rope_type == "llama3" else None)

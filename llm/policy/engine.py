@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -162,7 +163,8 @@ class Server:
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, urllib.error.HTTPError):
-            with error:
+            said = ""
+            with suppress(OSError, HTTPException), error:                 # it may end within its explanation
                 said = error.read(300).decode("utf-8", "replace")
             return f"answered {error.code} ({ascii(said)[1:-1]})"
         if isinstance(error, TimeoutError) or isinstance(getattr(error, "reason", None), TimeoutError):

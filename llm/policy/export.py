@@ -66,7 +66,7 @@ def write_whole(folder: str | Path, write: Callable[[Path], None]) -> None:
     new.mkdir(parents=True)
     try:
         write(new)
-        for file in new.iterdir():
+        for file in (x for x in new.rglob("*") if x.is_file()):
             with open(file, "rb+") as written:
                 os.fsync(written.fileno())
         if folder.exists():

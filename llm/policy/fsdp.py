@@ -81,6 +81,8 @@ class Divided:
         self.outline = {name: x.detach().to("meta") for name, x in model.named_parameters()}
         self.twin = copy.deepcopy(model, {id(x): nn.Parameter(self.outline[name], requires_grad=False)
                                           for name, x in model.named_parameters()})
+        if body.device.type == "cuda":
+            torch.cuda.set_device(body.device)                            # FSDP uses the current device
         mesh = init_device_mesh(body.device.type, (ranks.size(),))
         for unit in (*body.blocks, model):                                # the last has the embedding and the head
             fully_shard(unit, mesh=mesh, reshard_after_forward=True)
@@ -106,7 +108,7 @@ class Divided:
         if ranks.rank():
             return None
         self.twin.load_state_dict(state, assign=True)
-        return self.twin
+        return self.twin.cpu()                                            # its buffers too
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the weights `[n, ...]` on rank 0, as the model had them before; the other ranks get {}.

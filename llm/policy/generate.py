@@ -18,6 +18,8 @@ LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on 
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
 MANY = 1024             # vocabulary from which one random number per row is faster than one per token
 KEEP = 8                # number of cache shapes that are kept
+CACHES = 2              # the same, if they are large
+LARGE = 2**24           # numbers of keys and values in all caches from which they are large
 PACKED_ROWS = 4         # rows and steps from which it saves time to pack the weights first
 PACKED_STEPS = 8
 RECORDED = ("cuda",)    # devices that record a step as a graph, one for each number of rows and length of the cache
@@ -196,7 +198,9 @@ class Sampler:
         if self.model.device.type in RECORDED:
             length = min(-(-length // ROUND) * ROUND, self.model.shape.context)
         if (rows, length) not in self.caches:
-            if len(self.caches) == KEEP:                      # many different lengths must not fill the memory
+            shape, tokens = self.model.shape, sum(rows * length for rows, length in self.caches)
+            large = 2 * shape.layers * shape.kv_heads * shape.head_size * tokens >= LARGE
+            if len(self.caches) >= (CACHES if large else KEEP):           # many lengths must not fill the memory
                 self.caches.clear()
                 self.steps.clear()
             dtype = attention_dtype(self.model.device, self.model.dtype)

@@ -262,7 +262,7 @@ def template_arguments(text: str) -> dict[str, Any]:
                             "enable_thinking=false")
         if name in found:
             raise UserError(f"--template {text!r} has {name} twice; leave one of them out")
-        number = re.fullmatch(r"-?\d{1,9}(\.\d{1,9})?", value)
+        number = re.fullmatch(r"-?(0|[1-9][0-9]{0,8})(\.[0-9]{1,9})?", value)              # of JSON
         found[name] = values.get(value.lower(), json.loads(value) if number else value)
     return found
 

@@ -263,7 +263,7 @@ class Transformer(nn.Module):
         but needs only a fraction of the memory.
         """
         at = slots.positions if slots.start is None else slice(slots.start, slots.start + ids.shape[1])
-        angles = self.cos[at].unsqueeze(-3), self.sin[at].unsqueeze(-3)   # [B, 1, T, half], or the same for all rows
+        angles = self.cos[at].unsqueeze(-3), self.sin[at].unsqueeze(-3)   # [B, 1, T, head_size], or for all rows
         if isinstance(memory, Prefix):                        # freeze its rows: checkpointing reads the prompts again
             memory = copy(memory)                             # in the backward pass, after the rows have been set
         x = ids if ids.is_floating_point() else self.embed(ids)

@@ -1,7 +1,7 @@
 """Create a task from a name, a file or an object that the user gives."""
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from inspect import signature
 from pathlib import Path
@@ -136,16 +136,12 @@ def find_own(place: str, name: str) -> type:
             module = importlib.import_module(place)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{place}.".startswith(f"{error.name}."):   # another import is missing
-                raise
+                raise UserError(f"{given}: {place} cannot be imported: {described(error)}") from error
             raise UserError(no_task(place) if "." not in place else f"{given}: there is no module {error.name!r}; "
                             f"install its package, or give its file, as in --task path/tasks.py:{name}") from None
+        except (Exception, SystemExit) as error:
+            raise UserError(f"{given}: {place} cannot be imported: {described(error)}") from error
     return named_in(module, place, name, given, "write the name of a class")
-
-
-def tool_of(task: Any) -> Callable[[str], str | None] | None:
-    """Return the tool of a task, given its entry in config.json."""
-    made = speaking_task(task)
-    return made.tool if made else None
 
 
 def speaking_task(task: Any) -> Task | None:

@@ -103,12 +103,14 @@ def collect(env: Any, actor: Callable[[np.ndarray], Any], dist: Any, steps: int,
             ended = np.flatnonzero(step.terminated | step.truncated)
             final_obs.extend(step.final_obs[ended])
             places.extend((i, t) for i in ended)
-        if step.cost is not None:
-            costs.append(step.cost)
+        costs.append(step.cost)
         obs = step.obs
     observations[:, T] = obs
     copy, column = np.array(places, np.int64).reshape(-1, 2).T
     ends = np.array(final_obs, obs.dtype).reshape(-1, *obs.shape[1:])
     arrays = observations, np.stack(actions, 1), rew, terminated, truncated, ends, copy, column
     tensors = [torch.from_numpy(np.ascontiguousarray(x)).to(device) for x in arrays]
-    return Rollout(*tensors, torch.from_numpy(np.stack(costs, 1)).to(device) if costs else None)
+    if all(x is None for x in costs):
+        return Rollout(*tensors)
+    costs = [np.zeros(N, np.float32) if x is None else x for x in costs]
+    return Rollout(*tensors, torch.from_numpy(np.stack(costs, 1)).to(device))

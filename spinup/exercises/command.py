@@ -11,11 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from spinup.errors import UserError, nearest
-from spinup.exercises.source import Entry, entries, find, read
+from spinup.exercises.source import Entry, entries, find
 from spinup.exercises.verdict import Verdict, check
 from spinup.exercises.workspace import Workspace, stamp
 from spinup.parser import Parser, path_of
-from spinup.runs.files import write_whole
 
 HELP = """\
 usage: spinup exercise COMMAND ...
@@ -75,7 +74,6 @@ def init(argv: list[str]) -> int:
     if args.directory.exists() and not args.directory.is_dir():
         raise UserError(f"{args.directory} is a file; choose another name")
     workspace = Workspace.create(args.directory)
-    write_whole(args.directory / "AGENTS.md", read("AGENTS.md").encode())
     say(f"{len(entries())} exercises are ready. Start with:")
     say(f"  cd {shlex.quote(str(args.directory))} && spinup exercise start", "bold")
     say.data(directory=str(workspace.folder), exercises=len(entries()))

@@ -9,7 +9,7 @@ from spinup.errors import UserError
 from spinup.exercises.source import CONTENT, Entry
 from spinup.runs.files import write_json, write_whole
 
-STATE = Path(".spinup") / "state.json"
+STATE, GUIDE = Path(".spinup") / "state.json", "AGENTS.md"
 KINDS = {"hints": int, "tries": int, "begun": str, "passed": str, "revealed": str}       # types of the values
 
 
@@ -24,13 +24,16 @@ class Workspace:
 
     @classmethod
     def create(cls, folder: Path) -> "Workspace":
-        """Open the workspace in a folder, and create the folder if necessary. UserError if that fails."""
-        if not (folder / STATE).exists():
-            try:
-                (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
+        """Open the workspace in a folder, and create the folder and its guide for assistants if necessary. UserError if
+        that fails."""
+        try:
+            (folder / STATE).parent.mkdir(parents=True, exist_ok=True)
+            if not (folder / STATE).exists():
                 write_json(folder / STATE, {"exercises": {}})
-            except OSError as error:
-                raise UserError(f"cannot create {folder} ({error.strerror.lower()}); choose another name") from None
+            if not (folder / GUIDE).exists():
+                write_whole(folder / GUIDE, (CONTENT / GUIDE).read_bytes())
+        except OSError as error:
+            raise UserError(f"cannot create {folder} ({error.strerror.lower()}); choose another name") from None
         return cls(folder)
 
     @classmethod

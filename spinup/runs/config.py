@@ -287,7 +287,7 @@ def types_of(config: type[RunConfig]) -> dict[str, Any]:
 
 @cache
 def comments(config: type[RunConfig]) -> dict[str, str]:
-    """The comment of each setting, from the source code."""
+    """The comment of each setting, from the source code; a setting of a user's algorithm may have none."""
     found = {name: text.strip() for cls in reversed(config.__mro__[:-1])
              for name, text in re.findall(r"^    (\w+): .*?#\s*(.+)$", inspect.getsource(cls), re.M)}
-    return {name: found[name] for name in settings_of(config) if name in found}
+    return {name: found.get(name, "no description") for name in settings_of(config)}

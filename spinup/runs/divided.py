@@ -17,10 +17,12 @@ from spinup.runs.run import make_env
 
 def check_share(cfg: Any) -> None:
     """Raise UserError if the environment copies, or the steps of a minibatch, cannot be divided equally among the
-    ranks."""
+    ranks, or if the ranks cannot start the processes of the environments."""
     size, rows = ranks.wanted(cfg.workers), cfg.num_envs * cfg.rollout_steps // cfg.minibatches
     if cfg.compile and size > 1:
         raise UserError("--compile compiles an update of one process; leave out --compile or --workers")
+    if cfg.workers > 1 and cfg.env_workers:
+        raise UserError("--workers and --env-workers both start processes; leave out --env-workers")
     for n, name in ((cfg.num_envs, f"--num-envs {cfg.num_envs}"), (rows, f"a minibatch of {rows} steps")):
         if n % size:
             raise UserError(f"{name} cannot be divided among {size} processes; choose a multiple of {size}")
@@ -42,8 +44,11 @@ def whole(rollout: Rollout) -> Rollout:
     n, device = len(rollout.rew), rollout.rew.device
     own = replace(rollout, copy=rollout.copy + ranks.rank() * n)
     parts = ranks.gather({name: None if x is None else x.cpu() for name, x in vars(own).items()})
-    return Rollout(*(None if x is None else torch.cat([part[name] for part in parts]).to(device)
-                     for name, x in vars(own).items()))
+    if any(part["cost"] is not None for part in parts):                   # perhaps not in the copies of every rank
+        for part in parts:
+            part["cost"] = torch.zeros_like(part["rew"]) if part["cost"] is None else part["cost"]
+    return Rollout(*(None if parts[0][name] is None else torch.cat([part[name] for part in parts]).to(device)
+                     for name in vars(own)))
 
 
 def in_shares(function: Callable[..., Sequence[Tensor]], *batch: Tensor) -> Sequence[Tensor]:

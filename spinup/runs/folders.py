@@ -68,6 +68,8 @@ def make_directory(directory: Path, resumed: bool, algorithm: str, subject: str,
     """
     while True:
         try:
+            if not (resumed or config.exp_name):
+                directory.parent.mkdir(parents=True)          # the number is that of an experiment, not of a seed
             directory.mkdir(parents=True, exist_ok=resumed or bool(config.exp_name))
             return directory
         except OSError as error:

@@ -2,6 +2,7 @@
 import csv
 import io
 import os
+import secrets
 import zlib
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ from typing import Any
 
 from spinup.errors import UserError
 from spinup.runs.config import Row, RunConfig
+from spinup.runs.files import write_whole
 
 SUM = "progress.csv crc32"
 SAMPLES = "samples.jsonl"                                                 # texts of a language model
@@ -36,7 +38,7 @@ class Log:
         if kept.get(self.path.name, 0) > (self.path.stat().st_size if self.path.exists() else 0):
             raise UserError(f"{self.path} has lost rows since the checkpoint; restore it, or train again under another "
                             "--exp-name")
-        for file in self.path, directory / SAMPLES:
+        for file in self._files():
             if file.is_symlink() or file.exists() and not file.is_file():
                 raise UserError(f"{file} is not a regular file; {ADVICE}")
         self.sum = checksum(self.path, kept.get(self.path.name, 0))
@@ -53,8 +55,10 @@ class Log:
             self.events = SummaryWriter(str(directory))
         if wandb:
             import wandb as module
+            if not (identity := directory / "wandb_id").exists():         # two runs may have the same name
+                write_whole(identity, secrets.token_hex(8).encode())
             self.wandb = module.init(project="spinup", name=directory.name, dir=str(directory), config=config,
-                                     resume="allow", id=directory.name)
+                                     resume="allow", id=identity.read_text())
 
     def _files(self) -> list[Path]:
         events = sorted(self.directory.glob("events.out.tfevents.*"))

@@ -110,10 +110,11 @@ def join(rows: Tensor) -> Tensor:
 
 
 def collect(own: Tensor, n: int) -> Tensor:
-    """Return all rows `[n, ...]` on rank 0, of which each rank gives its own, `[len(mine(n)), ...]`. The other ranks
-    get theirs back."""
+    """Return all rows `[n, ...]` on rank 0, of which each rank gives its own, `[len(mine(n)), ...]`, on the CPU. The
+    other ranks get theirs back."""
     if size() == 1:
         return own
+    own = own.cpu()                                                       # Gloo sends no tensor of a GPU
     with answering():
         if rank():
             dist.send(own, 0)

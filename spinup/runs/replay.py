@@ -157,7 +157,7 @@ class ReplayFiles:
                     self.sums.pop(path.name, None)
 
     def remove(self) -> None:
-        """Delete all files; a finished run needs no replay buffer."""
+        """Delete all files, when the run has finished."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.written, self.sums = {}, {}
 

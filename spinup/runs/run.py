@@ -91,9 +91,11 @@ class Run(Training):
         sum to int(ratio x steps), for any size of an update."""
         return int((self.steps + self.steps_each) * ratio) - int(self.steps * ratio)
 
-    def result(self, module: nn.Module) -> Result:
-        """End the run and return its result."""
+    def result(self, module: nn.Module) -> Result | None:
+        """End the run and return its result. Ranks other than 0 return None: their machine may not have its folder."""
         self.finish()
+        if not self.leads:
+            return None
         progress = read_progress(self.directory) if self.rows else {}
         quality = progress[self.measure][-1] if progress else math.nan
         return Result(self._policy(module), progress, self.directory, self.status, quality, self.measure,
@@ -225,7 +227,7 @@ class Run(Training):
 
     def finish(self) -> None:
         if self.status == "finished" and self.replay is not None:
-            self.replay_files.remove()                                    # a finished run is not resumed
+            self.replay_files.remove()                                    # a longer run begins with an empty buffer
         super().finish()
 
     def close_subject(self) -> None:

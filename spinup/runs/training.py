@@ -157,6 +157,7 @@ class Training(Hooks):
         self.display.total = self.end
         if self.state is not None:
             try:
+                self.earlier_seconds = self.state["seconds"]
                 self._load(self.state)
             except FAULTS as error:
                 where, reason = describe(self.directory), str(error).splitlines()[0]
@@ -246,8 +247,6 @@ class Training(Hooks):
 
     def _load(self, state: dict[str, Any]) -> None:
         self.update, self.steps, self.rows = state["update"], state["steps"], state["rows"]
-        if self.seconds < state["seconds"]:
-            self.earlier_seconds = state["seconds"]
         load_rng(self.rng, state["rng"])
         torch.set_rng_state(state["torch_rng"])
         if state["cuda_rng"] and self.device.type == "cuda":

@@ -188,6 +188,7 @@ def _wait(store: dist.TCPStore, children: list[multiprocessing.Process]) -> None
             raise WorkerError(f"a worker process was not ready after {JOIN_SECONDS} s; stop other programs, or choose "
                               "fewer --workers")
         if any(not child.is_alive() for child in children):
-            raise WorkerError("a worker process ended before it was ready; in your script, put the training under `if "
-                              "__name__ == \"__main__\":`, because workers import the script")
+            raise WorkerError("a worker process ended before it was ready; to see its error, leave out --workers; in "
+                              "your script, put the training under `if __name__ == \"__main__\":`, because workers "
+                              "import the script")
         time.sleep(0.05)

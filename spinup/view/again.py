@@ -1,5 +1,6 @@
 """Command that repeats a run."""
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,28 +15,28 @@ from spinup.runs.presets import configure
 def command(about: dict[str, Any], seeds: Sequence[int], directory: Path) -> str:
     """Return the command that trains these seeds with the settings of a run, as far as they differ from the preset.
 
-    about: the run's config.json. directory: the run's folder. Return "" if the algorithm is unknown, or if a setting is
-    a Python function.
+    about: the run's config.json. directory: the run's folder. Return "" if the algorithm is unknown, or if a setting or
+    the task is a Python object.
     """
     begun = about["config"]
     try:
         algorithm = find(about["algorithm"], run=directory)
     except UserError:                                                     # of another library
         return ""
-    if any(isinstance(value, dict) for value in begun.values()):
-        return ""
     subject = algorithm.load().Config.SUBJECT
+    if any(isinstance(value, dict) for value in begun.values()) or not isinstance(begun[subject], str):
+        return ""
     given = {name: begun[name] for name in (subject, "data") if begun.get(name)}          # data: a dataset
     config, _ = configure(algorithm, given)
     usual = json.loads(json.dumps(config_to_json(config)))                # tuples to lists
-    words = ["spinup", *["grid"] * (len(seeds) > 1), algorithm.name]
+    words = ["spinup", *["grid"] * (len(seeds) > 1), *algorithm.name.split()]
     for name, value in given.items():
         words += [flag(name), value]
     words += ["--seed", *map(str, sorted(seeds))]
     for name, value in begun.items():
         if name not in {*HOW, *given, "seed"} and name in usual and usual[name] != value:
             words += [flag(name), in_text(value)]
-    return " ".join(words)
+    return shlex.join(words)
 
 
 def in_text(value: Any) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -25,7 +24,7 @@ from rich.text import Text
 from spinup import signals
 from spinup.errors import UserError
 from spinup.runs.config import Natural, RunConfig, parse
-from spinup.runs.display import duration, number, pace, short
+from spinup.runs.display import Screen, duration, number, pace, short
 from spinup.runs.flags import in_words
 from spinup.runs.folders import check_exp_name, check_same, check_writable, describe, read_result, writable
 from spinup.view.process import Process
@@ -148,7 +147,7 @@ class Grid:
     def __init__(self, jobs: list[Job], workers: int,
                  launch: Callable[[list[str], Path, RunConfig], Process] = Process):
         self.jobs, self.workers, self.launch = jobs, workers, launch
-        self.console, self.signals = Console(), 0
+        self.console, self.signals = Screen(), 0
         self.total_steps = sum(j.total_steps for j in jobs)
         self.seconds: dict[str, list[tuple[float, int]]] = {}             # (seconds, steps) of runs, by variant
 
@@ -212,11 +211,7 @@ class Grid:
         return f"{ended}/{len(self.jobs)} runs{'   stopping' if self.signals else left}"
 
     def left(self) -> float:
-        """Estimate the seconds until all runs have ended; 0 if no run has made a step yet, or none is left.
-
-        A step costs what it cost in the runs of the same variant, or else in all runs: one variant may be a hundred
-        times slower than another.
-        """
+        """Estimate the seconds until all runs have ended, from steps of the same variant, else of all; 0 if unknown."""
         now = time.monotonic()
         known = {variant: list(pairs) for variant, pairs in self.seconds.items()}
         for job in self.jobs:
@@ -259,6 +254,11 @@ class Grid:
         before = {kind: signal.signal(kind, self.note) for kind in signals.heeded()}
         try:
             yield
+        except BaseException:
+            for job in self.jobs:
+                if job.status == "running":
+                    job.process.interrupt()
+            raise
         finally:
             for kind, handler in before.items():
                 signal.signal(kind, handler)

@@ -39,16 +39,17 @@ def _natural(text: str) -> list[str | int]:
 
 def grouped(runs: list[Curves], group: str, value: str = "") -> dict[tuple[str, str], dict[str, list[Curves]]]:
     """Return the panels of a figure: (environment, measure) -> label -> runs of one curve. A label is an algorithm or a
-    folder name; equal folder names get their parent folder in front. UserError for an unknown group."""
+    folder name; equal folder names get parent folders in front, until they differ. UserError for an unknown group."""
     kinds = {"experiment": lambda run: run.directory.parent, "run": lambda run: run.directory,
              "algorithm": lambda run: Path(run.algorithm)}
     if group not in kinds:
         raise UserError(f"--group must be one of {', '.join(kinds)}, not {group!r}.{nearest(group, kinds)}")
-    names = [key.name for key in {kinds[group](run) for run in runs}]
+    keys = {kinds[group](run) for run in runs}
     result: dict[tuple[str, str], dict[str, list[Curves]]] = {}
     for run in runs:
         key = kinds[group](run)
-        label = key.name if names.count(key.name) == 1 else "/".join(key.parts[-2:])
+        depth = next(d for d in range(1, len(key.parts) + 1) if sum(k.parts[-d:] == key.parts[-d:] for k in keys) == 1)
+        label = "/".join(key.parts[-depth:])
         axis = run.env, run.label(value or run.measure)
         result.setdefault(axis, {}).setdefault(label, []).append(run)
     return result

@@ -109,7 +109,7 @@ def recorded(source: str, env: str, envs: VectorEnv, steps: int, noise: list[flo
     name = read_run(directory)["algorithm"]
     if source.startswith(REPLAY):
         return [(from_replay(directory, policy, envs), f"replay buffer of {name}")]
-    kind = "sampled" if stochastic else "most likely"
+    policy.rng, kind = rng, "sampled" if stochastic else "most likely"
     return [(rollout(policy, envs, steps, share, stochastic, rng),
              f"{kind} actions of {name}" + (f", {share:.0%} replaced by random ones" if share else ""))
             for share in noise]
@@ -161,17 +161,17 @@ def from_replay(directory: Path, policy: Policy, envs: VectorEnv) -> Dataset:
                      f"buffer keeps one; type {where} without {REPLAY} to record its policy")
     if not (directory / "replay").is_dir():
         raise none
-    state = load_checkpoint(directory / "checkpoint.pt")
-    if "replay" not in state["parts"]:
-        raise none
     is_box = isinstance(envs.action_space, Box)
     copies = make(cfg.env, cfg.num_envs, 0, **cfg.env_settings)
     replay = make_replay(cfg, copies, policy.module.dist.low.shape if is_box else (),
                          np.float32 if is_box else np.int64)
     copies.close()
-    replay.load_state_dict(state["parts"]["replay"])
-    taken = lock(directory)
+    taken = lock(directory)                                               # before its checkpoint is read
     try:
+        state = load_checkpoint(directory / "checkpoint.pt")
+        if "replay" not in state["parts"]:
+            raise none
+        replay.load_state_dict(state["parts"]["replay"])
         if not ReplayFiles(directory).read(replay, state["subject"]["replay"]):
             raise none
     finally:

@@ -66,13 +66,14 @@ class Dimension:
 
     def ends(self) -> tuple[str, ...]:
         """Return the texts of all choices, or of both ends of the range."""
-        return self.choices or (f"{self.low:g}", f"{self.high:g}")
+        texts = (str(int(x)) if self.whole else f"{x:g}" for x in (self.low, self.high))
+        return self.choices or tuple(texts)
 
     def __str__(self) -> str:
         if self.choices:
             return " ".join(self.choices)
         how = {"log": " on a log scale", "near 1": " on a log scale of the distance from 1"}.get(self.scale, "")
-        return f"{self.low:g} to {self.high:g}{how}"
+        return " to ".join(self.ends()) + how
 
 
 def between(name: str, low: float, high: float, whole: bool) -> Dimension:
@@ -81,7 +82,7 @@ def between(name: str, low: float, high: float, whole: bool) -> Dimension:
     wide = low > 0 and (high / low >= WIDE or is_rate(name))
     if whole and wide:
         powers = [2**i for i in range(math.ceil(math.log2(low)), int(math.log2(high)) + 1)]
-        return Dimension(name, tuple(f"{x:g}" for x in sorted({int(low), *powers, int(high)})))
+        return Dimension(name, tuple(map(str, sorted({int(low), *powers, int(high)}))))
     near_one = not whole and low >= 0.5 and high < 1 and (1 - low) / (1 - high) >= WIDE
     return Dimension(name, (), low, high, whole, "near 1" if near_one else "log" if wide and not whole else "linear")
 

@@ -45,7 +45,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
     """
     if episodes < 1:
         raise UserError(f"--episodes must be at least 1, not {episodes}")
-    screen = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    screen = has_screen()
     if gif is None and not screen:
         raise UserError("there is no screen here to open a window on; type --gif FILE, such as --gif watch.gif")
     if gif is not None:
@@ -151,12 +151,18 @@ def drawing(game: Env, name: str) -> Iterator[None]:
         raise UserError(f"{name} cannot be drawn here ({reason}); {advice}") from error
 
 
+def has_screen() -> bool:
+    """Return whether a window can be opened; only Linux runs without a screen."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def draw(policy: Policy, env: EnvSource, gif: Path, width: int, frames: int) -> Path:
     """Draw the first frames of an episode into a GIF of a width in pixels, and return its path. UserError as in
     `watch`."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     game = make_game(env, "rgb_array", **settings_in(policy, env))
-    os.environ.setdefault("MUJOCO_GL", "egl")
+    if not has_screen():
+        os.environ.setdefault("MUJOCO_GL", "egl")
     try:
         with drawing(game, env_name(env)):
             ready_mujoco(game)

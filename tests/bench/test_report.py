@@ -193,13 +193,15 @@ def test_settings_that_differ_are_told_apart(trained, tmp_path):
 
 # Turned red by: a setting that the command of a row leaves out, or one that it gives in another form.
 def test_the_command_of_a_row_has_its_settings(trained, tmp_path):
-    given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01}
+    given = {"total_steps": 2000, "lr": 1e-5, "hidden": (8, 8), "anneal": False, "target_kl": 0.01, "init": "my runs/a"}
     folder = trained("ppo", "CartPole-v1", 1, 100.0, **given)
     words = shlex.split(command(read([tmp_path])[0][0].about, [2, 1], folder))
     assert words[:8] == ["spinup", "grid", "ppo", "--env", "CartPole-v1", "--seed", "1", "2"]
     config, _ = from_flags(find("ppo"), words[3:5] + words[8:])
     assert all(getattr(config, name) == value for name, value in given.items())
     assert words[8:].count("--lr") == 1 and "--gamma" not in words
+    about = {"algorithm": "llm grpo", "config": {"task": ["a list", "of prompts"], "seed": 1}}
+    assert command(about, [1], folder) == ""
 
 
 # Turned red by: a dataset that the command of an offline run leaves out, so that a report fails.

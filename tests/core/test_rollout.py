@@ -16,8 +16,8 @@ class Counting:
 
     LENGTHS = np.array([3, 4, 5])
 
-    def __init__(self, with_cost: bool = False):
-        self.t, self.episode, self.with_cost, self.acts = np.zeros(3, int), np.zeros(3, int), with_cost, []
+    def __init__(self, cost_from: float = np.inf):
+        self.t, self.episode, self.cost_from, self.acts = np.zeros(3, int), np.zeros(3, int), cost_from, []
         self.obs = self.show()
 
     def show(self) -> np.ndarray:
@@ -32,7 +32,7 @@ class Counting:
         self.t[over] = 0
         self.obs = self.show()
         return Step(self.obs, reward, over & [False, True, True], over & [True, False, True],
-                    led_to if over.any() else None, cost=2 * reward if self.with_cost else None)
+                    led_to if over.any() else None, cost=2 * reward if len(self.acts) > self.cost_from else None)
 
 
 DIST = SimpleNamespace(noise=lambda rng, shape: rng.random((*shape, 2), np.float32),
@@ -113,9 +113,12 @@ def test_with_a_memory_an_observation_is_judged_by_the_memory_of_what_led_to_it(
     assert [found[0, t].item() for t in (2, 5)] == [1000 * 2 + 3, 1000 * 5 + 103]
 
 
-def test_costs_are_kept_where_the_environment_reports_them():
-    rollout = rollouts([6], with_cost=True)[0]
-    assert torch.equal(rollout.cost, 2 * rollout.rew) and rollout.cost.shape == (3, 6)
+# Turned red by: costs that move to earlier steps if the first steps have none.
+@pytest.mark.parametrize("first", [0, 2])
+def test_costs_are_kept_where_the_environment_reports_them(first):
+    rollout = rollouts([6], cost_from=first)[0]
+    assert torch.equal(rollout.cost[:, first:], 2 * rollout.rew[:, first:]) and rollout.cost.shape == (3, 6)
+    assert not rollout.cost[:, :first].any() and rollouts([6])[0].cost is None
 
 
 # Turned red by: a rollout without an end, whose list of final observations is empty, that has another shape.

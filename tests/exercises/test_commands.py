@@ -84,8 +84,9 @@ def test_a_file_is_not_begun_over_ones_work(work, cli):
     cli("exercise", "start", FIRST.id)
     (work / f"{FIRST.name}.py").write_text("mine")
     cli("exercise", "start", FIRST.id)
+    (work / "AGENTS.md").write_text("mine")
     cli("exercise", "init", ".")
-    assert (work / f"{FIRST.name}.py").read_text() == "mine"
+    assert (work / f"{FIRST.name}.py").read_text() == (work / "AGENTS.md").read_text() == "mine"
     assert FIRST.id in json.loads((work / STATE).read_text())["exercises"]
 
 

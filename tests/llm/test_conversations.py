@@ -85,8 +85,9 @@ def test_system_prompt_and_template_arguments(folder):
     tokenizer = HFTokenizer(folder, "", {"enable_thinking": False})
     assert read(tokenizer, tokenizer.prompt("hi")) == START.format("") + (
         "hi<|im_end|>\n<|im_start|>assistant\n<think></think>")
-    found = template_arguments("enable_thinking=False, a=2,b = 0.5,c=none,d=1.2.3,e=x y")
-    assert found == {"enable_thinking": False, "a": 2, "b": 0.5, "c": None, "d": "1.2.3", "e": "x y"}
+    found = template_arguments("enable_thinking=False, a=2,b = 0.5,c=none,d=1.2.3,e=x y,f=07,g=٣")
+    assert found == {"enable_thinking": False, "a": 2, "b": 0.5, "c": None, "d": "1.2.3", "e": "x y", "f": "07",
+                     "g": "٣"}
     for text in "thinking", "=3", "a b=3":
         with pytest.raises(UserError, match="--template .* write arguments as name=value"):
             template_arguments(text)

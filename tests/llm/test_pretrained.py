@@ -210,7 +210,7 @@ def test_the_micro_batch_follows_the_memory(folder, tmp_path, monkeypatch, capsy
         cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
         model = load_model(folder).model
         parameters = sum(p.numel() for p in model.parameters())
-        return sum(needed(model.shape, parameters, cfg, size, 7, 24, 4).values()) - 4 * parameters - LIBRARIES
+        return sum(needed(model.shape, parameters, cfg, size, 7, 24, 8).values()) - 4 * parameters - LIBRARIES
 
     assert [run(free)[1] for free in (1e9, least(8) + 1, least(8) - 1)] == [16, 8, 4]
     result, size = run(least(2) + 1, exp_name="small")
@@ -232,7 +232,7 @@ def test_the_estimate_counts_a_reward_model(folder, tmp_path, monkeypatch):
     cfg = grpo.Config(**{k: x for k, x in TINY.items() if k != "preset"}, **OWN["grpo"])
     model = load_model(folder).model
     parameters = sum(p.numel() for p in model.parameters())
-    alone, judged = (needed(model.shape, parameters, cfg, 16, 7, 24, 4, judge=n) for n in (0, parameters))
+    alone, judged = (needed(model.shape, parameters, cfg, 16, 7, 24, 8, judge=n) for n in (0, parameters))
     assert {name: judged[name] - alone[name] for name in alone if judged[name] != alone[name]} == {
         "frozen models": 4 * parameters}
     monkeypatch.setattr("llm.memory.free_memory", lambda: sum(judged.values()) - 8 * parameters - LIBRARIES)

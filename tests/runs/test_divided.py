@@ -84,6 +84,8 @@ def test_what_cannot_be_divided_is_refused_before_anything_is_made(tmp_path, mon
         ppo(**SMALL | {"minibatches": 32}, workers=4, log_dir=tmp_path)
     with pytest.raises(UserError, match="leave out --compile or --workers"):
         ppo(**SMALL, workers=2, compile=True, log_dir=tmp_path)
+    with pytest.raises(UserError, match="--workers and --env-workers both start processes"):
+        ppo(**SMALL | {"env": "Pendulum-v1"}, workers=2, env_workers=2, log_dir=tmp_path)
     assert not list(tmp_path.iterdir())
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")

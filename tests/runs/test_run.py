@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +19,11 @@ from filelock import FileLock
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from spinup import load, ppo, vpg
+from spinup.algos.ppo import Config
 from spinup.envs import VectorEnv
 from spinup.errors import NonFiniteError, UserError
 from spinup.runs.files import read_json
+from spinup.runs.folders import free_directory, make_directory
 from spinup.runs.run import Result, Run
 
 TINY = {"total_steps": 1024, "num_envs": 4, "rollout_steps": 32, "preset": "none", "quiet": True, "tensorboard": False}
@@ -313,3 +316,13 @@ def test_gradient_steps_add_up_to_the_ratio_however_updates_are_cut(ratio):
             due += Run.updates_due(run, ratio)
             run.steps += each
             assert due == int(run.steps * ratio)
+
+
+# Turned red by: two runs that start at once and train, with other settings, as two seeds of one experiment.
+def test_two_runs_at_once_get_folders_of_their_own(tmp_path):
+    config = Config(log_dir=str(tmp_path), algorithm="ppo")
+    first = free_directory("ppo", "CartPole-v1", config)
+    other = first.with_name(first.name.replace("_s1", "_s2"))             # it has chosen the same number
+    assert make_directory(first, False, "ppo", "CartPole-v1", config) == first
+    second = make_directory(other, False, "ppo", "CartPole-v1", replace(config, seed=2))
+    assert second.parent.name == "ppo_CartPole-v1_2" and second.name == "ppo_CartPole-v1_2_s2"

@@ -119,6 +119,26 @@ def test_runs_what_is_missing_and_goes_on_after_a_failure(fork_python, tmp_path,
     assert rows["x_gamma0.9"][-1] == "finished" and rows["x_gamma2"][1:] == ["5", "-", "-", "-", "1 failed"]
 
 
+# Turned red by: runs that train on, unseen, after an error of the grid itself.
+def test_an_error_of_the_grid_ends_its_runs(tmp_path, monkeypatch):
+    told = []
+
+    class Running:
+        def __init__(self, *_):
+            told.append("started")
+
+        def poll(self):
+            raise RuntimeError("broken")
+
+        def interrupt(self):
+            told.append("interrupted")
+
+    jobs = plan("ppo", {**SMALL, "log-dir": [str(tmp_path)], "exp-name": ["x"]})
+    with pytest.raises(RuntimeError, match="broken"):
+        Grid(jobs, 1, Running).run()
+    assert told == ["started", "interrupted"]
+
+
 # Turned red by: the interval of a return cut as that of an accuracy is, or the other way round.
 @pytest.mark.parametrize(("measure", "between"),
                          [("held_out_accuracy", "0 to 1"), ("return_mean_100", "-0.3828 to 1.783")])

@@ -12,7 +12,7 @@ from spinup.errors import UserError
 from spinup.runs import curve
 from spinup.runs.curve import draw_curve
 from spinup.view import plots
-from spinup.view.plots import plot, summary
+from spinup.view.plots import find_curves, grouped, plot, summary
 from spinup.view.statistics import mean_interval
 
 
@@ -55,6 +55,16 @@ def words(axes) -> list[str]:
 
 def points(line) -> list[tuple[float, float]]:
     return [tuple(p) for p in line.get_xydata()]
+
+
+# Turned red by: runs of two experiments in one mean, because their folders and those above have the same names.
+@pytest.mark.parametrize("group", ["experiment", "run"])
+def test_folders_of_the_same_names_are_two_curves(tmp_path, group):
+    for project in "ab":
+        write_run(tmp_path / project / "runs" / "ppo_1" / "ppo_1_s1", [1.0, 2.0])
+    (curves,) = grouped(find_curves([tmp_path]), group).values()
+    ends = ["runs", "ppo_1"] + ["ppo_1_s1"] * (group == "run")
+    assert {label: len(runs) for label, runs in curves.items()} == {"/".join([each, *ends]): 1 for each in "ab"}
 
 
 def test_curve_shows_both_returns_without_the_empty_rows(tmp_path, figures):

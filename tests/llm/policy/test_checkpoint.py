@@ -269,6 +269,7 @@ def test_what_the_transformer_lacks(case, changes, words, copy):
 @pytest.mark.parametrize("changes", [
     {"use_sliding_window": False, "sliding_window": 8, "max_window_layers": 0, "layer_types": None},
     {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2, "layer_types": None},
+    {"use_sliding_window": False, "max_window_layers": None, "layer_types": None},
     {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["full_attention", "full_attention"]}])
 def test_a_window_that_no_layer_uses(changes, made, copy):
     folder = copy("qwen2")

@@ -276,14 +276,17 @@ def test_a_prompt_is_read_once(model, rows, monkeypatch):
     assert sizes == [(3, max(map(len, rows))), (15, 1), (15, 1), (15, 1)]
 
 
-# Turned red by: caches that are never let go; `rows` of a cache left at what the last call ended with.
-def test_a_sampler_starts_afresh_each_time(model):
+# Turned red by: caches that are never let go, or as many large ones as small ones; `rows` of a cache left at what the
+# last call ended with.
+@pytest.mark.parametrize("large", [2**24, 1])
+def test_a_sampler_starts_afresh_each_time(model, monkeypatch, large):
+    monkeypatch.setattr(generate, "LARGE", large)
     sampler = Sampler(model, end=0)
     first = sampler(Prompts.of(ROWS), samples=2, max_tokens=20, generator=seed())
     copy = first.ids.clone()
     for n in range(1, 2 * generate.KEEP):                                 # more shapes than are kept
         sampler(Prompts.of(ROWS), samples=2, max_tokens=n, generator=seed(n))
-    assert len(sampler.caches) <= generate.KEEP
+    assert len(sampler.caches) <= (generate.CACHES if large == 1 else generate.KEEP)
     sampler(Prompts.of(ROWS[::-1]), samples=2, max_tokens=20, generator=seed(1))
     assert torch.equal(first.ids, copy)
     again = sampler(Prompts.of(ROWS), samples=2, max_tokens=20, generator=seed())

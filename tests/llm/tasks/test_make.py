@@ -16,7 +16,7 @@ from llm.policy.transformer import Shape, Transformer
 from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
-from llm.tasks.make import is_file, is_own, tool_of
+from llm.tasks.make import is_file, is_own, speaking_task
 from llm.tasks.names import task_names
 from llm.tasks.pairs import PairTask
 from llm.tasks.strings import Copy, Reverse
@@ -302,9 +302,9 @@ def test_prompts_of_the_users_are_judged_by_the_folder_of_a_reward_model(tmp_pat
 
 # Turned red by: a task that is made, and its file opened, to ask it for a tool that it has not.
 def test_a_tool_is_found_without_a_tasks_file():
-    assert tool_of("calculator:digits=1")("[1*2+3]") == "=5;"
+    assert speaking_task("calculator:digits=1").tool("[1*2+3]") == "=5;"
     for task in "reverse", "gsm8k:file=gone.jsonl", "code:file=gone.jsonl", "prompts.jsonl", {"callable": "mine"}:
-        assert tool_of(task) is None
+        assert getattr(speaking_task(task), "tool", None) is None
 
 
 # Turned red by: a list of a task's attributes that another judge copies and that forgets one, here the prompts; then
