@@ -61,8 +61,11 @@ def bring_tutorials(app: Sphinx) -> None:
 
 
 def fill_in(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put what the registry knows where a page has `{{ algorithms }}` or `{{ methods }}` on a line."""
-    lists = {"algorithms": pages_of("", "algorithms"), "methods": pages_of("llm", "llm")}
+    """Put what the registry knows where a page has `{{ algorithms }}`, `{{ methods }}` or `{{ serves }}` on a line."""
+    rows = [f"| `{name}` | {', '.join(a.about['actions'])} | {', '.join(a.about['observations'])} |"
+            for name, a in algorithms().items() if not a.variant]
+    lists = {"algorithms": pages_of("", "algorithms"), "methods": pages_of("llm", "llm"),
+             "serves": ["| algorithm | actions | observations |", "|---|---|---|", *rows]}
     for name, lines in lists.items():
         source[0] = re.sub(rf"^{{{{ {name} }}}}$", "\n".join(lines), source[0], flags=re.MULTILINE)
 

@@ -4,9 +4,8 @@ A page has <!-- results: NAME --> and <!-- /results --> around a table of benchm
 marks there; <!-- results: NAME, CELL --> keeps the rows that have the cell. <!-- pairs --> and <!-- /pairs --> enclose
 the table of what each method of `llm` imports from classic algorithms. <!-- gpu --> and <!-- /gpu --> enclose the
 table of the raw files in benchmarks/gpu, or a sentence without them. <!-- shelf --> and <!-- /shelf --> enclose the
-trained policies that come with the package, <!-- suites --> and <!-- /suites --> that of the suites, and
-<!-- supports --> and <!-- /supports --> that of the actions and observations of each algorithm. A test fails where a
-page differs.
+trained policies that come with the package, and <!-- suites --> and <!-- /suites --> that of the suites. A test fails
+where a page differs.
 """
 import ast
 import json
@@ -21,7 +20,7 @@ from spinup.view.shelf import listed
 
 DOCS = Path(__file__).parent
 PLACE = re.compile(r"(<!-- results: ([^,\n]+?)(?:, (\S+))? -->\n).*?(<!-- /results -->)", re.DOTALL)
-LISTED = re.compile(r"(<!-- (pairs|gpu|suites|shelf|supports) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+LISTED = re.compile(r"(<!-- (pairs|gpu|suites|shelf) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -40,7 +39,7 @@ def fill(page: str, benchmarks: str) -> str:
         if "|" not in text:
             raise ValueError(f"benchmarks/README.md has no table for {begin.strip()}")
         return f"{begin}\n{text.strip()}\n\n{end}"
-    lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf, "supports": supports}
+    lists = {"pairs": pairs, "gpu": measured_on_gpus, "suites": all_suites, "shelf": on_the_shelf}
     page = LISTED.sub(lambda place: f"{place[1]}\n{lists[place[2]]()}\n\n{place[3]}", page)
     return PLACE.sub(filled, page)
 
@@ -82,14 +81,6 @@ def on_the_shelf() -> str:
     pictures = [f"![{each['policy']}: the beginning of an episode on {each['env']}]"
                 f"(../images/{each['policy']}.gif)" for each in found]
     return "\n".join([*rows, "", *pictures])
-
-
-def supports() -> str:
-    """The table of the actions and observations that each algorithm supports."""
-    rows = ["| algorithm | actions | observations |", "|---|---|---|"]
-    rows += [f"| `{name}` | {', '.join(a.about['actions'])} | {', '.join(a.about['observations'])} |"
-             for name, a in algorithms().items() if not a.variant]
-    return "\n".join(rows)
 
 
 def pairs() -> str:
