@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from spinup import machine
-from spinup.machine import cores, free_memory
+from spinup.errors import UserError
+from spinup.machine import check_same_device, cores, free_memory
 
 
 # Turned red by: a container whose limit is not looked at, or whose use is not; a cache of files that counts as used.
@@ -43,3 +44,12 @@ def test_threads_of_torch_soon_fall_asleep():
     told = subprocess.run([sys.executable, "-c", "import llm, torch"], capture_output=True, text=True,
                           env=environment | {"OMP_DISPLAY_ENV": "verbose"}).stderr
     assert re.search(r"GOMP_SPINCOUNT = '3000'", told), told
+
+
+# Turned red by: random numbers of a GPU given to a CPU, which ended a resumed run with a false message.
+def test_a_run_resumes_on_the_kind_of_device_that_it_began_on():
+    check_same_device("cpu", "cpu")
+    with pytest.raises(UserError, match="began on cuda, .* resume it on cuda$"):
+        check_same_device("cuda", "cpu")
+    with pytest.raises(UserError, match="resume it on cpu: type CUDA_VISIBLE_DEVICES= before the command$"):
+        check_same_device("cpu", "cuda")

@@ -11,8 +11,8 @@ Four optional improvements:
     double       y uses Q'(s', argmax_a' Q(s', a')): one network chooses, the other evaluates
                  (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4)
     dueling      Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9)
-    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n+1, .): rewards spread n times faster
-                 (Sutton 1988)
+    n_steps      y = r_1 + gamma r_2 + ... + gamma^n max Q'(s_n+1, .): rewards spread n times as
+                 fast (Sutton 1988)
     prioritised  transitions with large errors are sampled more often, and get smaller weights
                  (Schaul et al. 2016, arXiv:1511.05952)
 

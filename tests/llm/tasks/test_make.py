@@ -355,3 +355,12 @@ def test_a_reward_of_the_users_replaces_both_forms():
             return [9.0] * len(problems)
     assert make_task(Many()).rewards([Problem("a")], ["a"]) == [9.0]
     assert make_task(Many(), lambda prompt, response: 0.5).rewards([Problem("a")], ["a"]) == [0.5]
+
+
+# Turned red by: a traceback for a module of the user's that cannot be imported.
+@pytest.mark.parametrize("text", ["import not_there_at_all", "1 / 0", "raise SystemExit"])
+def test_a_module_that_cannot_be_imported_is_named(text, tmp_path, monkeypatch):
+    (tmp_path / "broken_task.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="--task broken_task:Mine: broken_task cannot be imported"):
+        make_task("broken_task:Mine")
