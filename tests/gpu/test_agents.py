@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import spinup
+from spinup.core.fast.adam import FlatAdam
 from spinup.view.record import record
 
 TINY = {"preset": "none", "tensorboard": False, "quiet": True, "threads": 1, "exp_name": "x"}
@@ -81,3 +82,20 @@ def test_a_compiled_update_runs(name, device, tmp_path):
     env, settings = RUNS[name]
     run = getattr(spinup, name)(env, **TINY, **settings, compile=True, device=str(device), log_dir=str(tmp_path))
     assert run.status == "finished"
+
+
+# Turned red by: a recorded update that reads an old batch or old weights, or returns memory that it overwrites.
+def test_a_recorded_update_is_an_eager_one(device):
+    if device.type == "cpu":
+        pytest.skip("needs a CUDA device; a CPU records nothing")
+    batches = [torch.randn(16, 4, generator=torch.Generator().manual_seed(i)).to(device) for i in range(8)]
+    found = []
+    for compile in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).to(device)
+        optimizer = FlatAdam(net.parameters(), lr=0.01, max_grad_norm=0.5, compile=compile)
+        minimize = optimizer.minimizer(lambda x, net=net: (loss := net(x).square().mean(), {"half": loss.detach() / 2}))
+        stats = [minimize(x, lr=0.01 / (i + 1)) for i, x in enumerate(batches)]
+        found.append([torch.stack([s[name] for s in stats]) for name in ("loss", "half", "grad_norm")]
+                     + [p.detach().flatten() for p in net.parameters()])
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)

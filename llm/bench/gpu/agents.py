@@ -47,10 +47,11 @@ def pace(algo: str, env: str, device: str, folder: str, settings: dict[str, Any]
 
 
 def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings: dict[str, Any], unit: str,
-           least: float | None, source: str = "", compiled: bool = False) -> Found:
-    """Measure on the device, if `compiled` also with a compiled update, and on the CPU."""
+           least: float | None, source: str = "", compiled: bool = False, cpu_steps: int = 0) -> Found:
+    """Measure on the device, if `compiled` also with a compiled update, and on the CPU, there with `cpu_steps` if they
+    are given."""
     cases = {device: {}, **({f"{device}, compiled": {"compile": True}} if compiled and can_compile(quick) else {}),
-             "cpu": {}}
+             "cpu": {"total_steps": cpu_steps} if cpu_steps and not quick else {}}
     found: dict[str, float | str] = {}
     for name, more in cases.items():
         where = "cpu" if name == "cpu" else device
@@ -68,7 +69,8 @@ def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings:
     if device != "cpu":
         lines.append(goal(f"{algo}, {device} divided by the CPU",
                           best / numbers["cpu"] if best and "cpu" in numbers else None, 1.0))
-    return lines, {"settings": {"algorithm": algo, "env": env, **settings}, "per_second": found}
+    return lines, {"settings": {"algorithm": algo, "env": env, **settings}, "per_second": found,
+                   "cpu_steps": cpu_steps or settings["total_steps"]}
 
 
 def can_compile(quick: bool) -> bool:
@@ -94,9 +96,9 @@ def td3(device: str, quick: bool, folder: str) -> Found:
 
 def atari(device: str, quick: bool, folder: str) -> Found:
     """Measure PPO on Pong."""
-    settings = {**TASKS["ppo", PONG].settings, "total_steps": 20_480 if device == "cpu" else 102_400,
-                **(TINY["ppo"] if quick else {})}
-    return beside("ppo", PONG, device, quick, folder, settings, "steps", LEANRL["ppo"], PUBLISHED)
+    settings = {**TASKS["ppo", PONG].settings, "total_steps": 102_400, **(TINY["ppo"] if quick else {})}
+    return beside("ppo", PONG, device, quick, folder, settings, "steps", LEANRL["ppo"], PUBLISHED, compiled=True,
+                  cpu_steps=10_240)
 
 
 def bandits(device: str, quick: bool, folder: str) -> Found:
@@ -106,7 +108,8 @@ def bandits(device: str, quick: bool, folder: str) -> Found:
     names = ("episodes", "rollout_steps", "epochs", "minibatches", "lam", "lr", "hidden_size", "normalise_reward")
     settings = {**{name: getattr(config, name) for name in names}, "num_envs": copies,
                 "total_steps": updates * copies * config.rollout_steps}
-    return beside("rl2", BANDITS, device, quick, folder, settings, "steps", None)
+    return beside("rl2", BANDITS, device, quick, folder, settings, "steps", None,
+                  cpu_steps=5 * copies * config.rollout_steps)
 
 
 def pong(algo: str, device: str, quick: bool, folder: str) -> Found:

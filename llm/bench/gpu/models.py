@@ -30,8 +30,10 @@ TINY = {"task": "reverse:length=2,symbols=10", "preset": "none", "total_steps": 
 def tests(device: str, quick: bool, folder: str) -> Found:
     """Run the tests in `tests/gpu`. Without a GPU they are skipped, each with its reason."""
     report = Path(folder, "tests.xml")
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "-o", "addopts=--import-mode=importlib -p no:cacheprovider",
-                    f"--junitxml={report}", "tests/gpu"], cwd=ROOT, env={**os.environ, "SPINUP_TEST_DEVICE": device})
+    processes = ["-n", str(max(1, os.cpu_count() // 2))] if find_spec("xdist") else []
+    options = ["-q", "-o", "addopts=--import-mode=importlib -p no:cacheprovider", *processes, f"--junitxml={report}"]
+    subprocess.run([sys.executable, "-m", "pytest", *options, "tests/gpu"], cwd=ROOT,
+                   env={**os.environ, "SPINUP_TEST_DEVICE": device})
     outcomes, reasons, names = Counter(), Counter(), []
     for case in ElementTree.parse(report).iter("testcase"):
         kind = next((e.tag for e in case if e.tag in ("failure", "error", "skipped")), "passed")

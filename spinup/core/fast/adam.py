@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from spinup.core.fast.graphs import recorded
+
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 Exchange = Callable[[Tensor], Tensor]
 PIECE = 2**24           # parameters per kernel call in bf16: their gradient is copied to fp32
@@ -179,14 +181,16 @@ class FlatAdam:
         # Plain: leave the line out, and raise torch._dynamo.config.recompile_limit.
         step.__code__ = step.__code__.replace()
         compiled = torch.compile(step, fullgraph=True, dynamic=False)
+        if self.flat.device.type == "cuda":
+            compiled = recorded(compiled)
 
         def minimize(*batch: Tensor, lr: float | None = None) -> dict[str, Tensor]:
             self.steps += 1
             rate = (self.lr if lr is None else lr) / (1 - self.BETAS[0] ** self.steps)
             correction = 1 - self.BETAS[1] ** self.steps
             device = self.flat.device
-            return compiled(torch.tensor(rate, device=device),
-                            torch.tensor(correction, device=device), *batch)
+            return compiled(torch.full((), rate, device=device),          # full copies nothing
+                            torch.full((), correction, device=device), *batch)
         return minimize
 
     def state_dict(self) -> dict[str, Tensor | int]:
