@@ -44,6 +44,7 @@ class LanguageConfig(RunConfig):
     micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
+    compile: bool = False                # compile the layers: a minute once, then updates on a GPU are faster
     workers: Processes = 1               # processes, each with a share of the responses; the number of torchrun wins
     shard: bool = False                  # divide Adam's moments and fp32 copies among the processes, to save memory
     fsdp: bool = False                   # divide weights, gradients and moments among the processes: larger models fit
@@ -58,6 +59,8 @@ class LanguageConfig(RunConfig):
         if self.lora and not self.model:
             raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
                             "--lora")
+        if self.compile and self.fsdp:
+            raise UserError("--compile does not work with --fsdp; leave out one of them")
         if self.lora_alpha != type(self).lora_alpha and not self.lora:
             raise UserError("--lora-alpha scales adapters, and there are none; add --lora, such as --lora 16")
 

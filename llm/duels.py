@@ -6,9 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from llm.policy.generate import choose
+from llm.policy.cache import Cache, Slots
+from llm.policy.draw import choose
 from llm.policy.tokenizer import Tokenizer
-from llm.policy.transformer import Cache, Slots, Transformer, attention_dtype
+from llm.policy.transformer import Transformer, attention_dtype
 from llm.tasks.board_games import BEGIN, BoardGame, transcript
 
 NO_MOVE = -1            # a token that is no move of the player

@@ -28,10 +28,10 @@ from spinup.runs.presets import choose_preset
 COPIED = 200            # SFT updates if the task is a file of pairs, whose chosen responses are the teacher
 # Settings that do not change the result of SFT.
 ELSEWHERE = {"log_dir", "exp_name", "quiet", "tensorboard", "wandb", "threads", "device", "dtype", "checkpoint_steps",
-             "system", "template", "lora", "lora_alpha", "workers", "shard", "fsdp"}
+             "system", "template", "lora", "lora_alpha", "compile", "workers", "shard", "fsdp"}
 # Settings of the method that the SFT run before it does not share.
 NOT_ITS = ("total_steps", "max_tokens", "micro_batch", "gradient_checkpointing", "adam_eps", "dtype", "lora",
-           "lora_alpha", "workers", "shard", "fsdp")
+           "lora_alpha", "compile", "workers", "shard", "fsdp")
 
 
 def find_start(cfg: LanguageConfig, task: Task, resume: str | Path | None = None) -> Start:

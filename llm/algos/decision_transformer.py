@@ -42,7 +42,8 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from llm.policy.transformer import Shape, Slots, Transformer
+from llm.policy.cache import Slots
+from llm.policy.transformer import Shape, Transformer
 from spinup.algos.bc import log_likelihood
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, Deterministic, DiagGaussian

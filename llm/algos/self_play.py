@@ -38,9 +38,10 @@ from llm.algos.ppo import following
 from llm.algos.reinforce import token_rewards
 from llm.config import Depth, LanguageConfig
 from llm.duels import Played, play
+from llm.policy.cache import Slots
 from llm.policy.load import initial, on_device
 from llm.policy.tokenizer import CharTokenizer, Tokenizer
-from llm.policy.transformer import Slots, Transformer
+from llm.policy.transformer import Transformer
 from llm.run import Result, Run
 from llm.tasks.board_games import BEGIN, BoardGame
 from llm.tasks.make import make_task

@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,12 +41,14 @@ ANSWER = {"cuda": 128, "cpu": 8}                          # tokens of a response
 REPEATS = 3
 
 
-def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] = (), out: Path | None = None) -> int:
+def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] = (), compile: bool = False,
+             out: Path | None = None) -> int:
     """Measure on `device` and print; the last line is JSON. Return 0, because there is no goal.
 
     Args:
         shape: "0.5b" or "small"; the default is 0.5b on a GPU and small on a CPU.
         batches: rows sampled at a time; the default is up to 1024 on a GPU, if its memory allows.
+        compile: compile the layers.
     Raise UserError for an unknown device, a shape too large for a CPU, or a file that cannot be written.
     """
     where = find_device(device, gpu_helps=True)
@@ -60,13 +63,13 @@ def roofline(*, device: str = "auto", shape: str = "", batches: tuple[int, ...] 
     dtype, threads = torch.bfloat16 if kind == "cuda" else torch.float32, torch.get_num_threads()
     torch.set_num_threads(1)                                  # narrow models train on one CPU thread
     try:
-        return measure(where, kind, shape, batches or BATCHES[kind], dtype, out)
+        return measure(where, kind, shape, batches or BATCHES[kind], dtype, compile, out)
     finally:
         torch.set_num_threads(threads)
 
 
 def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...], dtype: torch.dtype,
-            out: Path | None) -> int:
+            compile: bool, out: Path | None) -> int:
     """Print the peak and the measured speed of the machine, and write them to `out`. Return an exit code."""
     name = torch.cuda.get_device_name(where) if kind == "cuda" else f"CPU ({os.cpu_count()} cores), one thread"
     copied, multiplied = copy_pace(where), product_pace(where, dtype)
@@ -74,8 +77,11 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
     bandwidth, flops = stated or (copied, multiplied)
     torch.manual_seed(1)
     model = Transformer(SHAPES[shape]).to(where, dtype)
+    if compile:
+        model.compile_layers()
     parameters = sum(p.numel() for p in model.parameters())
-    print(f"random weights of shape {shape}, {parameters / 1e6:,.1f} M parameters, {str(dtype)[6:]}, on {name}\n"
+    print(f"random weights of shape {shape}, {parameters / 1e6:,.1f} M parameters, {str(dtype)[6:]}, on {name}"
+          f"{', compiled' if compile else ''}\n"
           + ("this does not measure a GPU; a small model fits in the CPU's caches, so the shares can exceed 100 %\n"
              if kind == "cpu" else "")
           + f"peak: {bandwidth / 1e9:,.0f} GB/s, {flops / 1e12:,.3g} TFLOP/s "
@@ -107,14 +113,14 @@ def measure(where: torch.device, kind: str, shape: str, batches: tuple[int, ...]
     else:
         print(f"\ntraining on {rows} rows of {length} tokens does not fit in memory")
 
-    split = fitting(grpo_step, where, SHAPES[shape], dtype, ANSWER[kind])
+    split = fitting(partial(grpo_step, compile=compile), where, SHAPES[shape], dtype, ANSWER[kind])
     if split is not None:
         print(f"one GRPO update, {split['answers']} responses of {split['tokens_each']:.0f} tokens: "
               f"{split['seconds']:.3f} s, of which "
               + ", ".join(f"{phase} {share:.0%}" for phase, share in split["shares"].items()))
     return finish({
         "benchmark": "roofline", "device": name, "kind": kind, "shape": shape, "parameters": parameters,
-        "dtype": str(dtype)[6:], "context": CONTEXT,
+        "dtype": str(dtype)[6:], "compiled": compile, "context": CONTEXT,
         "peaks": {"bytes_per_second": bandwidth, "flop_per_second": flops, "stated": stated is not None,
                   "copy_bytes_per_second": copied, "product_flop_per_second": multiplied},
         "sampling": sampled, "training": trained, "grpo_step": split,
@@ -213,7 +219,7 @@ def training_step(model: Transformer, rows: int, length: int) -> float:
 
 def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: int, *,
               prompts: int = grpo.Config.prompts, samples: int = grpo.Config.samples,
-              threads: int = 1) -> dict[str, Any]:
+              threads: int = 1, compile: bool = False) -> dict[str, Any]:
     """Break down the seconds of an update in a short run of `grpo`, without the first update.
 
     tokens: length of each response. The alphabet has a character for every token of the shape, so that every response
@@ -227,7 +233,7 @@ def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: in
         rows = grpo.train(grpo.Config(
             task=Questions(alphabet=alphabet, max_tokens=tokens), model=str(Path(folder, "model")), total_steps=steps,
             prompts=prompts, samples=samples, lr=1e-6, warmup=0, anneal=False, held_out=32, threads=threads,
-            micro_batch=32 if device.type == "cuda" else 0, device=str(device), checkpoint_steps=steps,
+            micro_batch=32 if device.type == "cuda" else 0, device=str(device), checkpoint_steps=steps, compile=compile,
             tensorboard=False, quiet=True, log_dir=folder)).progress
     phases = {phase: float(np.mean(rows[f"{phase}_seconds"][1:])) for phase in ("rollout", "reward", "update")}
     seconds = sum(phases.values())

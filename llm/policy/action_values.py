@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from llm.policy.cache import Cache, Prefix, Slots
 from llm.policy.lora import duplicate
-from llm.policy.transformer import Cache, Prefix, Slots, Transformer
+from llm.policy.transformer import Transformer
 
 
 class ActionValues(nn.Module):
@@ -54,7 +55,7 @@ class ValuePolicy(nn.Module):
         beta: the larger, the greedier; 0 is pi_ref.
     """
 
-    divided = False
+    divided = compiled = False
 
     def __init__(self, reference: Transformer, values: ActionValues, beta: float = 1.0):
         super().__init__()

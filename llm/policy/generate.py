@@ -9,14 +9,15 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from llm.policy.cache import Cache, Prefix, Slots
+from llm.policy.draw import MANY, choose, draw, uniform
 from llm.policy.record import Pool, record
-from llm.policy.transformer import Cache, Prefix, Slots, Transformer, attention_dtype
+from llm.policy.transformer import Transformer, attention_dtype, compiled
 from spinup.core.fast.linear import packed
 from spinup.core.masked import select
 
 LOOK_EVERY = (2, 16)    # steps between checks for finished rows, on CPU and on GPU; a check waits for the GPU
 COMPACT_BELOW = 0.5     # drop finished rows if at most this share is unfinished; moving the cache costs one step
-MANY = 1024             # vocabulary from which one random number per row is faster than one per token
 KEEP = 8                # number of cache shapes that are kept
 CACHES = 2              # the same, if they are large
 LARGE = 2**24           # numbers of keys and values in all caches from which they are large
@@ -160,14 +161,18 @@ class Sampler:
         insert = tool if isinstance(tool, Insertions) else Insertions(tool, B) if tool else None
         look = LOOK_EVERY[device.type == "cuda"]
         for t in range(max_tokens):
-            log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)
-            token, mine = choose(log_pi, generator), alive
-            if greedy:
-                token = torch.where(rows % samples < greedy, log_pi.argmax(-1), token)
+            if model.compiled and generator is not None and not greedy and logits.shape[-1] > MANY:
+                token, logp = compiled(draw)(logits, uniform(logits, generator), temperature)
+            else:
+                log_pi = (logits.float() if temperature == 1 else logits.float() / temperature).log_softmax(-1)
+                token = choose(log_pi, generator)
+                if greedy:
+                    token = torch.where(rows % samples < greedy, log_pi.argmax(-1), token)
+                logp = log_pi.gather(1, token[:, None])[:, 0]
+            mine = alive
             if insert is not None:
                 token, mine = insert(token, rows, alive)
-            now.ids[:, t], now.mask[:, t] = token, mine
-            now.logp[:, t] = log_pi.gather(1, token[:, None])[:, 0]
+            now.ids[:, t], now.logp[:, t], now.mask[:, t] = token, logp, mine
             now.lengths += alive
             alive = alive & (token[:, None] != self.ends).all(1)
             if t + 1 == max_tokens:
@@ -218,10 +223,11 @@ class Sampler:
         def together(token: Tensor, start: int) -> Tensor:
             return model.logits(model.hidden(token[:, None], Slots(start), cache)[:, 0])
 
-        numbers = torch.arange(cache.length, device=model.device)
+        numbers, dtype = torch.arange(cache.length, device=model.device), cache.memory[0][0].dtype
 
         def apart(token: Tensor, position: Tensor) -> Tensor:
-            slots = Slots(None, position[:, None], (numbers <= position[:, None])[:, None, None])   # [B, 1, 1, length]
+            seen = (numbers <= position[:, None])[:, None, None]          # [B, 1, 1, length]
+            slots = Slots(None, position[:, None], torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, -torch.inf))
             return model.logits(model.hidden(token[:, None], slots, cache)[:, 0])
 
         if not self.records or model.device.type not in RECORDED:
@@ -235,22 +241,6 @@ class Sampler:
 
 
 Step = Callable[[Tensor, Tensor, int], Tensor]
-
-
-def choose(log_pi: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Sample one token per row, `[B]`, from log-probabilities `[B, vocab]`; without a generator, take the most likely.
-
-    With exponential noise, the argmin of noise / pi has the distribution pi. This needs no sort and no sum. A large
-    vocabulary needs too many random numbers for this, so one number per row selects from the cumulative probabilities.
-    """
-    if generator is None:
-        return log_pi.argmax(-1)
-    if log_pi.shape[-1] > MANY:
-        below = log_pi.exp().cumsum(-1)
-        at = below[:, -1:] * torch.rand(len(below), 1, device=below.device, generator=generator)
-        found = torch.searchsorted(below, at, right=True)[:, 0]
-        return found.clamp(max=below.shape[1] - 1)            # `at` may round to the sum
-    return (log_pi.exp() / torch.empty_like(log_pi).exponential_(generator=generator)).argmax(-1)
 
 
 class Insertions:

@@ -23,7 +23,7 @@ from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
 from llm.policy.transformer import Shape, Transformer
 from spinup.errors import UserError
-from spinup.machine import find_device
+from spinup.machine import find_compiler, find_device
 from spinup.runs.checkpoint import load_checkpoint
 from spinup.runs.folders import describe, find_run, read_run
 from spinup.runs.values import FAULTS, load_weights, reading
@@ -221,9 +221,13 @@ def fill(model: Model, path: Path) -> Model:
 
 
 def on_device(start: Start, cfg: LanguageConfig) -> Start:
-    """Move the model to the device of the settings, with their data type."""
+    """Move the model to the device of the settings, with their data type, and compile it if they say so."""
     device = find_device(cfg.device, gpu_helps=True)
     start.model.to(device, data_type(cfg, device))
+    if cfg.compile and find_compiler() is None:
+        raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
+    if cfg.compile:
+        start.model.compile_layers()
     return start
 
 

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
-from llm.policy.transformer import Slots, Transformer
+from llm.policy.transformer import Transformer
 
 WIDE = 256              # width of the model from which computing padding takes longer than packing
 PADDING = 0.2           # share of padding from which responses are packed

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from llm.policy.transformer import Cache
+from llm.policy.cache import Cache
 
 Pool = list[Any]        # the memory that all graphs of a sampler share; empty before the first one
 

@@ -5,14 +5,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 from torch.utils.checkpoint import checkpoint
 
+from llm.policy.cache import Prefix, Slots
 from llm.policy.generate import Prompts
 from llm.policy.packed import read_packed, worth_packing
-from llm.policy.transformer import Prefix, Slots, Transformer
+from llm.policy.transformer import Transformer, compiled
 from spinup.core.kl import kl_categorical
 
-PIECE = 2**19           # log-probabilities per piece in the computation of entropy
+PIECE = 2**19           # log-probabilities per piece in the computation of entropy on a CPU
 CHUNK = 2**26           # most logits kept for the backward pass; more tokens are split, and their pieces recomputed
 
 
@@ -73,7 +75,7 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths:
     steps, columns = torch.arange(T - 1, device=ids.device), torch.arange(L, device=ids.device)
     causal = torch.ones(T - 1, T - 1, dtype=torch.bool, device=ids.device).tril()
     if prompts.equal:
-        slots = Slots(L, None, torch.cat([torch.ones_like(causal[:, :1]).expand(-1, L), causal], 1)[None, None])
+        slots = Slots(L, None, lower_right(causal, L))
     else:
         lengths = prompts.lengths[of]
         seen = (columns < lengths[:, None])[:, None].expand(-1, T - 1, -1)                   # hide a prompt's padding
@@ -83,21 +85,46 @@ def read(model: Transformer, prompts: Prompts, of: Tensor, ids: Tensor, lengths:
     return torch.cat([first[:, None], rest], 1)
 
 
+def lower_right(causal: Tensor, before: int) -> Tensor:
+    """Mask of T tokens after `before` others, `[1, 1, T, before + T]`, from the causal mask `[T, T]` of T tokens. On
+    CUDA it is torch's own object, which selects the fastest kernel."""
+    T = len(causal)
+    if causal.device.type == "cuda":
+        return causal_lower_right(T, before + T)
+    return torch.cat([torch.ones_like(causal[:, :1]).expand(-1, before), causal], 1)[None, None]
+
+
 def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
     """Log-probability of `ids` `[...]` and entropy of their distribution, from states `[..., width]`, in fp32.
 
     The entropy has no gradient. No loss uses it, and its graph would keep two more tensors over the vocabulary.
     """
-    logits = model.logits(hidden).float()
+    logits = model.logits(hidden)
+    if model.compiled:
+        return compiled(log_probs_in_one_pass)(logits, ids, temperature)
+    logits = logits.float()
     log_pi = (logits if temperature == 1 else logits / temperature).log_softmax(-1)
     return log_pi.gather(-1, ids.unsqueeze(-1)).squeeze(-1), entropy(log_pi)
+
+
+def log_probs_in_one_pass(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Compute the same, in a form from which torch.compile makes sums over the logits, `[..., vocab]`, without copies.
+    """
+    logits = logits.float() / temperature
+    total, tokens = logits.logsumexp(-1), torch.arange(logits.shape[-1], device=logits.device)
+    chosen = torch.where(tokens == ids.unsqueeze(-1), logits, 0).sum(-1)
+    x = logits.detach().clamp(min=-1e4)                                   # -inf times its probability, 0, would be NaN
+    mean = (x * (x - total.detach().unsqueeze(-1)).exp()).sum(-1)
+    return chosen - total, total.detach() - mean
 
 
 def log_probs_in_pieces(model: Transformer, hidden: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Compute `log_probs`, `[...]` each, for large batches in pieces."""
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return torch.stack(log_probs(model, hidden, ids, temperature))
-    logp, entropy = in_chunks(of_piece, ids.numel() * model.shape.vocab_size, hidden, ids)
+    # Compiled, a logit takes a quarter of the memory: two bytes, and two of its gradient.
+    logits = ids.numel() * model.shape.vocab_size // (4 if model.compiled else 1)
+    logp, entropy = in_chunks(of_piece, logits, hidden, ids)
     return logp, entropy.detach()
 
 
@@ -117,9 +144,11 @@ def in_chunks(function: Callable[..., Tensor], logits: int, hidden: Tensor, *oth
 
 @torch.no_grad()
 def entropy(log_pi: Tensor) -> Tensor:
-    """Entropy in nats, `[...]`, of log-probabilities `[..., vocab]`. Its pieces fit a processor's cache."""
-    rows = log_pi.flatten(0, -2).split(max(1, PIECE // log_pi.shape[-1]))
-    return torch.cat([-x.exp().mul_(x.clamp(min=-1e4)).sum(-1) for x in rows]).view(log_pi.shape[:-1])
+    """Entropy in nats, `[...]`, of log-probabilities `[..., vocab]`. On a CPU, its pieces fit the cache."""
+    rows = log_pi.flatten(0, -2)
+    size = max(1, PIECE // log_pi.shape[-1]) if rows.device.type == "cpu" else max(1, len(rows))
+    pieces = [-x.exp().mul_(x.clamp(min=-1e4)).sum(-1) for x in rows.split(size)]
+    return torch.cat(pieces).view(log_pi.shape[:-1])
 
 
 @one_pass

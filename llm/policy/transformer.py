@@ -7,11 +7,13 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from llm.policy.cache import Cache, Prefix, Slots
 from spinup.core.fast.linear import Linear, fast_linear
 
 # Largest accepted value of each size; a file with a larger one is damaged.
@@ -55,84 +57,6 @@ class Shape:
         for name in ("qkv_bias", "qk_norm", "tied"):
             if type(getattr(self, name)) is not bool:
                 raise ValueError(f"{name} must be true or false, not {getattr(self, name)!r}")
-
-
-class Cache:
-    """KV cache for sampling: keys and values, `[rows, kv_heads, length, head_size]` per layer, allocated once.
-
-    Rows may have read different numbers of tokens. Attention in a row never reads beyond the tokens that this row has
-    read. So the padding of a prompt does no harm, and later tokens overwrite it.
-    """
-
-    def __init__(self, shape: Shape, rows: int, length: int, device: torch.device, dtype: torch.dtype):
-        size = (rows, shape.kv_heads, length, shape.head_size)
-        self.memory = [(torch.zeros(size, device=device, dtype=dtype), torch.zeros(size, device=device, dtype=dtype))
-                       for _ in range(shape.layers)]
-        self.rows, self.length, self.used = rows, length, self.memory     # the first `rows` rows are in use
-
-    def fill(self, prefix: "Prefix") -> None:
-        """Start from the keys and values of P prompts: the first rows / P rows continue the first prompt, and so on.
-        """
-        self.rows, self.used = len(self.memory[0][0]), self.memory
-        for layer, pair in enumerate(self.memory):
-            for memory, read in zip(pair, (prefix.k[layer], prefix.v[layer]), strict=True):
-                memory.unflatten(0, (len(read), -1))[..., :read.shape[2], :] = read[:, None]
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep only these rows of the rows in use."""
-        self.rows = len(rows)
-        for keys, values in self.memory:
-            keys[:self.rows], values[:self.rows] = keys[rows], values[rows]
-        self.used = [(keys[:self.rows], values[:self.rows]) for keys, values in self.memory]
-
-    def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
-        """Store new keys and values, `[rows, kv_heads, T, head_size]`. Return all keys and values to attend to."""
-        keys, values = self.used[layer]
-        if slots.start is not None:                           # all rows have the same position: use slices
-            end = slots.start + k.shape[2]
-            keys[:, :, slots.start:end], values[:, :, slots.start:end] = k, v
-            return keys[:, :, :end], values[:, :, :end]
-        index = slots.positions[:, None, :, None].expand_as(k)
-        keys.scatter_(2, index, k)
-        values.scatter_(2, index, v)
-        return keys, values
-
-
-class Prefix:
-    """Keys and values of prompts, with gradients. Responses to these prompts are then appended.
-
-    Each prompt is read once, for any number of responses. The result equals that of reading prompt and response in one
-    row, but with fewer tokens.
-    """
-
-    def __init__(self) -> None:
-        self.k: dict[int, Tensor] = {}                        # by layer; a dict, as checkpointing reads prompts twice
-        self.v: dict[int, Tensor] = {}
-        self.rows: Tensor | None = None                       # [B] prompt of each response; None while reading prompts
-
-    def extend(self, layer: int, k: Tensor, v: Tensor, slots: "Slots") -> tuple[Tensor, Tensor]:
-        """Append keys and values of a layer, `[B, heads, T, size]`, to the prefix. Without rows, store them as prefix.
-        """
-        if self.rows is None:
-            self.k[layer], self.v[layer] = k, v
-            return k, v
-        return torch.cat([self.k[layer][self.rows], k], 2), torch.cat([self.v[layer][self.rows], v], 2)
-
-
-@dataclass
-class Slots:
-    """Positions of new tokens, and their attention mask.
-
-    Attributes:
-        start: position of the first new token if it is the same in all rows; else None.
-        positions: `[B, T]` position of each token if `start` is None. A prompt's first token is at 0, whatever the
-            padding.
-        mask: `[B or 1, 1, T, S]` bool, True where a query may attend; None means causal attention.
-    """
-
-    start: int | None = 0
-    positions: Tensor | None = None
-    mask: Tensor | None = None
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -189,8 +113,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) 
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
+@cache
+def compiled(function: Callable) -> Callable:
+    """Compile a function, or a method of modules, with `torch.compile`: it joins small operations. Modules of equal
+    structure share the compiled code."""
+    import torch._dynamo.config
+    torch._dynamo.config.recompile_limit = 64                 # for one row or several, one step or several, ...
+    return torch.compile(function)
+
+
 class Block(nn.Module):
     """One transformer layer: attention and SwiGLU, each after a norm and with a residual connection."""
+
+    compiled = False        # whether `project` and `finish` run as compiled functions
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -207,21 +142,29 @@ class Block(nn.Module):
     def forward(self, x: Tensor, angles: tuple[Tensor, Tensor], slots: Slots, memory: Cache | Prefix | None,
                 layer: int) -> Tensor:
         """Apply attention and MLP, each added to its input, `[B, T, width]`."""
+        project, finish = (compiled(f) if self.compiled else f for f in (Block.project, Block.finish))
+        q, k, v = project(self, x, *angles)
+        if memory is not None:
+            k, v = memory.extend(layer, k, v, slots)
+        mask, T, S = slots.mask, q.shape[2], k.shape[2]
+        if mask is None and 1 < T < S:                        # is_causal would align the first query with the first key
+            mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
+        return finish(self, x, attend(q, k, v, mask, grouped=mask is None or x.device.type == "cpu"))
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[B, heads, T, head_size]`, keys and values `[B, kv_heads, T, head_size]` of `[B, T, width]`."""
         (B, T, _), h, kv = x.shape, self.shape.heads, self.shape.kv_heads
         qkv = self.qkv(self.norm_attention(x)).view(B, T, h + 2 * kv, self.shape.head_size).transpose(1, 2)
         if self.q_norm is None:
             qk, v = qkv.split([h + kv, kv], 1)
-            q, k = rotate(qk, *angles).split([h, kv], 1)
+            q, k = rotate(qk, cos, sin).split([h, kv], 1)
         else:
             q, k, v = qkv.split([h, kv, kv], 1)
-            q, k = rotate(self.q_norm(q), *angles), rotate(self.k_norm(k), *angles)
-        q, k, v = (each.to(attention_dtype(x.device, x.dtype)) for each in (q, k, v))
-        if memory is not None:
-            k, v = memory.extend(layer, k, v, slots)
-        mask, S = slots.mask, k.shape[2]
-        if mask is None and 1 < T < S:                        # is_causal would align the first query with the first key
-            mask = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(S - T)
-        y = attend(q, k, v, mask, grouped=mask is None or x.device.type == "cpu")
+            q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        return tuple(each.to(attention_dtype(x.device, x.dtype)) for each in (q, k, v))
+
+    def finish(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the output of attention, `[B, heads, T, head_size]`, and then the MLP to `x`, `[B, T, width]`."""
         x = x + self.out(y.transpose(1, 2).flatten(2).to(x.dtype))
         gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
@@ -231,6 +174,7 @@ class Transformer(nn.Module):
     """The language model: `hidden` computes states of tokens, and `logits` predicts the next token from a state."""
 
     divided = False         # whether each process has only a share of the weights; see `llm.policy.fsdp`
+    compiled = False        # see `compile_layers`
 
     def __init__(self, shape: Shape):
         super().__init__()
@@ -277,6 +221,12 @@ class Transformer(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Compute logits of the next token, `[..., vocab]`, from hidden states `[..., width]`."""
         return fast_linear(hidden, self.embed.weight if self.head is None else self.head.weight)
+
+    def compile_layers(self) -> None:
+        """Compile the layers, and the functions that read the logits: the first calls then take seconds each."""
+        self.compiled = True
+        for block in self.blocks:
+            block.compiled = True
 
     def matrices(self) -> list[Tensor]:
         """Weights of all products, `[n_out, n_in]` each."""

@@ -54,7 +54,7 @@ def load_weights(module: nn.Module, state: Any) -> None:
 
 def finite(x: Tensor) -> bool:
     """Return whether all numbers of `x`, `[...]`, are finite. Their sum tells, without memory, unless it overflows."""
-    return math.isfinite(x.sum()) or bool(torch.isfinite(x).all())
+    return math.isfinite(x.sum() if x.ndim else x) or bool(torch.isfinite(x).all())
 
 
 def weights(parts: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -56,6 +56,35 @@ def test_a_recorded_step_is_an_eager_one(model, monkeypatch):
     check_equal(sample(model, monkeypatch, True, **settings), sample(model, monkeypatch, False, **settings))
 
 
+# Turned red by: a compiled layer, draw or log-probability with another result than an eager one.
+def test_a_compiled_model_is_an_eager_one(device):
+    torch.manual_seed(0)
+    shape = Shape(1500, 256, 2, 64, 4, 2, 16, 128, qkv_bias=True)
+    found = []
+    for compile in (False, True):
+        torch.manual_seed(0)
+        model = Transformer(shape).to(device)
+        if compile:
+            model.compile_layers()
+        prompts = Prompts.of(ROWS, device)
+        said = Sampler(model, end=0)(prompts, samples=8, max_tokens=40,
+                                     generator=torch.Generator(device).manual_seed(1))
+        logp, entropy = score(model, prompts, said.of, said.ids)
+        (logp * said.mask).sum().backward()
+        found.append((said, logp, entropy * said.mask, model.blocks[0].qkv.weight.grad))
+    check_equal(found[1][0], found[0][0])
+    torch.testing.assert_close(found[1][1:], found[0][1:], atol=2e-2, rtol=2e-2)
+
+
+# Turned red by: a mask of torch's own with another meaning than the written one.
+def test_equal_prompts_hide_the_future(model, device):
+    prompts, ids = Prompts.of([[1, 2, 3], [4, 5, 6]], device), torch.randint(1, 50, (4, 9), device=device)
+    of = torch.arange(4, device=device) // 2
+    together, _ = score(model, prompts, of, ids)
+    whole = model(torch.cat([prompts.ids[of], ids], 1))[:, 2:-1].log_softmax(-1)
+    torch.testing.assert_close(together, whole.gather(-1, ids[..., None])[..., 0], atol=1e-3, rtol=1e-3)
+
+
 # Turned red by: a graph that keeps the weights of its recording.
 def test_a_recorded_step_follows_the_optimiser(model, device, monkeypatch):
     monkeypatch.setattr(generate, "RECORDED", ("cuda",))

@@ -12,10 +12,11 @@ from torch.nn.functional import pad
 
 import llm
 from llm.algos import best_of_n, grpo, ppo, reinforce
+from llm.policy.cache import Slots
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import load_model
 from llm.policy.score import score
-from llm.policy.transformer import Shape, Slots, Transformer
+from llm.policy.transformer import Shape, Transformer
 from llm.rollout import Batch, join
 from llm.run import Run
 from llm.tasks import Problem

@@ -12,9 +12,10 @@ from llm import preferences
 from llm.algos import dpo, reward_model
 from llm.algos.dpo import Config, divergence_elsewhere, first_different_step, log_odds, preference_loss
 from llm.algos.reward_model import bradley_terry, calibration_error, correlation
+from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
-from llm.policy.transformer import Shape, Slots, Transformer
+from llm.policy.transformer import Shape, Transformer
 from llm.preferences import compare, ranked_rightly, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Run

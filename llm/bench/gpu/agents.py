@@ -47,11 +47,12 @@ def pace(algo: str, env: str, device: str, folder: str, settings: dict[str, Any]
 
 
 def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings: dict[str, Any], unit: str,
-           least: float | None, source: str = "", compiled: bool = False, cpu_steps: int = 0) -> Found:
-    """Measure on the device, if `compiled` also with a compiled update, and on the CPU, there with `cpu_steps` if they
-    are given."""
-    cases = {device: {}, **({f"{device}, compiled": {"compile": True}} if compiled and can_compile(quick) else {}),
-             "cpu": {"total_steps": cpu_steps} if cpu_steps and not quick else {}}
+           least: float | None, source: str = "", compiled: bool = False, fewer: int = 0) -> Found:
+    """Measure on the device, if `compiled` also with a compiled update, and on the CPU. The slower cases take `fewer`
+    steps if they are given: on the CPU, and on the device where a compiled update follows."""
+    less = {"total_steps": fewer} if fewer and not quick else {}
+    cases = {device: less if compiled else {},
+             **({f"{device}, compiled": {"compile": True}} if compiled and can_compile(quick) else {}), "cpu": less}
     found: dict[str, float | str] = {}
     for name, more in cases.items():
         where = "cpu" if name == "cpu" else device
@@ -70,7 +71,7 @@ def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings:
         lines.append(goal(f"{algo}, {device} divided by the CPU",
                           best / numbers["cpu"] if best and "cpu" in numbers else None, 1.0))
     return lines, {"settings": {"algorithm": algo, "env": env, **settings}, "per_second": found,
-                   "cpu_steps": cpu_steps or settings["total_steps"]}
+                   "fewer_steps": fewer}
 
 
 def can_compile(quick: bool) -> bool:
@@ -81,7 +82,8 @@ def can_compile(quick: bool) -> bool:
 def off_policy(algo: str, device: str, quick: bool, folder: str) -> Found:
     """Measure an algorithm with one update per step on HalfCheetah."""
     settings = {**TASKS[algo, CHEETAH].settings, **(TINY[algo] if quick else {})}
-    return beside(algo, CHEETAH, device, quick, folder, settings, "updates", LEANRL[algo], PUBLISHED, compiled=True)
+    return beside(algo, CHEETAH, device, quick, folder, settings, "updates", LEANRL[algo], PUBLISHED, compiled=True,
+                  fewer=3000)
 
 
 def sac(device: str, quick: bool, folder: str) -> Found:
@@ -98,7 +100,7 @@ def atari(device: str, quick: bool, folder: str) -> Found:
     """Measure PPO on Pong."""
     settings = {**TASKS["ppo", PONG].settings, "total_steps": 102_400, **(TINY["ppo"] if quick else {})}
     return beside("ppo", PONG, device, quick, folder, settings, "steps", LEANRL["ppo"], PUBLISHED, compiled=True,
-                  cpu_steps=10_240)
+                  fewer=20_480)
 
 
 def bandits(device: str, quick: bool, folder: str) -> Found:
@@ -109,7 +111,7 @@ def bandits(device: str, quick: bool, folder: str) -> Found:
     settings = {**{name: getattr(config, name) for name in names}, "num_envs": copies,
                 "total_steps": updates * copies * config.rollout_steps}
     return beside("rl2", BANDITS, device, quick, folder, settings, "steps", None,
-                  cpu_steps=5 * copies * config.rollout_steps)
+                  fewer=5 * copies * config.rollout_steps)
 
 
 def pong(algo: str, device: str, quick: bool, folder: str) -> Found:

@@ -15,6 +15,7 @@ import llm
 from llm.bench.costs import MODELS
 from llm.bench.gpu.parts import ROOT, goal
 from llm.bench.roofline import SHAPES, grpo_step, roofline
+from spinup.machine import find_compiler
 from spinup.runs.files import read_json
 from spinup.runs.folders import read_run
 
@@ -49,9 +50,10 @@ def tests(device: str, quick: bool, folder: str) -> Found:
 
 
 def limits(device: str, quick: bool, folder: str) -> Found:
-    """Measure `spinup bench roofline`."""
-    out = Path(folder, "roofline.json")
-    roofline(device=device, shape="small" if device == "cpu" else "0.5b", batches=(1, 8) if quick else (), out=out)
+    """Measure `spinup bench roofline`, on a GPU with compiled layers if there is a compiler."""
+    out, gpu = Path(folder, "roofline.json"), device != "cpu"
+    roofline(device=device, shape="0.5b" if gpu else "small", batches=(1, 8) if quick else (), out=out,
+             compile=gpu and find_compiler() is not None)
     found = read_json(out)
     goals, mfu = ({}, None) if found["kind"] == "cpu" else (SHARES, MFU)
     shares = {row["batch"]: row["bandwidth_share"] for row in found["sampling"]}

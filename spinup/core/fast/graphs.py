@@ -17,27 +17,25 @@ def recorded(function: Step) -> Step:
 
     The function may change tensors in place, such as weights and moments: a repeated call changes
     the same memory. It may not wait for the GPU, draw random numbers, or depend on other values of
-    the CPU. It returns tensors `[...]` by name. Each combination of input shapes has a recording.
+    the CPU. It returns float32 tensors `[...]` by name. Each combination of input shapes has a
+    recording.
     """
     calls: dict[tuple[torch.Size, ...], int] = {}
-    graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], dict]] = {}
+    recordings: dict[tuple[torch.Size, ...], Recording] = {}
 
     def call(*inputs: Tensor) -> dict[str, Tensor]:
         shapes = tuple(x.shape for x in inputs)
         calls[shapes] = calls.get(shapes, 0) + 1
         if calls[shapes] <= WARM_UP:
             return aside(function, inputs)
-        if shapes not in graphs:
-            graphs[shapes] = record(function, inputs)
-        graph, own, outputs = graphs[shapes]
-        torch._foreach_copy_(own, inputs)                     # Plain: for o, x in ...: o.copy_(x)
-        graph.replay()
-        return {name: x.clone() for name, x in outputs.items()}
+        if shapes not in recordings:
+            recordings[shapes] = Recording(function, inputs)
+        return recordings[shapes](inputs)
     return call
 
 
 def aside(function: Step, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
-    """Call `function` on another stream, because autograd of the recording uses another one too."""
+    """Call `function` on another stream, as CUDA asks for the calls before a recording."""
     here, stream = torch.cuda.current_stream(), torch.cuda.Stream()
     stream.wait_stream(here)
     with torch.cuda.stream(stream):
@@ -46,10 +44,20 @@ def aside(function: Step, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
     return outputs
 
 
-def record(function: Step, inputs: tuple[Tensor, ...]
-           ) -> tuple[torch.cuda.CUDAGraph, list[Tensor], dict[str, Tensor]]:
-    """Return the recording, the tensors that it reads, and those that it writes. Nothing runs."""
-    own, graph = [x.clone() for x in inputs], torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        outputs = function(*own)
-    return graph, own, outputs
+class Recording:
+    """A recorded call, with the memory that it reads and writes. Recording it runs nothing."""
+
+    def __init__(self, function: Step, inputs: tuple[Tensor, ...]):
+        self.inputs, self.graph = [x.clone() for x in inputs], torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            outputs = function(*self.inputs)
+            self.joined = torch.cat([x.reshape(-1) for x in outputs.values()])
+        self.shapes = {name: x.shape for name, x in outputs.items()}
+        self.sizes = [x.numel() for x in outputs.values()]
+
+    def __call__(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+        torch._foreach_copy_(self.inputs, inputs)             # Plain: for a, b in ...: a.copy_(b)
+        self.graph.replay()
+        pieces = self.joined.clone().split(self.sizes)        # the next call overwrites `joined`
+        return {name: piece.view(shape)
+                for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}

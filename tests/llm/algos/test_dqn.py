@@ -13,10 +13,11 @@ import llm
 from llm.algos.dqn import Config, targets, value_losses
 from llm.offline import StoredResponses
 from llm.policy.action_values import ActionValues, ValuePolicy
+from llm.policy.cache import Slots
 from llm.policy.generate import Prompts, Responses, Sampler
 from llm.policy.load import load_model
 from llm.policy.score import read, score
-from llm.policy.transformer import Shape, Slots, Transformer
+from llm.policy.transformer import Shape, Transformer
 from llm.rollout import Batch
 from llm.run import Run
 from llm.tasks import Problem

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from llm.algos import param_noise
-from llm.policy.transformer import Slots, Transformer
+from llm.policy.cache import Slots
+from llm.policy.transformer import Transformer
 from llm.run import Run
 from spinup.algos.param_noise import adapted
 from spinup.algos.ppo import clipped_surrogate

@@ -4,8 +4,10 @@ import torch
 from scipy.stats import chisquare
 
 import llm.policy.generate as generate
-from llm.policy.generate import MANY, Prompts, Sampler, choose
-from llm.policy.transformer import Cache, Shape, Transformer
+from llm.policy.cache import Cache
+from llm.policy.draw import GROUP, MANY, at_quantile, choose
+from llm.policy.generate import Prompts, Sampler
+from llm.policy.transformer import Shape, Transformer
 from spinup.core.fast.linear import packed
 
 VOCAB, NEVER = 12, 99                   # an end that no model draws
@@ -114,6 +116,24 @@ def test_tokens_of_a_large_vocabulary_are_drawn_from_the_softmax():
     drawn = choose(pi.log().expand(20_000, -1), torch.Generator().manual_seed(0))
     torch.testing.assert_close(drawn.bincount(minlength=MANY + 1) / 20_000, pi, atol=0.01, rtol=0)
     assert set(drawn.tolist()) == {1, 5, MANY}
+
+
+# Turned red by: a group that is found without those before it; a remainder that rounding puts outside of its group.
+@pytest.mark.parametrize("size", [GROUP, 3 * GROUP, 3 * GROUP + 7])
+def test_the_token_at_a_quantile_is_that_of_the_cumulative_probabilities(size):
+    generator = torch.Generator().manual_seed(0)
+    pi = torch.rand(5000, size, generator=generator, dtype=torch.float64) ** 20
+    u = torch.cat([torch.rand(4998, 1, generator=generator, dtype=torch.float64), torch.tensor([[0.0], [1.0]])])
+    found, ends = at_quantile(pi, u), pi.cumsum(-1)
+    wanted = torch.searchsorted(ends, u * ends[:, -1:], right=True)[:, 0]
+    assert (found[:-1] == wanted[:-1]).float().mean() > 0.999 and pi[-1, found[-1]] > 0
+
+
+# Turned red by: a token of probability 0, whose log-probability is -inf.
+def test_rounding_draws_no_token_without_probability():
+    pi = torch.zeros(3, 4 * GROUP)
+    pi[:, GROUP + 3] = 1e-30
+    assert at_quantile(pi, torch.tensor([[0.0], [0.5], [1.0]])).tolist() == [GROUP + 3] * 3
 
 
 # Turned red by: greedy rows that are chosen by their place among the unfinished ones; the last of the samples.

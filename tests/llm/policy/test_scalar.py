@@ -4,10 +4,11 @@ import pytest
 import torch
 
 import llm
+from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
 from llm.policy.scalar import RewardModel, ScalarModel, rewards, values
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Slots, Transformer
+from llm.policy.transformer import Shape, Transformer
 from llm.tasks.user import UserTask
 from spinup.errors import UserError
 

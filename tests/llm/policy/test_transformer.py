@@ -2,7 +2,8 @@
 import pytest
 import torch
 
-from llm.policy.transformer import Cache, Prefix, Shape, Slots, Transformer, rotations
+from llm.policy.cache import Cache, Prefix, Slots
+from llm.policy.transformer import Shape, Transformer, rotations
 
 SHAPES = {"small": Shape(30, context=40, layers=2, width=32, heads=2, kv_heads=2),
           "grouped": Shape(30, context=40, layers=2, width=32, heads=4, kv_heads=2, head_size=12, qkv_bias=True,
