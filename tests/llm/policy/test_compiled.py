@@ -14,9 +14,9 @@ SHAPE = Shape(1500, 64, 2, 32, 4, 2, 8, 48, qkv_bias=True)
 
 # Turned red by: code that torch.compile cannot trace; a compiled function with another result.
 @pytest.mark.parametrize("qk_norm", [False, True])
+@torch._dynamo.config.patch(recompile_limit=64)
 def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(qk_norm, monkeypatch):
     traced = []
-    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 64)
 
     def compiled(function):
         traced.append(function.__name__)
