@@ -4,7 +4,7 @@
     parent = "vpg"                      # parent algorithm, or a list of parents; the code may import pure
                                         # functions from its parents and from their parents
     actions = ["Discrete", "Box"]       # classes of action spaces that it supports (environments)
-    observations = ["vectors"]          # "vectors", "images" (environments)
+    observations = ["vectors"]          # "vectors", "images", or "goals": only environments with goals
 
     rewards = true                      # it learns from rewards (language models)
     family = ""                         # its family if that is not the one of its folder: "" for environments
@@ -35,7 +35,7 @@ from spinup.errors import UserError, nearest
 # Kinds of environments and models that may have their own defaults, in words.
 ACTIONS = {"Discrete": "discrete actions", "MultiDiscrete": "several discrete actions", "MultiBinary": "binary actions",
            "Box": "continuous actions", "Dict": "actions in a Dict", "Tuple": "actions in a Tuple"}
-OBSERVATIONS = {"vectors": "vectors", "images": "images"}
+OBSERVATIONS = {"vectors": "vectors", "images": "images", "goals": "vectors with goals"}
 KINDS = ACTIONS | OBSERVATIONS | {"pretrained": "pretrained models"}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from spinup import registry
 from spinup.envs import make
 from spinup.envs.atari import in_words, protocol
+from spinup.envs.goals import GoalVectorEnv
 from spinup.envs.make import EnvSource
 from spinup.envs.spaces import observation_view, space_from_json
 from spinup.envs.zoo import num_agents
@@ -35,12 +36,13 @@ def kinds_of_model(settings: Mapping[str, Any]) -> list[str]:
 
 
 def kinds(env: EnvSource) -> list[str]:
-    """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box, and
-    "images" or "vectors". UserError if the environment cannot be made."""
+    """Kinds of an environment for which an algorithm may have defaults: the class of the action space, such as Box,
+    "images" or "vectors", and "goals" if it has goals. UserError if the environment cannot be made."""
     made = make(env, exact=False)
     try:
         images = len(observation_view(made.observation_space)[0]) == 3
-        return [type(made.action_space).__name__, "images" if images else "vectors"]
+        found = [type(made.action_space).__name__, "images" if images else "vectors"]
+        return [*found, "goals"] if isinstance(made, GoalVectorEnv) else found
     finally:
         made.close()
 

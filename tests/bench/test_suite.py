@@ -43,6 +43,13 @@ def test_every_algorithm_that_can_train_in_the_environment_is_in_the_suite(tmp_p
     assert not list(tmp_path.iterdir())
 
 
+# Turned red by: `her` in Pendulum, which has no goals: that run failed.
+@pytest.mark.parametrize("env, goals", [("Pendulum-v1", False), ("GoalReacher-v0", True)])
+def test_an_algorithm_for_goals_is_only_in_environments_with_goals(env, goals, tmp_path):
+    files = [algorithm for algorithm in algorithms().values() if algorithm.name in ("her", "td3")]
+    assert {algorithm.name for algorithm in serving(files, env, 30_000, tmp_path)} == {"td3", *["her"] * goals}
+
+
 # Turned red by: an environment whose scores cannot be normalised; a suite without an environment.
 @pytest.mark.parametrize("name", suites())
 def test_a_suite_states_steps_and_scores(name):
