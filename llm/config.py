@@ -59,8 +59,6 @@ class LanguageConfig(RunConfig):
         if self.lora and not self.model:
             raise UserError("--lora trains adapters beside the weights of a given model; add --model, or leave out "
                             "--lora")
-        if self.compile and self.fsdp:
-            raise UserError("--compile does not work with --fsdp; leave out one of them")
         if self.lora_alpha != type(self).lora_alpha and not self.lora:
             raise UserError("--lora-alpha scales adapters, and there are none; add --lora, such as --lora 16")
 

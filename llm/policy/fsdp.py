@@ -36,6 +36,8 @@ def check(cfg: LanguageConfig) -> None:
                         "--fsdp")
     if cfg.shard:
         raise UserError("--fsdp divides Adam's moments too; leave out --shard")
+    if cfg.compile:
+        raise UserError("--fsdp does not work with compiled layers; leave out --compile")
     if hasattr(sys.modules[type(cfg).__module__], "FlatAdam"):            # in place of `Run.adam`
         raise UserError(f"{cfg.algorithm} needs all weights in one tensor or one process; leave out --fsdp")
 

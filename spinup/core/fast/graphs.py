@@ -26,11 +26,12 @@ def recorded(function: Step) -> Step:
     def call(*inputs: Tensor) -> dict[str, Tensor]:
         shapes = tuple(x.shape for x in inputs)
         calls[shapes] = calls.get(shapes, 0) + 1
-        if calls[shapes] <= WARM_UP:
-            return aside(function, inputs)
-        if shapes not in recordings:
-            recordings[shapes] = Recording(function, inputs)
-        return recordings[shapes](inputs)
+        with torch.cuda.device(inputs[0].device):             # streams are those of this GPU
+            if calls[shapes] <= WARM_UP:
+                return aside(function, inputs)
+            if shapes not in recordings:
+                recordings[shapes] = Recording(function, inputs)
+            return recordings[shapes](inputs)
     return call
 
 

@@ -5,10 +5,14 @@ import pytest
 import torch
 import torch._dynamo.config
 
-from llm.policy import generate, score, transformer
+import llm
+from llm.policy import generate, load, score, transformer
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.transformer import Shape, Transformer
+from spinup.errors import UserError
 
+TINY = {"task": "reverse:length=2,symbols=10", "preset": "none", "layers": 1, "width": 16, "heads": 2,
+        "sft_accuracy": 0.01, "compile": True, "quiet": True, "tensorboard": False}
 SHAPE = Shape(1500, 64, 2, 32, 4, 2, 8, 48, qkv_bias=True)
 
 
@@ -36,3 +40,19 @@ def test_a_compiled_model_is_traced_whole_and_equals_an_eager_one(qk_norm, monke
         found.append((said.ids * said.mask.long(), said.logp, logp, entropy, [p.grad for p in model.parameters()]))
     torch.testing.assert_close(found[1], found[0], atol=1e-4, rtol=1e-4)
     assert {"project", "finish", "draw", "log_probs_in_one_pass"} <= set(traced)
+
+
+# Turned red by: --compile that a run ignores, for its policy or for the reference policy.
+def test_a_run_compiles_its_model(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr(transformer, "compiled", lambda function: called.append(function.__name__) or function)
+    monkeypatch.setattr(load, "find_compiler", lambda: "c++")
+    llm.grpo(**TINY, total_steps=1, prompts=2, samples=2, held_out=2, log_dir=str(tmp_path))
+    assert {"project", "finish"} <= set(called)
+
+
+# Turned red by: torch's traceback where there is no compiler.
+def test_without_a_compiler_a_sentence_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr(load, "find_compiler", lambda: None)
+    with pytest.raises(UserError, match="--compile needs a C"):
+        llm.grpo(**TINY, log_dir=str(tmp_path))

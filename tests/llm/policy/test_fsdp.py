@@ -127,6 +127,7 @@ def test_a_run_goes_on_with_and_without_division(beginner, fork_workers, tmp_pat
 @pytest.mark.parametrize("method, more, said", [
     ("sft", {}, "--fsdp divides the model among processes, and this run has one; add --workers 2"),
     ("grpo", {}, "--fsdp divides the model among processes, and this run has one; add --workers 2"),
+    ("grpo", {"workers": 2, "compile": True}, "--fsdp does not work with compiled layers; leave out --compile"),
     ("grpo", {"workers": 2, "shard": True}, "--fsdp divides Adam's moments too; leave out --shard"),
     ("es", {"workers": 2}, "llm es needs all weights in one tensor or one process; leave out --fsdp"),
     ("self_play", {"workers": 2, "task": "tictactoe"}, "llm self_play needs all weights")])
