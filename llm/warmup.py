@@ -11,7 +11,7 @@ from filelock import FileLock
 from llm.algos import sft
 from llm.config import LanguageConfig
 from llm.policy.fsdp import check as check_fsdp
-from llm.policy.load import Start, check_judge, initial, load_model, on_device
+from llm.policy.load import Start, check_compiler, check_judge, initial, load_model, on_device
 from llm.policy.policy import check_context
 from llm.tasks.check import demonstration_of, problems_of
 from llm.tasks.make import is_own, make_task
@@ -120,6 +120,7 @@ def check(cfg: LanguageConfig, task: Task | None = None, start: Start | None = N
         raise UserError("--shard divides Adam's moments among processes, and this run has one; add --workers 2, or "
                         "leave out --shard")
     check_fsdp(cfg)
+    check_compiler(cfg)
     task = task or make_task(cfg.task, cfg.reward or None)
     start = start or initial(cfg, task)
     check_groups(cfg, task)

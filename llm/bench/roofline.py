@@ -235,7 +235,7 @@ def grpo_step(device: torch.device, shape: Shape, dtype: torch.dtype, tokens: in
             prompts=prompts, samples=samples, lr=1e-6, warmup=0, anneal=False, held_out=32, threads=threads,
             micro_batch=32 if device.type == "cuda" else 0, device=str(device), checkpoint_steps=steps, compile=compile,
             tensorboard=False, quiet=True, log_dir=folder)).progress
-    phases = {phase: float(np.mean(rows[f"{phase}_seconds"][1:])) for phase in ("rollout", "reward", "update")}
+    phases = {phase: float(np.median(rows[f"{phase}_seconds"][1:])) for phase in ("rollout", "reward", "update")}
     seconds = sum(phases.values())
     answers = prompts * samples
     return {"seconds": round(seconds, 4), "answers": answers, "tokens_each": float(np.mean(rows["length"][1:])),

@@ -84,6 +84,11 @@ class ValuePolicy(nn.Module):
         q, v = self.values.numbers(second)
         return self.reference.logits(first).float().log_softmax(-1) + self.beta * (q - v[..., None])
 
+    def compile_layers(self) -> None:
+        """Compile the layers of both models."""
+        self.reference.compile_layers()
+        self.values.body.compile_layers()
+
     def matrices(self) -> list[Tensor]:
         """Weights of all products of both models, `[n_out, n_in]` each."""
         return self.reference.matrices() + self.values.body.matrices()

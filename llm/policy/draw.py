@@ -35,19 +35,21 @@ def draw(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
 def at_quantile(pi: Tensor, u: Tensor) -> Tensor:
     """Return the first token per row, `[B]`, whose cumulative probability exceeds `u`, `[B, 1]`, given `[B, vocab]`.
 
-    It finds the group of tokens first, and then the token in it: long cumulative sums are slow on a GPU.
+    It finds the group of tokens first, and then the token in it: long cumulative sums are slow on a GPU. If rounding
+    leads to a token without probability, the most likely one takes its place. NaN gives any token.
     """
     groups = F.pad(pi, (0, -pi.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))                # [B, groups, GROUP]
     sizes = groups.sum(-1)
     ends = sizes.cumsum(-1)                                               # [B, groups]
     at = below(u * ends[:, -1:], ends)
-    group = torch.searchsorted(ends, at, right=True)                      # [B, 1]
+    group = torch.searchsorted(ends, at, right=True).clamp(max=groups.shape[1] - 1)          # [B, 1]
     inside = groups.gather(1, group[..., None].expand(-1, -1, GROUP))[:, 0].cumsum(-1)       # [B, GROUP]
     at = below(at - (ends - sizes).gather(1, group), inside)
-    return (group * GROUP + torch.searchsorted(inside, at, right=True))[:, 0]
+    token = (group * GROUP + torch.searchsorted(inside, at, right=True)).clamp(max=pi.shape[-1] - 1)
+    return torch.where(pi.gather(1, token) > 0, token, pi.argmax(-1, keepdim=True))[:, 0]
 
 
 def below(at: Tensor, ends: Tensor) -> Tensor:
     """Return `at`, `[B, 1]`, or if rounding put it outside of the cumulative sums, `[B, n]`, a number inside of them.
-    So no token without probability is chosen."""
+    """
     return torch.minimum(at.clamp(min=0), ends[:, -1:] * (1 - 2**-20))

@@ -222,13 +222,18 @@ def fill(model: Model, path: Path) -> Model:
 
 def on_device(start: Start, cfg: LanguageConfig) -> Start:
     """Move the model to the device of the settings, with their data type, and compile it if they say so."""
+    check_compiler(cfg)
     device = find_device(cfg.device, gpu_helps=True)
     start.model.to(device, data_type(cfg, device))
-    if cfg.compile and find_compiler() is None:
-        raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
     if cfg.compile:
         start.model.compile_layers()
     return start
+
+
+def check_compiler(cfg: LanguageConfig) -> None:
+    """Raise UserError if the settings ask for compiled layers, and there is no compiler."""
+    if cfg.compile and find_compiler() is None:
+        raise UserError("--compile needs a C++ compiler; `spinup doctor` shows how to install one")
 
 
 def data_type(cfg: LanguageConfig, device: torch.device) -> torch.dtype:

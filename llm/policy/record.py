@@ -7,7 +7,7 @@ from torch import Tensor
 
 from llm.policy.cache import Cache
 
-Pool = list[Any]        # the memory that all graphs of a sampler share; empty before the first one
+Pool = list[Any]        # what all graphs of a sampler share: memory and stream; empty before the first one
 
 
 def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache,
@@ -21,15 +21,15 @@ def record(step: Callable[[Tensor, Tensor], Tensor], cache: Cache,
     token = torch.zeros(cache.rows, dtype=torch.long, device=device)
     position = torch.full_like(token, cache.length - 1)       # the last slot: overwritten before it is read
     with torch.cuda.device(device):                           # streams and graphs belong to the current device
-        side = torch.cuda.Stream()
+        memory, side = pool or (None, torch.cuda.Stream())    # torch's own stream is that of the first GPU
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):                         # run once before the recording, to set up libraries
             step(token, position)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool[0] if pool else None):
+        with torch.cuda.graph(graph, pool=memory, stream=side):
             logits = step(token, position)
-    pool[:] = [graph.pool()]
+    pool[:] = [graph.pool(), side]
 
     def play(new_token: Tensor, new_position: Tensor) -> Tensor:
         token.copy_(new_token)

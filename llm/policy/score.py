@@ -89,7 +89,7 @@ def lower_right(causal: Tensor, before: int) -> Tensor:
     """Mask of T tokens after `before` others, `[1, 1, T, before + T]`, from the causal mask `[T, T]` of T tokens. On
     CUDA it is torch's own object, which selects the fastest kernel."""
     T = len(causal)
-    if causal.device.type == "cuda":
+    if causal.device.type == "cuda" and T > 1:                # `attend` gives one token as several rows
         return causal_lower_right(T, before + T)
     return torch.cat([torch.ones_like(causal[:, :1]).expand(-1, before), causal], 1)[None, None]
 
@@ -122,8 +122,9 @@ def log_probs_in_pieces(model: Transformer, hidden: Tensor, ids: Tensor, tempera
     """Compute `log_probs`, `[...]` each, for large batches in pieces."""
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return torch.stack(log_probs(model, hidden, ids, temperature))
-    # Compiled, a logit takes a quarter of the memory: two bytes, and two of its gradient.
-    logits = ids.numel() * model.shape.vocab_size // (4 if model.compiled else 1)
+    # Compiled, a logit takes less memory: two numbers of the model's type instead of four in fp32.
+    less = 8 // model.dtype.itemsize if model.compiled else 1
+    logits = ids.numel() * model.shape.vocab_size // less
     logp, entropy = in_chunks(of_piece, logits, hidden, ids)
     return logp, entropy.detach()
 

@@ -119,7 +119,7 @@ def compiled(function: Callable) -> Callable:
     structure share the compiled code."""
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 64                 # for one row or several, one step or several, ...
-    return torch.compile(function)
+    return torch.compile(function, dynamic=True)              # the same code for the forward pass and a checkpoint
 
 
 class Block(nn.Module):

@@ -6,11 +6,14 @@ interruption, the same command trains and evaluates only the missing runs.
 import json
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from csv import DictWriter
 from dataclasses import replace
 from functools import cache
 from io import StringIO
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from spinup.view.grid import Grid, Job, check_job, safe
 
 EVALUATION = "evaluation.json"                              # of a run's final policy, beside its result.json
 EPISODES = 100          # of an evaluation; held-out problems of a language model
+EACH = 4                # evaluations from which starting another process for them saves time
 
 
 @cache
@@ -71,7 +75,7 @@ def suite(name: str, *, seeds: Sequence[int], workers: int = 1, algos: Sequence[
     taken = lock(folder)                                                  # two suites would train the same runs
     try:
         code = Grid(jobs, workers).run()
-        evaluate([job.directory for job in jobs if job.status == "finished"])
+        evaluate([job.directory for job in jobs if job.status == "finished"], workers)
         if code != 130 and against:
             beside([(a.name, env, seed, steps[env]) for seed in seeds for a, env in pairs], folder, workers)
     finally:
@@ -113,16 +117,23 @@ def job_of(algorithm: Algorithm, env: str, config: RunConfig, seed: int) -> Job:
     return job
 
 
-def evaluate(directories: Sequence[Path]) -> None:
+def evaluate(directories: Sequence[Path], workers: int) -> None:
     """Evaluate the final policy of each run once, as `spinup eval DIR --json` does, into its `evaluation.json`."""
     coming = [directory for directory in directories if read_evaluation(directory) is None]
     tell = tell_progress(f"evaluating {len(coming)} policies", len(coming), bool(coming))
-    for done, directory in enumerate(coming, 1):
-        algorithm = find(read_run(directory)["algorithm"], run=directory)
-        found = registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0,
-                                                    as_json=True, device="cpu")
-        write_evaluation(directory, found)
-        tell(done)
+    processes = min(workers, len(coming) // EACH)
+    with ProcessPoolExecutor(processes, get_context("spawn")) if processes > 1 else nullcontext() as pool:
+        found = (pool.map if pool else map)(evaluation, coming)
+        for done, (directory, text) in enumerate(zip(coming, found, strict=True), 1):
+            write_evaluation(directory, text)
+            tell(done)
+
+
+def evaluation(directory: Path) -> str:
+    """Return what `spinup eval DIR --json` prints."""
+    algorithm = find(read_run(directory)["algorithm"], run=directory)
+    return registry.family(algorithm).evaluate(directory, episodes=EPISODES, stochastic=False, seed=0, as_json=True,
+                                               device="cpu")
 
 
 def write_evaluation(directory: Path, found: str) -> None:

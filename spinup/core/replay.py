@@ -31,10 +31,12 @@ class Batch(NamedTuple):
     length: Tensor          # [B] int64; steps from `obs` to `next_obs`: 1, or up to n
 
     def to(self, device: torch.device) -> "Batch":
-        """Move the batch to a device, all float32 fields in one copy: small copies to a GPU take
+        """Move the batch to a device."""
+        return self if device.type == "cpu" else self.joined(device)
+
+    def joined(self, device: torch.device) -> "Batch":
+        """Copy the batch to a device, all float32 fields in one copy: small copies to a GPU take
         the same time as one that is six times as large."""
-        if device.type == "cpu":
-            return self
         floats = {name: x for name, x in self._asdict().items() if x.dtype == torch.float32}
         joined = torch.cat([x.reshape(-1) for x in floats.values()]).to(device)
         pieces = joined.split([x.numel() for x in floats.values()])

@@ -8,7 +8,7 @@ import pytest
 from spinup.bench import against, process
 from spinup.bench import suite as suite_module
 from spinup.bench.compared import read
-from spinup.bench.suite import EVALUATION, beside, serving, suite, suites
+from spinup.bench.suite import EVALUATION, beside, evaluate, serving, suite, suites
 from spinup.errors import UserError
 from spinup.registry import algorithms
 from spinup.registry import serving as declared
@@ -76,6 +76,18 @@ def test_a_suite_trains_and_evaluates_and_repeats_nothing(folder, monkeypatch, c
     assert read_json(of(folder) / EVALUATION) == found
     with pytest.raises(UserError, match="total_steps 1024, not 2048; choose another --log-dir"):
         suite("classic", **{**SMALL, "total_steps": 2048}, log_dir=folder)
+
+
+# Turned red by: evaluations in two processes that are lost, or written into the folder of another run.
+def test_two_processes_evaluate_what_one_does(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("spinup.bench.suite.EACH", 1)
+    assert suite("classic", **SMALL, log_dir=folder) == 0
+    wanted, copies = read_json(of(folder) / EVALUATION), [tmp_path / "a" / "a_s1", tmp_path / "b" / "b_s1"]
+    for copy in copies:
+        shutil.copytree(of(folder), copy)
+        (copy / EVALUATION).unlink()
+    evaluate(copies, 2)
+    assert [read_json(copy / EVALUATION) | {"directory": ""} for copy in copies] == [wanted | {"directory": ""}] * 2
 
 
 # Turned red by: seeds after each other for one algorithm, so that the first half of a suite has no second algorithm.

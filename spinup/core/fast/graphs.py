@@ -20,24 +20,28 @@ def recorded(function: Step) -> Step:
     the CPU. It returns float32 tensors `[...]` by name. Each combination of input shapes has a
     recording.
     """
-    calls: dict[tuple[torch.Size, ...], int] = {}
-    recordings: dict[tuple[torch.Size, ...], Recording] = {}
+    stream: torch.cuda.Stream | None = None
+    calls: dict[tuple, int] = {}
+    recordings: dict[tuple, Recording] = {}
 
-    def call(*inputs: Tensor) -> dict[str, Tensor]:
-        shapes = tuple(x.shape for x in inputs)
+    def call(*given: Tensor) -> dict[str, Tensor]:
+        nonlocal stream
+        inputs = [x.contiguous() for x in given]              # like the memory of the recording
+        shapes = tuple((x.shape, x.dtype) for x in inputs)
         calls[shapes] = calls.get(shapes, 0) + 1
-        with torch.cuda.device(inputs[0].device):             # streams are those of this GPU
+        with torch.cuda.device(inputs[0].device):
+            stream = stream or torch.cuda.Stream()            # of this GPU; torch's default is of the first
             if calls[shapes] <= WARM_UP:
-                return aside(function, inputs)
+                return aside(function, inputs, stream)
             if shapes not in recordings:
-                recordings[shapes] = Recording(function, inputs)
+                recordings[shapes] = Recording(function, inputs, stream)
             return recordings[shapes](inputs)
     return call
 
 
-def aside(function: Step, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+def aside(function: Step, inputs: list[Tensor], stream: torch.cuda.Stream) -> dict[str, Tensor]:
     """Call `function` on another stream, as CUDA asks for the calls before a recording."""
-    here, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    here = torch.cuda.current_stream()
     stream.wait_stream(here)
     with torch.cuda.stream(stream):
         outputs = function(*inputs)
@@ -48,15 +52,15 @@ def aside(function: Step, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
 class Recording:
     """A recorded call, with the memory that it reads and writes. Recording it runs nothing."""
 
-    def __init__(self, function: Step, inputs: tuple[Tensor, ...]):
+    def __init__(self, function: Step, inputs: list[Tensor], stream: torch.cuda.Stream):
         self.inputs, self.graph = [x.clone() for x in inputs], torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
             outputs = function(*self.inputs)
             self.joined = torch.cat([x.reshape(-1) for x in outputs.values()])
         self.shapes = {name: x.shape for name, x in outputs.items()}
         self.sizes = [x.numel() for x in outputs.values()]
 
-    def __call__(self, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def __call__(self, inputs: list[Tensor]) -> dict[str, Tensor]:
         torch._foreach_copy_(self.inputs, inputs)             # Plain: for a, b in ...: a.copy_(b)
         self.graph.replay()
         pieces = self.joined.clone().split(self.sizes)        # the next call overwrites `joined`

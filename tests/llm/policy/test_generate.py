@@ -136,6 +136,12 @@ def test_rounding_draws_no_token_without_probability():
     assert at_quantile(pi, torch.tensor([[0.0], [0.5], [1.0]])).tolist() == [GROUP + 3] * 3
 
 
+# Turned red by: an index outside of the vocabulary, which on a GPU would end the process; the run must say what is NaN.
+def test_nan_gives_a_token_of_the_vocabulary():
+    pi = torch.full((2, 4 * GROUP + 1), torch.nan)
+    assert at_quantile(pi, torch.tensor([[0.2], [1.0]])).max() < pi.shape[1]
+
+
 # Turned red by: greedy rows that are chosen by their place among the unfinished ones; the last of the samples.
 def test_the_first_samples_can_be_greedy(model):
     certain = Sampler(model, end=0)(Prompts.of(ROWS), max_tokens=20, generator=None)
