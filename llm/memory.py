@@ -10,7 +10,8 @@ from torch.nn import Module
 from llm.config import LanguageConfig
 from llm.policy.generate import CACHES
 from llm.policy.score import CHUNK
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup import errors
 from spinup.errors import UserError
 from spinup.machine import free_memory

@@ -23,8 +23,9 @@ import llm
 import spinup
 from llm.policy.checkpoint import load_pretrained
 from llm.policy.export import save_pretrained
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from llm.tasks.make import make_task
 from spinup.cli.train import resume as command
 from spinup.errors import EnvironmentFailure, NonFiniteError, UserError, WorkerError

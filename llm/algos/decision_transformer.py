@@ -43,7 +43,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from llm.policy.cache import Slots
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup.algos.bc import log_likelihood
 from spinup.algos.vpg import policy_gradient
 from spinup.core.distributions import Categorical, Deterministic, DiagGaussian

@@ -12,7 +12,8 @@ import torch
 from llm.algos import grpo
 from llm.bench.roofline import PEAKS, SHAPES, flop_a_token
 from llm.memory import GB, needed
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup.bench.process import check_out, finish
 from spinup.errors import UserError, nearest
 

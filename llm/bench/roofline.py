@@ -23,8 +23,9 @@ from llm.bench.questions import Questions, check_installed, never_end
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.bench.process import check_out, finish
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError

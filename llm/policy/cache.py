@@ -1,12 +1,10 @@
 """Keys and values that attention has already computed, and the positions of new tokens."""
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from llm.policy.transformer import Shape
+from llm.policy.shape import Shape
 
 
 @dataclass
@@ -32,7 +30,7 @@ class Cache:
     read. So the padding of a prompt does no harm, and later tokens overwrite it.
     """
 
-    def __init__(self, shape: "Shape", rows: int, length: int, device: torch.device, dtype: torch.dtype):
+    def __init__(self, shape: Shape, rows: int, length: int, device: torch.device, dtype: torch.dtype):
         size = (rows, shape.kv_heads, length, shape.head_size)
         self.memory = [(torch.zeros(size, device=device, dtype=dtype), torch.zeros(size, device=device, dtype=dtype))
                        for _ in range(shape.layers)]

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer, Tokenizer, load_tokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.values import reading, room_for
 

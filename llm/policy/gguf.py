@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from llm.policy.checkpoint import FAMILIES, Stored, fill
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import HFTokenizer, Tokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.runs.values import reading, room_for
 

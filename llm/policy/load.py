@@ -20,8 +20,9 @@ from llm.policy.peft import CONFIG as ADAPTERS
 from llm.policy.peft import load_adapters
 from llm.policy.peft import settings as adapter_settings
 from llm.policy.scalar import RewardModel, ScalarModel
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CHARACTERS, CharTokenizer, Tokenizer, template_arguments
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 from spinup.machine import find_compiler, find_device
 from spinup.runs.checkpoint import load_checkpoint

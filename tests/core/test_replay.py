@@ -10,7 +10,7 @@ import torch
 
 from spinup.algos import dqn
 from spinup.algos.dqn import importance_weights
-from spinup.core.replay import Batch, Priorities, Replay, replay_bytes
+from spinup.core.replay import Priorities, Replay, replay_bytes
 from spinup.envs.vector import Step
 
 SIZE = 50               # of replays here; three environments do not divide it
@@ -451,13 +451,3 @@ def test_prioritised_dqn_goes_on_without_its_replay(monkeypatch, tmp_path):
     draws = only_what_is_there(monkeypatch)
     assert dqn.train(cfg, resume=tmp_path / "x/x_s1").status == "finished"
     assert draws[0] == 30                                                 # it waited until there was enough again
-
-
-# Turned red by: a field in the place of another, or with another shape or type, after the copy to a device.
-def test_a_batch_arrives_whole():
-    batch = Batch(torch.rand(5, 3), torch.arange(5), torch.rand(5, 2), torch.rand(5, 3), torch.rand(5),
-                  torch.arange(5) + 7)
-    for images in (False, True):
-        given = batch._replace(obs=(batch.obs * 255).byte()) if images else batch
-        for before, after in zip(given, given.joined(torch.device("cpu")), strict=True):
-            assert after.dtype == before.dtype and torch.equal(after, before)

@@ -9,7 +9,8 @@ import llm
 from llm.policy import generate
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
-from llm.policy.transformer import Shape, Transformer, attend
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer, attend
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 

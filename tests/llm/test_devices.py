@@ -11,7 +11,8 @@ from llm.policy import generate, score
 from llm.policy.generate import Insertions, Prompts, Sampler
 from llm.policy.scalar import RewardModel, ScalarModel
 from llm.policy.score import forward_kl
-from llm.policy.transformer import Shape, Transformer, attend
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer, attend
 from llm.tasks import sandbox
 from spinup.runs.run import Run
 

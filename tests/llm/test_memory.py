@@ -9,7 +9,8 @@ import llm
 from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
 from llm.policy.score import log_probs
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.registry import algorithms

@@ -16,7 +16,8 @@ from llm.policy.cache import Slots
 from llm.policy.generate import Prompts, Responses
 from llm.policy.load import load_model
 from llm.policy.score import score
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.rollout import Batch, join
 from llm.run import Run
 from llm.tasks import Problem

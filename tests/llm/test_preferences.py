@@ -15,7 +15,8 @@ from llm.algos.reward_model import bradley_terry, calibration_error, correlation
 from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
 from llm.policy.score import forward_kl, score
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.preferences import compare, ranked_rightly, rows_of, shuffled
 from llm.rollout import Batch
 from llm.run import Run

@@ -13,7 +13,8 @@ from llm.algos.ppo import following
 from llm.algos.reinforce import leave_one_out, reward_to_go, token_rewards
 from llm.config import LanguageConfig
 from llm.policy.generate import Sampler
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.tasks import testbed as bed
 from spinup.algos.ppo import clipped_surrogate
 from spinup.algos.vpg import policy_gradient

@@ -30,7 +30,7 @@ def recorded(function: Step) -> Step:
         shapes = tuple((x.shape, x.dtype) for x in inputs)
         calls[shapes] = calls.get(shapes, 0) + 1
         with torch.cuda.device(inputs[0].device):
-            stream = stream or torch.cuda.Stream()            # of this GPU; torch's default is of the first
+            stream = stream or torch.cuda.Stream()            # torch's own is of the first GPU
             if calls[shapes] <= WARM_UP:
                 return aside(function, inputs, stream)
             if shapes not in recordings:
@@ -40,7 +40,8 @@ def recorded(function: Step) -> Step:
 
 
 def aside(function: Step, inputs: list[Tensor], stream: torch.cuda.Stream) -> dict[str, Tensor]:
-    """Call `function` on another stream, as CUDA asks for the calls before a recording."""
+    """Call `function`, with inputs `[...]`, on another stream, as CUDA asks for the calls before a
+    recording."""
     here = torch.cuda.current_stream()
     stream.wait_stream(here)
     with torch.cuda.stream(stream):

@@ -11,7 +11,8 @@ import llm
 from llm.algos import es, sft
 from llm.policy.generate import Sampler
 from llm.policy.load import load_model
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.tasks import testbed as bed
 from spinup.algos.es import gradient, perturb, perturbation
 from spinup.core.fast.adam import FlatAdam

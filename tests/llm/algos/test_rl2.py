@@ -9,7 +9,8 @@ import llm
 from llm.algos import rl2
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.score import score
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.run import Run
 from llm.tasks.bandits import Bandits, MDPs
 from spinup.errors import UserError

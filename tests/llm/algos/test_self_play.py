@@ -14,8 +14,9 @@ import llm
 from llm.algos import self_play
 from llm.duels import NO_MOVE, mover, play
 from llm.policy.cache import Slots
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from llm.tasks.board_games import TicTacToe
 from spinup.algos.ppo import clipped_surrogate, value_loss
 from spinup.arena.command import gather

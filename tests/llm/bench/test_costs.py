@@ -5,7 +5,7 @@ import pytest
 
 from llm.algos import grpo
 from llm.bench.costs import MODELS, cost, costs
-from llm.policy.transformer import Shape
+from llm.policy.shape import Shape
 from spinup.errors import UserError
 
 

@@ -11,8 +11,9 @@ from llm.bench import real
 from llm.bench.real import Written, measured, peer_tokenizer, prepare, real_generate, real_grpo
 from llm.policy.export import save_pretrained
 from llm.policy.load import load_model
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import HFTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from llm.tasks.sentence import Sentence
 
 SPECIAL = ["<s>", "<|start|>", "<|end|>"]

@@ -15,7 +15,8 @@ from llm.bench.sampling import speed_generate
 from llm.bench.speed import run_spinup, speed_grpo
 from llm.policy.checkpoint import load_pretrained
 from llm.policy.generate import Prompts, Sampler
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.tasks.task import is_held_out
 from spinup.errors import UserError
 

@@ -13,8 +13,9 @@ import transformers
 from llm.policy.checkpoint import load_pretrained, names
 from llm.policy.export import save_pretrained
 from llm.policy.generate import Prompts, Sampler
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 
 LETTERS = CharTokenizer("".join(map(chr, range(ord("0"), ord("0") + 49))))

@@ -9,7 +9,8 @@ import llm.algos.grpo
 from llm.policy import generate, load, score, transformer
 from llm.policy.generate import Prompts, Sampler
 from llm.policy.lora import adapt
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from llm.warmup import check
 from spinup.errors import UserError
 

@@ -7,7 +7,8 @@ import llm.policy.generate as generate
 from llm.policy.cache import Cache
 from llm.policy.draw import GROUP, MANY, at_quantile, choose
 from llm.policy.generate import Prompts, Sampler
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup.core.fast.linear import packed
 
 VOCAB, NEVER = 12, 99                   # an end that no model draws

@@ -11,7 +11,8 @@ from llm import models
 from llm.policy.checkpoint import names
 from llm.policy.gguf import IN_BLOCK, WHOLE, is_gguf, load_gguf
 from llm.policy.load import load_model
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 from spinup.errors import UserError
 
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *sorted(ByteLevel.alphabet()), "he", "ll"]

@@ -16,8 +16,9 @@ from llm.policy.load import load_model, load_unmerged
 from llm.policy.lora import AdaptedLinear, adapt, adapted_like, duplicate, frozen_copy, merged
 from llm.policy.peft import CONFIG, WEIGHTS
 from llm.policy.scalar import ScalarModel
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from spinup.core.fast.adam import FlatAdam
 from spinup.errors import UserError
 from spinup.runs.checkpoint import load_checkpoint

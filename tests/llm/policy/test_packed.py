@@ -7,7 +7,8 @@ import llm
 from llm.policy.generate import Prompts
 from llm.policy.packed import pack, read_packed, worth_packing
 from llm.policy.score import read, score
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer
 
 SIZES = [(3, 9), (1, 1), (6, 2), (2, 12), (4, 1), (1, 5), (6, 2), (3, 3)]                  # of prompts and responses
 

@@ -7,8 +7,9 @@ import llm
 from llm.policy.cache import Slots
 from llm.policy.generate import Prompts
 from llm.policy.scalar import RewardModel, ScalarModel, rewards, values
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from llm.tasks.user import UserTask
 from spinup.errors import UserError
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from llm.policy.cache import Cache, Prefix, Slots
-from llm.policy.transformer import Shape, Transformer, rotations
+from llm.policy.shape import Shape
+from llm.policy.transformer import Transformer, rotations
 
 SHAPES = {"small": Shape(30, context=40, layers=2, width=32, heads=2, kv_heads=2),
           "grouped": Shape(30, context=40, layers=2, width=32, heads=4, kv_heads=2, head_size=12, qkv_bias=True,

@@ -11,8 +11,9 @@ import torch
 import llm
 from llm.config import LanguageConfig
 from llm.policy.scalar import RewardModel, ScalarModel
+from llm.policy.shape import Shape
 from llm.policy.tokenizer import CharTokenizer
-from llm.policy.transformer import Shape, Transformer
+from llm.policy.transformer import Transformer
 from llm.tasks import Problem, make_task, names
 from llm.tasks.addition import Addition
 from llm.tasks.calculator import Calculator
