@@ -1,4 +1,4 @@
-"""Copies of small tensors to a GPU: six copies take six times as long as one of the same size in all.
+"""Copies of small tensors to a GPU: each takes as long as one copy of several times the size.
 
 Plain: `[x.to(device) for x in tensors]`.
 """
