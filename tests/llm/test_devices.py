@@ -79,7 +79,7 @@ def test_few_steps_are_recorded(model, recorded):
 
 # Turned red by: a stream or a graph of the current device, where the model is on another; a pool for each graph.
 def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
-    current, pools = [torch.device("cuda", 0)], []
+    current, pools, streams = [torch.device("cuda", 0)], [], []
 
     @contextmanager
     def device(where):
@@ -101,8 +101,9 @@ def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
         def replay(self):
             pass
 
-    def graph(graph, pool=None):
+    def graph(graph, pool, stream):
         pools.append(pool)
+        streams.append(stream)
         assert current[-1].index == 1
         return nullcontext()
     monkeypatch.setattr(generate.torch, "cuda", SimpleNamespace(
@@ -115,7 +116,8 @@ def test_a_step_is_recorded_on_the_device_of_its_model(monkeypatch):
     for _ in range(2):
         generate.record(lambda token, position: token, SimpleNamespace(memory=[(memory, memory)], rows=2, length=5),
                         pool)
-    assert pools == [None, "shared"] and pool == ["shared"] and current == [torch.device("cuda", 0)]
+    assert pools == [None, "shared"] and pool[0] == "shared" and current == [torch.device("cuda", 0)]
+    assert streams == [pool[1]] * 2                           # of this GPU; torch's own would be of the first
 
 
 # Turned red by: tokens, rows and their states read one after the other.

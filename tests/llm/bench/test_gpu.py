@@ -26,7 +26,7 @@ def brief(monkeypatch):
     monkeypatch.setattr(sft, "solved", lambda rewards: 1.0)
     monkeypatch.setattr(roofline, "copy_pace", lambda device: 1e9)
     monkeypatch.setattr(roofline, "product_pace", lambda device, dtype: 2e9)
-    monkeypatch.setattr(roofline, "grpo_step", lambda *_: {"seconds": 1.0, "answers": 1, "tokens_each": 1.0,
+    monkeypatch.setattr(roofline, "grpo_step", lambda *_, **__: {"seconds": 1.0, "answers": 1, "tokens_each": 1.0,
                                                            "shares": {"rollout": 0.4, "update": 0.6}})
     for name, value in {"ROWS": {"cpu": (2, 16)}, "CONTEXT": 16, "NEW": 4, "REPEATS": 1}.items():
         monkeypatch.setattr(roofline, name, value)
