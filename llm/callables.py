@@ -12,8 +12,7 @@ from torch import Tensor
 from llm.columns import TAKEN
 from llm.faults import SHORT, call
 from spinup.core.masked import select
-from spinup.errors import UserError
-from spinup.runs.folders import source_name
+from spinup.errors import UserError, source_name
 
 
 def own_loss(function: Callable[..., Any], shape: torch.Size, *args: Tensor,

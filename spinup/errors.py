@@ -50,6 +50,13 @@ def unreadable(error: BaseException) -> str:
     return "its brackets are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
+def source_name(source: object) -> str:
+    """Return a name of an environment or task for folders and messages: the id, or the function's or object's name."""
+    if isinstance(source, str):
+        return source
+    return getattr(source, "__qualname__", type(source).__name__).split(".")[-1].strip("<>")   # a lambda is <lambda>
+
+
 def nearest(name: str, names: Iterable[str], means: Mapping[str, str] | None = None) -> str:
     """Return ` Did you mean 'x'?`, or "" if no name is near; to append to a message about an unknown name.
 

@@ -53,9 +53,8 @@ from spinup.core.masked import aggregate
 from spinup.core.normaliser import Normaliser
 from spinup.core.optim import Latest, step_size
 from spinup.data.dataset import Dataset
-from spinup.envs.make import env_name
 from spinup.envs.spaces import ActionsError, action_distribution, vector_size
-from spinup.errors import UserError
+from spinup.errors import UserError, source_name
 from spinup.runs.config import Count, Natural, Positive, Size, Unit
 from spinup.runs.offline import OfflineConfig, OfflineRun, open_data
 from spinup.runs.run import Result
@@ -241,7 +240,7 @@ def train(cfg: Config, resume: str | Path | None = None) -> Result:
     if env.tabular:
         env.close()
         raise UserError(f"{cfg.algorithm} supports observations that are vectors, and "
-                        f"{env_name(cfg.env)} has numbered states; choose bc or cql")
+                        f"{source_name(cfg.env)} has numbered states; choose bc or cql")
     run = OfflineRun(cfg, env, data, resume)                  # seeds torch: create networks later
     policy = run.place(make_policy(cfg, env.observation_space, env.action_space))
     returns = data.returns()

@@ -23,7 +23,7 @@ from spinup.envs.vector import VectorEnv
 from spinup.envs.workers import WorkerVectorEnv
 from spinup.envs.worlds import find_worlds
 from spinup.envs.zoo import find_zoo_id, is_zoo, make_zoo, missing, zoo_ids
-from spinup.errors import UserError, nearest
+from spinup.errors import UserError, nearest, source_name
 
 EnvSource = str | Callable[..., Env | gymnasium.vector.VectorEnv] | gymnasium.vector.VectorEnv | type[Game]
 
@@ -96,10 +96,10 @@ def make(env: EnvSource, num_envs: int = 1, seed: int = 0, workers: int = 0, *, 
 def make_in_workers(env: EnvSource, num_envs: int, seed: int, workers: int, **kwargs: Any) -> VectorEnv:
     """Create copies of a Gymnasium environment in other processes; see `make`. UserError for other environments."""
     if not steps_one_by_one(env, **kwargs):
-        raise UserError(f"--env-workers does not support {env_name(env)}, which steps all its environments at once; "
+        raise UserError(f"--env-workers does not support {source_name(env)}, which steps all its environments at once; "
                         "leave out --env-workers")
     # Send the workers "package:Id" as the user typed it, because they must import the package too.
-    return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, env_name(env))
+    return WorkerVectorEnv(partial(make_one, env, **kwargs), num_envs, seed, workers, source_name(env))
 
 
 def steps_one_by_one(env: EnvSource, **kwargs: Any) -> bool:
@@ -117,7 +117,7 @@ def call(env: Callable, num_envs: int, **kwargs: Any) -> Env | gymnasium.vector.
         takes_number = "num_envs" in inspect.signature(env).parameters
     except (TypeError, ValueError):                                       # for some classes written in C
         takes_number = False
-    with making(env_name(env)):
+    with making(source_name(env)):
         made = env(**({"num_envs": num_envs} if takes_number else {}) | kwargs)
     return check_made(made)
 
@@ -155,7 +155,7 @@ def make_one(env: EnvSource, **kwargs: Any) -> Env:
             made.close()
             raise UserError("a single environment is needed here, and the function given as env returned a vector "
                             "environment; let it return a gymnasium.Env")
-        return with_spaces(env_name(env), made)
+        return with_spaces(source_name(env), made)
     if not isinstance(env, str):
         raise UserError("a single environment is needed here; give an id, or a function that makes a gymnasium.Env, "
                         "instead of a vector environment")
@@ -241,13 +241,6 @@ def plug_in(env: str) -> None:
             if find_spec(module) is None:
                 raise UserError(f"{env} needs {module}; type: pip install 'spinup-rl[{extra}]'")
             importlib.import_module(module)
-
-
-def env_name(env: EnvSource) -> str:
-    """Return a name for folders and messages."""
-    if isinstance(env, str):
-        return env
-    return getattr(env, "__qualname__", type(env).__name__).split(".")[-1].strip("<>")     # a lambda is <lambda>
 
 
 def newest_version(env: str) -> str:

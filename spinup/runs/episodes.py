@@ -6,10 +6,10 @@ from gymnasium import Space
 
 from spinup.envs import make
 from spinup.envs.atari import protocol
-from spinup.envs.make import OURS, EnvSource, env_name
+from spinup.envs.make import OURS, EnvSource
 from spinup.envs.spaces import observation_view
 from spinup.envs.zoo import num_agents
-from spinup.errors import UserError
+from spinup.errors import UserError, source_name
 from spinup.runs.policy import Policy
 
 UNSEEN = 1_000_000      # added to the seed; training uses small seeds, so these episodes are new to the policy
@@ -57,12 +57,12 @@ def check_fits(policy: Policy, observation_space: Space, action_space: Space, en
     """UserError if the policy was trained with other observations or actions than those of `env`."""
     if observation_view(observation_space)[:2] != (policy.shape, policy.dtype) or action_space != policy.action_space:
         raise UserError(f"the policy was trained on {policy.observation_space} and {policy.action_space}, but "
-                        f"{env_name(env)} has {observation_space} and {action_space}; choose the environment that it "
-                        "was trained in")
+                        f"{source_name(env)} has {observation_space} and {action_space}; choose the environment that "
+                        "it was trained in")
 
 
 def check_ends(length: int, env: EnvSource) -> None:
     """UserError if an episode is so long that it seems endless: the policy is in a loop."""
     if length >= LONGEST:
-        raise UserError(f"an episode of {env_name(env)} did not end within {LONGEST:,} steps; put "
+        raise UserError(f"an episode of {source_name(env)} did not end within {LONGEST:,} steps; put "
                         "gymnasium.wrappers.TimeLimit around it")

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import torch
 from filelock import FileLock, Timeout
 
-from spinup.errors import UserError, check_names
+from spinup.errors import UserError, check_names, source_name
 from spinup.parser import printable
 from spinup.registry import Algorithm
 from spinup.runs import plugin
@@ -27,13 +27,6 @@ from spinup.runs.shelf import find_policy, read_about
 HOW = {"device", "threads", "log_dir", "exp_name", "checkpoint_steps", "tensorboard", "wandb", "quiet", "compile",
        "workers", "shard", "fsdp", "save_replay", "env_workers"}
 LONGEST = 200           # bytes of a name: file systems allow 255; the rest is for the seed and suffixes
-
-
-def source_name(source: object) -> str:
-    """Return a name of an environment or task for folders and messages: the id, or the function's or object's name."""
-    if isinstance(source, str):
-        return source
-    return getattr(source, "__qualname__", type(source).__name__).split(".")[-1].strip("<>")   # a lambda is <lambda>
 
 
 def free_directory(algorithm: str, subject: str, config: RunConfig) -> Path:

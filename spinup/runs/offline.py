@@ -10,11 +10,10 @@ from gymnasium import Space
 from gymnasium.spaces import Box, MultiBinary, MultiDiscrete, flatdim
 
 from spinup.data.dataset import Dataset, load
-from spinup.envs.make import env_name
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.vector import VectorEnv
-from spinup.errors import UserError
+from spinup.errors import UserError, source_name
 from spinup.runs.config import INTERNAL, BaseConfig, Count, Range, Size, Threads
 from spinup.runs.diagnose import diagnose
 from spinup.runs.display import number
@@ -84,8 +83,8 @@ def open_data(cfg: OfflineConfig) -> tuple[VectorEnv, Dataset]:
         for name, space in (("observation_space", plain.observation_space), ("action_space", plain.action_space)):
             if space_to_json(space) != data.about[name]:
                 raise UserError(f"{cfg.data} was recorded in {data.about['env']}, whose {name.replace('_', ' ')} "
-                                f"differs from that of {env_name(cfg.env)}; give a dataset of {env_name(cfg.env)}, "
-                                "or leave out --env")
+                                f"differs from that of {source_name(cfg.env)}; give a dataset of {source_name(cfg.env)}"
+                                ", or leave out --env")
         if not (of_space(data.obs, plain.observation_space) and of_actions(data.actions, plain.action_space)):
             raise UserError(f"{cfg.data} has observations or actions outside its own spaces; record it again")
     except UserError:

@@ -12,11 +12,11 @@ from torch import nn
 from spinup.core.replay import Replay
 from spinup.envs.atari import in_words, protocol
 from spinup.envs.look import look
-from spinup.envs.make import env_name, make
+from spinup.envs.make import make
 from spinup.envs.spaces import observation_view, space_to_json
 from spinup.envs.state import load_rng, save_rng
 from spinup.envs.vector import VectorEnv
-from spinup.errors import UserError
+from spinup.errors import UserError, source_name
 from spinup.machine import cores, find_device
 from spinup.runs import ranks
 from spinup.runs.best import Best
@@ -58,7 +58,7 @@ class Run(Training):
                  whole_episodes: bool = False):
         images = len(observation_view(env.observation_space)[0]) == 3
         wide = images or max(getattr(config, "hidden", (0,))) >= WIDE
-        super().__init__(config, env_name(config.env), find_device(config.device, images),
+        super().__init__(config, source_name(config.env), find_device(config.device, images),
                          min(2, cores()) if wide else 1, resume, config.compile)
         self.env, self.whole_episodes = env, whole_episodes
         if not self.leads:                                                # else the ranks would explore alike

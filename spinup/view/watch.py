@@ -14,11 +14,11 @@ from gymnasium import Env
 
 from spinup.envs.atari import make_one_atari, protocol
 from spinup.envs.gym import GymVectorEnv
-from spinup.envs.make import EnvSource, env_name, find_id, make_one
+from spinup.envs.make import EnvSource, find_id, make_one
 from spinup.envs.memory import Inputs, Memory
 from spinup.envs.single import Single
 from spinup.envs.stack import FrameStack
-from spinup.errors import UserError
+from spinup.errors import UserError, source_name
 from spinup.runs.display import number
 from spinup.runs.episodes import UNSEEN, check_ends, check_fits, settings_in
 from spinup.runs.files import write_whole
@@ -54,7 +54,7 @@ def watch(policy: Policy, env: EnvSource, *, episodes: int = 1, deterministic: b
             raise UserError(f"--gif {gif} cannot be written; give a name that ends in .gif, in a writable folder")
     if not screen:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")    # avoids SDL's warning; drawing is in memory
-    name, game = env_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
+    name, game = source_name(env), make_game(env, "human" if gif is None else "rgb_array", **settings_in(policy, env))
     if not screen:
         os.environ.setdefault("MUJOCO_GL", "egl")            # not earlier: without EGL, `import mujoco` would fail
     try:
@@ -97,7 +97,7 @@ def make_game(env: EnvSource, mode: str, episodes: int = 0, inputs: Inputs = "tr
     if game.render_mode != mode:
         how = "" if takes_mode else "; let the function given as env take render_mode and pass it on"
         game.close()
-        raise UserError(f"{env_name(env)} cannot be drawn with render_mode={mode!r}{how}")
+        raise UserError(f"{source_name(env)} cannot be drawn with render_mode={mode!r}{how}")
     return game
 
 
@@ -164,10 +164,10 @@ def draw(policy: Policy, env: EnvSource, gif: Path, width: int, frames: int) -> 
     if not has_screen():
         os.environ.setdefault("MUJOCO_GL", "egl")
     try:
-        with drawing(game, env_name(env)):
+        with drawing(game, source_name(env)):
             ready_mujoco(game)
         film = Film(game.metadata.get("render_fps") or 30, width, frames)
-        play(policy, game, env_name(env), True, film, UNSEEN)
+        play(policy, game, source_name(env), True, film, UNSEEN)
     finally:
         with contextlib.suppress(Exception):
             game.close()

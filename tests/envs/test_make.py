@@ -10,11 +10,11 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from spinup.algos import dqn, rl2
 from spinup.envs import make, worlds
-from spinup.envs.make import OURS, all_measures, env_name, find_id, registered
+from spinup.envs.make import OURS, all_measures, find_id, registered
 from spinup.envs.memory import Memory
 from spinup.envs.spaces import action_distribution
 from spinup.envs.worlds.classic import WORLDS as CLASSIC
-from spinup.errors import EnvironmentFailure, UserError
+from spinup.errors import EnvironmentFailure, UserError, source_name
 from spinup.runs.config import BaseConfig
 from spinup.runs.run import make_env
 
@@ -267,6 +267,6 @@ def test_mujoco_leaves_no_log_where_the_user_stands(tmp_path, monkeypatch):
 
 
 def test_names_and_lists():
-    assert env_name("Hopper-v5") == "Hopper-v5"
-    assert env_name(Ears) == "Ears" and env_name(lambda: Ears()) == "lambda"
+    assert source_name("Hopper-v5") == "Hopper-v5"
+    assert source_name(Ears) == "Ears" and source_name(lambda: Ears()) == "lambda"
     assert {"CartPole-v1", "Humanoid-v5"} <= set(registered())
