@@ -200,7 +200,7 @@ def bench_roofline(argv: list[str]) -> int:
                                       "peak FLOP/s (MFU).")
     parser.add_argument("--device", help="cuda or cpu. [a GPU if there is one]")
     parser.add_argument("--shape", choices=["0.5b", "small"], help="model, random weights. [0.5b on a GPU, else small]")
-    parser.add_argument("--compile", action="store_true", help="compile the layers")
+    parser.add_argument("--compile", action="store_true", help="compile the layers first")
     given = vars(parser.parse(argv))
     from llm.bench.roofline import roofline
     return roofline(**given)

@@ -44,7 +44,7 @@ class LanguageConfig(RunConfig):
     micro_batch: Natural = 0             # responses per pass; 0 = all, of a pretrained model as many as fit, up to 16
     gradient_checkpointing: bool = False  # recompute activations in the backward pass: a third slower, far less memory
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"  # of weights, with fp32 copies; auto: bfloat16 on CUDA only
-    compile: bool = False                # compile the layers: a minute once, then updates on a GPU are faster
+    compile: bool = False                # compile the layers: a minute or two once, then faster updates on a GPU
     workers: Processes = 1               # processes, each with a share of the responses; the number of torchrun wins
     shard: bool = False                  # divide Adam's moments and fp32 copies among the processes, to save memory
     fsdp: bool = False                   # divide weights, gradients and moments among the processes: larger models fit

@@ -4,7 +4,7 @@
     parent = "vpg"                      # parent algorithm, or a list of parents; the code may import pure
                                         # functions from its parents and from their parents
     actions = ["Discrete", "Box"]       # classes of action spaces that it supports (environments)
-    observations = ["vectors"]          # "vectors", "images", or "goals": only environments with goals
+    observations = ["vectors"]          # "vectors", "images"; "goals": needs an environment with goals
 
     rewards = true                      # it learns from rewards (language models)
     family = ""                         # its family if that is not the one of its folder: "" for environments

@@ -286,8 +286,8 @@ def ancestors(algorithm: Algorithm) -> list[str]:
 
 
 def serving(kind: str) -> list[str]:
-    """Names of the algorithms for environments that support a class of action spaces, without variants and without
-    those that need goals."""
+    """Return the names of the algorithms for environments that support a class of action spaces. Leave out variants,
+    and algorithms that need goals."""
     return [name for name, a in algorithms().items() if not a.variant and kind in a.about.get("actions", ())
             and a.about.get("observations") != ["goals"]]
 

@@ -1,8 +1,8 @@
 """Costs of an update of GRPO by model size: memory and seconds, computed from the shapes of public models.
 
 Nothing here is measured. Memory is the estimate that a run prints before it starts (`llm.memory.needed`). Seconds
-assume that every model reaches the share of a GPU's peak FLOP/s in learning, and of its memory bandwidth in sampling,
-that a model of 0.5 B parameters reached on an H200. The command prints both shares.
+assume two shares that a model of 0.5 B parameters reached on an H200: of the peak FLOP/s in learning, and of the memory
+bandwidth in sampling. All models get the same shares. The command prints them.
 """
 from pathlib import Path
 from typing import Any

@@ -33,10 +33,11 @@ def draw(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
 
 
 def at_quantile(pi: Tensor, u: Tensor) -> Tensor:
-    """Return the first token per row, `[B]`, whose cumulative probability exceeds `u`, `[B, 1]`, given `[B, vocab]`.
+    """Return the first token per row, `[B]`, whose cumulative probability exceeds the share `u`, `[B, 1]`, of the sum
+    of `pi`, `[B, vocab]`.
 
     It finds the group of tokens first, and then the token in it: long cumulative sums are slow on a GPU. If rounding
-    leads to a token without probability, the most likely one takes its place. NaN gives any token.
+    leads to a token without probability, the most likely one takes its place. NaN in `pi` gives some token.
     """
     groups = F.pad(pi, (0, -pi.shape[-1] % GROUP)).unflatten(-1, (-1, GROUP))                # [B, groups, GROUP]
     sizes = groups.sum(-1)

@@ -108,7 +108,8 @@ def log_probs(model: Transformer, hidden: Tensor, ids: Tensor, temperature: floa
 
 
 def log_probs_in_one_pass(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Compute the same, in a form from which torch.compile makes sums over the logits, `[..., vocab]`, without copies.
+    """Compute what `log_probs` returns, in a form from which torch.compile makes sums over the logits, `[..., vocab]`,
+    without copies of them.
     """
     logits = logits.float() / temperature
     total, tokens = logits.logsumexp(-1), torch.arange(logits.shape[-1], device=logits.device)
@@ -122,7 +123,7 @@ def log_probs_in_pieces(model: Transformer, hidden: Tensor, ids: Tensor, tempera
     """Compute `log_probs`, `[...]` each, for large batches in pieces."""
     def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
         return torch.stack(log_probs(model, hidden, ids, temperature))
-    # Compiled, a logit takes less memory: two numbers of the model's type instead of four in fp32.
+    # A compiled model keeps less per logit: two numbers of its type instead of four in fp32.
     less = 8 // model.dtype.itemsize if model.compiled else 1
     logits = ids.numel() * model.shape.vocab_size // less
     logp, entropy = in_chunks(of_piece, logits, hidden, ids)

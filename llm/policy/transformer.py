@@ -77,7 +77,7 @@ def compiled(function: Callable) -> Callable:
     structure share the compiled code."""
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 64                 # for one row or several, one step or several, ...
-    return torch.compile(function, dynamic=True)              # the same code for the forward pass and a checkpoint
+    return torch.compile(function, dynamic=True)              # gradient checkpointing recomputes with the same code
 
 
 class Block(nn.Module):
@@ -181,7 +181,10 @@ class Transformer(nn.Module):
         return fast_linear(hidden, self.embed.weight if self.head is None else self.head.weight)
 
     def compile_layers(self) -> None:
-        """Compile the layers, and the functions that read the logits: the first calls then take seconds each."""
+        """Compile the layers, the draw of tokens and their log-probabilities.
+
+        The first updates then take a minute or two longer.
+        """
         self.compiled = True
         for block in self.blocks:
             block.compiled = True

@@ -32,7 +32,7 @@ from spinup.view.grid import Grid, Job, check_job, safe
 
 EVALUATION = "evaluation.json"                              # of a run's final policy, beside its result.json
 EPISODES = 100          # of an evaluation; held-out problems of a language model
-EACH = 4                # evaluations from which starting another process for them saves time
+EACH = 4                # fewest evaluations per process; with fewer, its start takes longer than it saves
 
 
 @cache

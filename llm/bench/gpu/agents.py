@@ -48,8 +48,8 @@ def pace(algo: str, env: str, device: str, folder: str, settings: dict[str, Any]
 
 def beside(algo: str, env: str, device: str, quick: bool, folder: str, settings: dict[str, Any], unit: str,
            least: float | None, source: str = "", compiled: bool = False, fewer: int = 0) -> Found:
-    """Measure on the device, if `compiled` also with a compiled update, and on the CPU. The slower cases take `fewer`
-    steps if they are given: on the CPU, and on the device where a compiled update follows."""
+    """Measure on the device and on the CPU. If `compiled`, also measure a compiled update on the device. `fewer`, if
+    above 0, is the number of steps on the CPU, and of the eager run before a compiled one."""
     less = {"total_steps": fewer} if fewer and not quick else {}
     cases = {device: less if compiled else {},
              **({f"{device}, compiled": {"compile": True}} if compiled and can_compile(quick) else {}), "cpu": less}

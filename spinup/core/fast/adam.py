@@ -12,7 +12,7 @@ from spinup.core.fast.graphs import recorded
 Loss = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 Exchange = Callable[[Tensor], Tensor]
 PIECE = 2**24           # parameters per kernel call in bf16: their gradient is copied to fp32
-ON_GPU = 8              # times as many on a GPU, where each call takes a fixed time
+ON_GPU = 8              # on a GPU, pieces are 8 times as large: each call has a fixed cost
 
 
 class FlatAdam:
@@ -191,7 +191,7 @@ class FlatAdam:
             rate = (self.lr if lr is None else lr) / (1 - self.BETAS[0] ** self.steps)
             correction = 1 - self.BETAS[1] ** self.steps
             device = self.flat.device
-            return compiled(torch.full((), rate, device=device),          # full copies nothing
+            return compiled(torch.full((), rate, device=device),          # no copy from the CPU
                             torch.full((), correction, device=device), *batch)
         return minimize
 

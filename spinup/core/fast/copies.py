@@ -1,4 +1,4 @@
-"""Copies of small tensors to a GPU: each takes as long as one copy of several times the size.
+"""Copies of small tensors to a GPU. A small copy takes about as long as a larger one, so join them.
 
 Plain: `[x.to(device) for x in tensors]`.
 """
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def copied(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
-    """Copy tensors `[...]` to a device, all float32 ones of them in one copy."""
+    """Copy tensors `[...]` to a device, with all float32 tensors in one copy."""
     found = list(tensors)
     places = [i for i, x in enumerate(found) if x.dtype == torch.float32]
     joined = torch.cat([found[i].reshape(-1) for i in places]).to(device)

@@ -1,7 +1,7 @@
 """Recorded functions of a GPU: CUDA stores their kernel launches and repeats them in one call.
 
-A gradient step of a small network consists of a hundred kernels of a few microseconds each. To
-launch them one by one takes longer than to run them.
+A gradient step of a small network consists of a hundred kernels of a few microseconds each.
+Launching them one by one takes longer than running them.
 """
 from collections.abc import Callable
 
@@ -16,8 +16,8 @@ def recorded(function: Step) -> Step:
     """Return `function`, of CUDA tensors, as a recorded function. Plain: function.
 
     The function may change tensors in place, such as weights and moments: a repeated call changes
-    the same memory. It may not wait for the GPU, draw random numbers, or depend on other values of
-    the CPU. It returns float32 tensors `[...]` by name. Each combination of input shapes has a
+    the same memory. It may not wait for the GPU, draw random numbers, or read values from the
+    CPU. It returns float32 tensors `[...]` by name. Each combination of input shapes has a
     recording.
     """
     stream: torch.cuda.Stream | None = None
@@ -30,7 +30,7 @@ def recorded(function: Step) -> Step:
         shapes = tuple((x.shape, x.dtype) for x in inputs)
         calls[shapes] = calls.get(shapes, 0) + 1
         with torch.cuda.device(inputs[0].device):
-            stream = stream or torch.cuda.Stream()            # torch's own is of the first GPU
+            stream = stream or torch.cuda.Stream()            # torch's default: the first GPU's
             if calls[shapes] <= WARM_UP:
                 return aside(function, inputs, stream)
             if shapes not in recordings:
